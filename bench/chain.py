@@ -31,7 +31,7 @@ from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Seen
-from xds.server.tuning import tune_gc
+from xds.server.process import tune_gc
 
 SEEN = Seen("dc1", "bench.consul")
 SIZES = (100, 1_000, 10_000)

@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xds.fleet.fleet import Fleet as FleetState
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot, build_snapshot
-from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.clients import ClientTable

@@ -37,7 +37,7 @@ from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.load_stats import LoadStatsRequest
 from xds.model.node import Locality, Node
 from xds.proto import wire_pb2
-from xds.server.tuning import tune_gc
+from xds.server.process import tune_gc
 from xds.wire.fields import bytes_field, varint_field
 
 REGION = "eu-west-1"

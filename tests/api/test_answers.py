@@ -1,4 +1,4 @@
-"""What answers have in common: caching, compression, conditions, ids."""
+"""What all answers share: caching, compression, conditions, ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of traffic assignment over HTTP, and what is shown of the decisions."""
+"""Traffic assignment policies over HTTP, and their decisions."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None
     assert found["overlay"] == NEAR, "a sub-zone counts to its zone"
     (answer,) = found["resources"]
     assert answer["pushed_version"] and answer["pushed_version"] != answer["version"]
-    assert "the assignment of traffic for r/za lies over the pushed one" in answer["detail"]
+    assert "the traffic assignment for r/za replaces the pushed one" in answer["detail"]
     elsewhere = {**node, "locality": {"region": "r", "zone": "zc"}}
     found = (await pushed.client.post("/api/v1/explain", json=elsewhere, params=query)).json()
     assert found["overlay"] is None
@@ -226,7 +226,7 @@ async def test_what_a_node_gets_is_explained_by_its_overlay(pushed: Api) -> None
 
 
 async def test_a_push_has_arrived_when_its_overlay_has(pushed: Api) -> None:
-    """`Prefer: wait` and the rollout count a node that holds the push as it is overlaid for it."""
+    """`Prefer: wait` and the rollout count a node that holds the push with its overlay."""
     await pushed.client.put(PATH, json=POLICY)
     node = Node("n1", "edge", A)
     client = Client(pushed.plane.fleet, node, "edge")

@@ -1,4 +1,7 @@
-"""The audit list over HTTP: who wrote what, from where; what was refused pushes nothing out; nobody forges an actor."""
+"""The audit list over HTTP: all writes with actor and address.
+
+Refused writes displace nothing, and actors are not forged.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.api.services import ApiOptions
-from xds.control.audit import APART, TOGETHER
+from xds.control.audit_log import APART, TOGETHER
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 from xds.model.node import Node
-from xds.store.audit import LIMITS, AuditLane
+from xds.store.audit_entries import LIMITS, AuditLane
 
 Json = dict[str, Any]
 A, B = static_cluster("a", 80), static_cluster("b", 80)
@@ -25,7 +28,7 @@ PEER = "10.1.2.3:4567"
 
 
 class Asking(Api):
-    """Asks with tokens, from an address."""
+    """Sends requests with tokens, from an address."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +123,7 @@ async def test_an_entry_says_who_when_from_where_what(door: Asking) -> None:
 
 
 async def test_nobody_forges_an_actor(door: Asking) -> None:
-    """``?author=`` is what the client says; who it is, is what the door has found out."""
+    """``?author=`` is the client's claim; the actor is the authenticated principal."""
     for number, claimed in enumerate(("ops", "the-boss", "ops (root)")):
         body = {"resources": [static_cluster("a", 80 + number)]}
         forged = {"author": claimed, "actor": "ops"}
@@ -164,13 +167,13 @@ async def test_what_is_no_write_is_not_listed(door: Asking) -> None:
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [1]}, params={"dry_run": "true"})
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [A]}, params={"dry_run": "true"})
     assert await door.entries() == []
-    for text in ("false", "0", "off", "nonsense"):  # nobody hides a try behind it
+    for text in ("false", "0", "off", "nonsense"):  # no value hides an attempt
         await door.ask("edge", "PUT", "/groups/core/snapshot", json={"resources": [A]}, params={"dry_run": text})
     assert sum(item["count"] for item in await door.entries()) == 4
 
 
 async def test_refused_writes_push_no_real_one_out(door: Asking) -> None:
-    """One source that varies all it can fills a few entries; the real ones stay, and so does what others tried."""
+    """One source that varies everything fills only a few entries; real entries and those of other sources stay."""
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [A]})
     await door.ask("edge", "PUT", "/groups/core/snapshot", json={"resources": [A]})
     for number in range(300):
@@ -229,7 +232,7 @@ async def test_undo_says_what_it_would_do(door: Asking) -> None:
     plan = (await door.ask("edge", "GET", "/groups/edge/undo")).json()
     assert (plan["revision"], plan["to"], plan["takes_back"]["actor"]) == (2, 1, "team-edge")
     back = {"to": plan["to"], "keep_endpoints": True}
-    for status in (200, 412):  # of two who undo at once, one does
+    for status in (200, 412):  # if two undo at once, one succeeds
         answer = await door.ask("edge", "POST", "/groups/edge/rollback", json=back, headers={"if-match": plan["etag"]})
         assert answer.status_code == status
     history = (await door.ask("edge", "GET", "/groups/edge/revisions")).json()["items"]

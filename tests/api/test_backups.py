@@ -1,4 +1,4 @@
-"""Backups over HTTP: who may, what is no archive, and what a restore is told as."""
+"""Backups over HTTP: scopes, invalid archives, and the record of a restore."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PEER = "10.1.2.3:4567"
 
 
 class Door(Api):
-    """Asks with tokens, from an address."""
+    """Sends requests with tokens, from an address."""
 
     async def ask(self, token: str, method: str, path: str, **arguments: Any) -> httpx.Response:
         headers = {"authorization": f"Bearer {token}"}

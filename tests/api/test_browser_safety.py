@@ -1,4 +1,4 @@
-"""Which requests count as a page's, and which names as the server's."""
+"""Which requests count as those of a page, and which names as those of the server."""
 
 from __future__ import annotations
 

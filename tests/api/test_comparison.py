@@ -1,4 +1,4 @@
-"""What differs between two revisions, over HTTP."""
+"""Differences between two revisions, over HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(found: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 async def edge(api: Api) -> Api:
-    """Revisions 1 to 3: a and b; a moved, b gone, c with its endpoints there; c gone again."""
+    """Revisions 1 to 3: a and b; a changed, b removed, c added with its endpoints; c removed."""
     await api.put("edge", A, B)
     await api.put("edge", MOVED, eds_cluster("c"), cluster_load_assignment("c", 80))
     await api.put("edge", MOVED)

@@ -1,4 +1,4 @@
-"""Every error is a problem+json; bad input costs the sender, not the server."""
+"""Every error is a problem+json. Bad input affects only its sender."""
 
 from __future__ import annotations
 

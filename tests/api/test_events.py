@@ -1,4 +1,4 @@
-"""Events over HTTP: both forms, coming back, filters, bounds, the end."""
+"""Events over HTTP: both formats, resuming, filters, limits, the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A = static_cluster("a", 80)
 
 
 async def read(api: Api, path: str = EVENTS, **arguments: Any) -> str:
-    """All that a reader gets of a log that is closed."""
+    """Everything that a reader gets from a closed log."""
     api.plane.fleet.events.close()
     answer = await api.client.get(path, **arguments)
     assert answer.status_code == 200, answer.text
@@ -91,7 +91,7 @@ async def test_where_it_begins_is_told_before_any_event(api: Api) -> None:
 async def test_what_was_missed_is_told_first(api: Api) -> None:
     await api.put("edge", A)
     [lagged, *rest] = items(await read(api, headers={**NDJSON, "last-event-id": "from elsewhere" * 9 + "9" * 30}))
-    assert lagged["kind"] == "group"  # 0: from the oldest one known, and nothing is missing
+    assert lagged["kind"] == "group"  # 0 starts with the oldest known event, so nothing is missing
     assert rest
     [lagged, *_] = items(await read(api, headers={**NDJSON, "last-event-id": "999999"}))
     assert lagged["kind"] == "lagged"

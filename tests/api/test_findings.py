@@ -1,4 +1,4 @@
-"""What was pushed is wrong or doubtful: the answers say where, and what to do."""
+"""Errors and warnings of pushes: answers have the place and a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The served description, fuzzed: whatever comes in, answers are as described and nothing is a fault of the server."""
+"""The served description, fuzzed: answers are as described, and no input is an internal error."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# What there is: half of the requests ask for it, and half of all without a query or headers.
+# Existing objects: half of the requests use them, and half of all have no query or headers.
 KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
 KNOWN |= {"kind": "service-resolver"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
-# Valid bodies of these are not to be had by chance.
+# Valid bodies of these operations cannot be found by chance.
 HARD_TO_GUESS = {
     "POST /api/v1/config-entries",
     "PUT /api/v1/config-entries/{kind}/{name}",
@@ -91,7 +91,7 @@ def fuzz(server: ServerProcess) -> dict[str, set[int]]:
 
 
 def prepare(server: ServerProcess) -> None:
-    """Something to find, whatever the fuzzing has left."""
+    """Objects for the requests, whatever the fuzzing has deleted."""
     for group in ("0", "default"):
         server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)

@@ -1,4 +1,4 @@
-"""Who may do what: scopes per route, secrets, conditional writes that are required."""
+"""Rights: scopes per route, secrets, required preconditions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_transaction_needs_the_scope_of_each_group(api: Api) -> None:
 
 
 async def test_every_write_is_guarded_by_default(api: Api) -> None:
-    """A route that forgets to say what it needs is closed, not open."""
+    """A route without a declared scope is closed, not open."""
     document = (await api.client.get("/api/v1/openapi.json")).json()
     declared = {
         (method, path): operation.get(SCOPE_KEY)

@@ -1,4 +1,4 @@
-"""Groups with selectors over HTTP, and why a node gets what it gets."""
+"""Groups with selectors over HTTP, and explanations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_what_is_left_out_is_reset(api: Api) -> None:
 
 
 class TestOfTwoWhoChangeThem:
-    """If-Match takes the etag of the settings: no change is lost without a word."""
+    """If-Match takes the etag of the settings, so no concurrent change is lost."""
 
     async def change(self, api: Api, priority: int, **headers: str) -> tuple[int, str]:
         names = {name.replace("_", "-"): value for name, value in headers.items()}

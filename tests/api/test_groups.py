@@ -42,7 +42,7 @@ async def test_snapshot_round_trips(api: Api) -> None:
 
 
 async def test_an_answer_that_is_edited_and_put_back_gets_versions_of_its_own(api: Api) -> None:
-    """Otherwise two contents would have one name, and a client that comes back could not say which it holds."""
+    """Otherwise two contents would have one name, and a reconnecting client could not say which it holds."""
     await api.put("edge", A, B)
     got = (await api.client.get(SNAPSHOT)).json()
     got["resources"].pop()

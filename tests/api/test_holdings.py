@@ -1,4 +1,4 @@
-"""What one node has, and nodes by selector, over HTTP."""
+"""The resources of one node, and nodes by selector, over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def held(api: Api, type_url: str = CLUSTER) -> ResourceSet:
 
 @pytest.fixture
 async def client(api: Api) -> Client:
-    """A node that took clusters a and b and the secret s; c is missing, and a second revision was refused."""
+    """A node that ACKed clusters a and b and the secret s; c is missing, and a second revision was NACKed."""
     await api.put("edge", static_cluster("a", 80), static_cluster("b", 80), tls_secret("s", "chain", "hidden"))
     made = Client(api.plane.fleet, Node("n/1", "edge", metadata={"role": "web"}), "edge")
     made.subscribe(CLUSTER)

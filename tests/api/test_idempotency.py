@@ -1,4 +1,4 @@
-"""Idempotency keys and preconditions at every door that changes a group."""
+"""Idempotency keys and preconditions on every route that changes a group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.resources import static_cluster
 EDGE = "/api/v1/groups/edge"
 A, B = (static_cluster(name, 80) for name in "ab")
 
-# Every way to change the group, as it holds ``a`` at revision 2 and ``b`` at 1: method, path, body.
+# Every request that changes the group, which holds ``a`` at revision 2 and ``b`` at 1: method, path, body.
 DOORS: dict[str, tuple[str, str, object]] = {
     "PUT snapshot": ("PUT", f"{EDGE}/snapshot", {"resources": [B]}),
     "DELETE snapshot": ("DELETE", f"{EDGE}/snapshot", None),

@@ -33,7 +33,7 @@ def endpoint(port: int, successes: int) -> wire_pb2.UpstreamEndpointStats:
 
 @pytest.fixture
 def book(api: Api) -> Books:
-    """What two nodes in zones ``a`` and ``b`` reported ten seconds after they came."""
+    """Reports of two nodes in zones ``a`` and ``b``, ten seconds after they connected."""
     made = Books()
     made.open(1, locality=HERE)
     made.open(2, locality=THERE)
@@ -148,10 +148,10 @@ async def test_a_series(get: Callable[..., Any]) -> None:
         ("/load?window=2h", 400, "window: 1 to 3600 seconds"),
         ("/load?window=soon", 400, "not 'soon'"),
         ("/load/web?by=color", 422, ""),
-        ("/load/nobody", 404, "nobody has reported a cluster 'nobody'"),
-        ("/load/nobody/series", 404, "nobody has reported a cluster 'nobody'"),
+        ("/load/nobody", 404, "no recent load reports for cluster 'nobody'"),
+        ("/load/nobody/series", 404, "no recent load reports for cluster 'nobody'"),
         ("/load/web/series?window=5m&step=1", 400, "step: 60 to 300 seconds"),
-        ("/load/web/series?by=node", 400, "not kept"),
+        ("/load/web/series?by=node", 400, "no history of single nodes"),
         ("/load?page_token=a", 400, "page_token"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What lingers on nodes and what is held back from them, over HTTP."""
+"""Lingering and held resources of nodes, over HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def get(api: Api, path: str) -> Any:
 
 
 async def swapped(api: Api) -> Client:
-    """A node that took revision 2, which put b in the place of a; a lingers."""
+    """A node that ACKed revision 2, which replaced a by b; a lingers."""
     await api.put("edge", A)
     client = Client(api.plane.fleet, Node("n1", "edge"), "edge")
     client.subscribe(CLUSTER)

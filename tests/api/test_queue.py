@@ -1,4 +1,4 @@
-"""Requests that come together begin one after the other."""
+"""Simultaneous requests begin one after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def nothing(*_: Any) -> Any:
 
 
 class Application:
-    """Notes in which iteration of the loop each request begins."""
+    """Records in which iteration of the event loop each request begins."""
 
     def __init__(self) -> None:
         self.iteration = 0

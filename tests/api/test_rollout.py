@@ -1,4 +1,4 @@
-"""How far the fleet has come with a group's head."""
+"""The progress of the fleet with the head of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several groups in one request: applied together, or refused with the change that is to blame."""
+"""Several groups in one request: applied together, or refused with the change that caused it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/validate`` and pushes look at the whole set; a real Envoy is asked where one is set up."""
+"""``/validate`` and pushes check the whole set; a real Envoy is run if one is configured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def codes(answer: httpx.Response, key: str) -> list[tuple[str, str]]:
 
 
 def asking(api: Api, envoy: Path | None = None, **options: object) -> httpx.AsyncClient:
-    """A client of a server that has an Envoy to ask."""
+    """A client of a server with an Envoy for validation."""
     return Api(api.plane, replace(ApiOptions(envoy=envoy or envoy_binary()), **options)).client  # type: ignore[arg-type]
 
 

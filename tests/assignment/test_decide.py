@@ -125,7 +125,7 @@ def test_a_locality_without_a_rate_serves_failover_only() -> None:
 
 
 def test_what_fits_nowhere_stays_at_its_source_and_is_told() -> None:
-    """No request of another zone is placed above a target's own room (A4)."""
+    """No request of another zone is placed above a target's own capacity."""
     own = _settled(world({A: 800, B: 60}, THREE))
     assert own.loads() == {
         A: pytest.approx(800 - 40 - 200, rel=0.03),
@@ -200,7 +200,7 @@ def test_capacity_is_used_up_to_the_target_utilisation() -> None:
 
 
 def test_weights_of_endpoints_are_capacity() -> None:
-    """Two endpoints of the weights 8 and 1: the first gets 8 of 9 requests, and can serve 10 a second (A12)."""
+    """Two endpoints of the weights 8 and 1: the first gets 8 of 9 requests, and can serve 10 a second."""
     own = _settled(world({A: 90}, {A: target(2, weighed=1.125), B: target(10)}))
     assert own.loads()[A] == pytest.approx(11.25, abs=0.8)
 

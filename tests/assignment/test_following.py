@@ -83,7 +83,7 @@ def test_proxies_that_do_what_was_decided_change_nothing() -> None:
 
 
 def test_a_target_that_the_proxies_left_has_no_capacity_for_anybody() -> None:
-    """A3: the server is told nothing; it learns it from the flows, in four intervals."""
+    """The server is not told that a target is dead; it learns so from the flows, in four intervals."""
     own = followed({A: 150.0, B: 20.0})
     assert own.world.shares(A)[B] > 0.1
     own.left = {source: {B} for source in (A, B)}

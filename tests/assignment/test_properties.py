@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.assignment.test_following import Followed
@@ -192,6 +192,7 @@ def test_no_request_leaves_its_zone_or_region_without_need(world: World) -> None
     st.dictionaries(localities, st.floats(0, 2_000), min_size=1, max_size=8),
     policies(),
 )
+@example({Locality(): 2.5}, {Locality(): 5e-324, Locality(zone="a"): 2.0}, policy())
 def test_placement_keeps_to_demand_and_room(
     demand: dict[Locality, float], capacity: dict[Locality, float], own: Policy
 ) -> None:

@@ -1,4 +1,4 @@
-"""Finding 1 over real sockets: the requests that a browser makes for a foreign page, byte by byte."""
+"""The requests that a browser makes for a foreign page, byte by byte over real sockets."""
 
 from __future__ import annotations
 

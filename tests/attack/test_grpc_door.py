@@ -71,7 +71,7 @@ class TestHeaders:
             assert attacker.goaway() is ErrorCode.FRAME_SIZE_ERROR
 
     def test_a_content_length_that_is_not_true(self, victim: ServerProcess, beside: Beside) -> None:
-        """Finding 13: a proxy in between may believe it."""
+        """A proxy in between may believe the wrong content-length."""
         with beside(victim), RawHttp2(victim.grpc_port) as attacker:
             block = head("/grpc.health.v1.Health/Check", ("content-length", "7"))
             attacker.send(f.frame(f.HEADERS, WHOLE, 1, block) + f.frame(f.DATA, f.END_STREAM, 1, message(b"")))
@@ -139,7 +139,7 @@ class TestMessages:
 
 
 class TestNodes:
-    """Finding 5: reading a node of 6 MB took seconds, and 45 MB for as long as its stream lived."""
+    """Reading a node of 6 MB once took seconds, and 45 MB of memory as long as its stream was open."""
 
     @pytest.mark.parametrize(
         ("method", "request_of"),

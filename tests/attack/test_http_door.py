@@ -1,4 +1,4 @@
-"""Finding 4: what a TCP connection to the HTTP port may take before it has said who it is."""
+"""The limits of a connection to the HTTP port before it is authenticated."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class TestNumber:
 
 
 def test_without_descriptors_it_is_told_and_an_operator_gets_in(serve: Serve) -> None:
-    """Finding 7: new proxies were dropped without a line in the log."""
+    """Dropped connections are logged; once they were not."""
     server = serve(prefix=["prlimit", "--nofile=128:128"])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard > 400

@@ -1,4 +1,4 @@
-"""Finding 3 of the security review: one proxy asks for another one's private key, by every door there is.
+"""One proxy asks for the private key of another, on every way into the server.
 
 A server with client certificates on both ports, three certificates of one authority: edge-1, edge-2, an operator's. The
 secret is in the group ``edge-1``; edge-2 tries to have it.
@@ -307,7 +307,7 @@ def test_a_refusal_is_told(site: Site) -> None:
 
 
 def test_a_proxys_certificate_is_no_administrators(site: Site) -> None:
-    """Finding 2."""
+    """A client certificate alone gives no rights at the HTTP port."""
     for method, path, body in (
         ("PUT", "/api/v1/groups/default/snapshot", {"resources": []}),
         ("GET", "/api/v1/groups/edge-1/snapshot?show_secrets=true", None),

@@ -1,4 +1,4 @@
-"""Finding 9: a secret that stands in a wrong place is in no answer, log line or event."""
+"""A secret value in a wrong field appears in no answer, log line or event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding 8: what a proxy says of itself, and an upstream quoted in a NACK, does not steer an operator's terminal."""
+"""Text from proxies, and from upstreams quoted in a NACK, cannot control an operator's terminal."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("variant", ["sotw", "delta"])
 def test_every_stream_ends_in_step_after_a_minute_of_pushes(variant: str) -> None:
-    """Issue 3: 10,000 resources in one push, then 50 pushes a second of one resource each, with 200 streams."""
+    """10,000 resources in one push, then 50 pushes a second of one resource each, with 200 streams."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.pushes", "--variant", variant],
         capture_output=True,

@@ -51,7 +51,7 @@ def test_a_zone_that_is_dead_at_the_proxies_only_is_relieved_in_four_intervals(n
 
 
 def test_a_flood_from_one_region_costs_the_others_nothing() -> None:
-    """A4: with Envoy alone they lose nothing either; a tenth of a percent is the noise of their own demand."""
+    """With Envoy alone they lose nothing either; a tenth of a percent is the noise of their own demand."""
     assert measured("flood").elsewhere < 0.001
     assert figures(run(KNOWN["flood"], 3, Envoys)).elsewhere < 0.001
 

@@ -27,20 +27,20 @@ class Remote:
         return xds(*arguments, stdin=stdin, environment=address(self.server.http_port))
 
     def start(self, directory: Path, *arguments: str) -> ChildProcess:
-        """A command that runs on, started from nothing; what it writes is in the child's log."""
+        """A command that keeps running, started in a new interpreter; its output is in the child's log."""
         command = [sys.executable, "-m", "xds.cli.main", *arguments]
         return ChildProcess("command", command, directory, address(self.server.http_port))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of one module that share a server run in one worker, so that it is started once."""
+    """Tests of one module that share a server run in one worker, so that the server starts once."""
     if _SERVERS.intersection(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def commands() -> Iterator[None]:
-    """Ends what commands are run by."""
+    """Ends the process that runs commands."""
     yield
     COMMANDS.close()
 

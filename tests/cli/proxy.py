@@ -1,4 +1,4 @@
-"""A proxy for tests of commands: one SotW stream for clusters that answers as it is told."""
+"""A proxy for tests of commands: one SotW stream for clusters, answered as the test says."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Proxy:
         self._channel.close()
 
     def answer(self) -> str:
-        """Take the next response, or refuse it with ``refusal``; its version."""
+        """Read the next response and ACK it, or NACK it with ``refusal``; its version."""
         response = next(self._responses)
         request = wire_pb2.DiscoveryRequest(type_url=self._type_url, response_nonce=response.nonce)
         if self.refusal:
@@ -58,7 +58,7 @@ class Proxy:
         return str(response.version_info)
 
     def answer_until(self, version: str) -> None:
-        """Answer responses up to the one with this version, whatever the hash behind it."""
+        """ACK responses up to the one with this version, whatever the hash after it."""
         label = self.answer()
         while stem_of(label) != version:
             label = self.answer()

@@ -131,7 +131,7 @@ def test_the_principal_is_shown_with_the_node(site: Site) -> None:
             wait_until(lambda: "fleet-1" in site.server.nodes(), "the node", 10)
             assert "token:fleet" in site.xds("nodes", "-o", "wide").out
             assert "token:fleet" not in site.xds("nodes").out
-            assert "is:       token:fleet\n" in site.xds("explain", "fleet-1").out
+            assert "principal: token:fleet\n" in site.xds("explain", "fleet-1").out
         finally:
             done.set()
             call.cancel()

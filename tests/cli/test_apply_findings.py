@@ -1,4 +1,4 @@
-"""``xds apply`` of what is wrong or doubtful: file, line, column, what to do; and nothing is applied."""
+"""``xds apply`` with errors or warnings: file, line, column and hint; with errors nothing is applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of traffic assignment on the command line, and what ``validate`` says of them."""
+"""Traffic assignment policies on the command line, and findings of ``validate`` about them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_policy_is_set_shown_and_deleted(remote: Remote, group: str, policy: P
 def test_a_dry_run_changes_nothing(remote: Remote, group: str, policy: Path) -> None:
     done = remote.xds("assignment", "set", "-g", group, "-f", policy, "--dry-run")
     assert done.code == 0
-    assert "dry run: nothing is changed" in done.err
+    assert "dry run: nothing was changed" in done.err
     assert remote.xds("assignment", "show", "web", "-g", group).code == 4
 
 

@@ -42,7 +42,7 @@ def test_open_nacks_are_a_warning(remote: Remote) -> None:
 
 
 def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, running: ExitStack) -> None:
-    """``xds check``, ``describe group``, events and the metric say it; a log line alone is overlooked."""
+    """``xds check``, ``describe group``, events and the metric report it, because a log line alone is overlooked."""
     watched = tmp_path / "watched"
     watched.mkdir()
     (watched / "hello.json").write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
@@ -66,7 +66,7 @@ def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, runn
 
 
 def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
-    """The image's health check (A12): with tokens set up, ``/readyz`` is what everybody may ask."""
+    """The image's health check: with tokens configured, ``/readyz`` still needs no credential."""
     digest = hashlib.sha256(b"secret").hexdigest()
     tokens = json.dumps([{"name": "ci", "sha256": digest, "scopes": ["read"]}])
     server = running.enter_context(
@@ -81,7 +81,7 @@ def test_readiness_needs_no_token(tmp_path: Path, running: ExitStack) -> None:
 
 
 def test_who_is_not_ready_fails_the_check() -> None:
-    """Starting or draining: exit 1, for the sake of who routes traffic by it."""
+    """Exit 1 while starting or draining, for whoever routes traffic by it."""
     with HTTPServer((LOOPBACK, 0), Draining) as draining:
         thread = threading.Thread(target=draining.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -92,7 +92,7 @@ def test_who_is_not_ready_fails_the_check() -> None:
 
 
 class Draining(BaseHTTPRequestHandler):
-    """Answers as a server that was told to end."""
+    """Answers like a server that is draining."""
 
     def do_GET(self) -> None:
         body = b'{"status": "draining"}'

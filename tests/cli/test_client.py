@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.process import LOOPBACK
+from xds.cli.arguments import parse_address
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
+from xds.cli.resources import known_type
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -100,9 +102,26 @@ def test_findings_are_told_with_place_and_hint(peer: Peer) -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
 def test_answers_of_somebody_else(peer: Peer, body: bytes) -> None:
     peer.answers(200, body)
-    with pytest.raises(CommandError, match="not that of an xDS server") as caught:
+    with pytest.raises(CommandError, match="not the admin API of an xDS server") as caught:
         Client(peer.url).call("GET", "/groups")
     assert caught.value.code is Exit.UNREACHABLE
+
+
+def test_https_to_a_port_without_tls_says_so(peer: Peer) -> None:
+    with pytest.raises(CommandError, match="plain HTTP there; use http://") as caught:
+        Client(peer.url.replace("http://", "https://")).call("GET", "/groups")
+    assert caught.value.code is Exit.UNREACHABLE
+
+
+@pytest.mark.parametrize(("kind", "command"), [("nodes", "nodes"), ("node", "nodes"), ("revisions", "rollout history")])
+def test_a_kind_that_another_command_shows_is_named(kind: str, command: str) -> None:
+    with pytest.raises(CommandError, match=f"did you mean `xds {command}`"):
+        known_type(kind)
+
+
+def test_a_port_out_of_range_is_named() -> None:
+    with pytest.raises(CommandError, match="not between 0 and 65535"):
+        parse_address("127.0.0.1:99999")
 
 
 def test_pages_are_one_list(peer: Peer) -> None:

@@ -22,13 +22,13 @@ TOKENS = {"all": ["read", "write:group/*", "secrets:read", "admin"], "reader": [
 
 @dataclass(frozen=True)
 class Guarded:
-    """The server, and where the files are that open it."""
+    """The server, and the files with its credentials."""
 
     server: ServerProcess
     directory: Path
 
     def xds(self, *arguments: str | Path, token: str = "all", ca: bool = True, cert: bool = True) -> Ran:
-        """A command with these credentials; ``token`` names one, empty for none."""
+        """Run a command with these credentials; ``token`` names a token, empty for none."""
         (self.directory / "token").write_text(token)
         flags: list[str | Path] = ["--server", f"https://{LOOPBACK}:{self.server.http_port}"]
         flags += ["--token-file", self.directory / "token"] if token else []
@@ -62,7 +62,7 @@ def test_all_of_them_open_the_door(guarded: Guarded) -> None:
 
 def test_without_one_of_them(guarded: Guarded) -> None:
     nobody = guarded.xds("get", "groups", token="")
-    # A certificate that no entry names is an xDS client at most.
+    # A certificate without an entry has only the scope of an xDS client.
     assert (nobody.code, "the certificate 'dns:localhost' lacks the scope read" in nobody.err) == (6, True)
     assert guarded.xds("get", "groups", token="wrong").code == 6
     stranger = guarded.xds("get", "groups", ca=False)
@@ -83,7 +83,7 @@ def test_a_reader_may_not_write_nor_see_secrets(guarded: Guarded) -> None:
 
 def test_the_certificate_is_checked(guarded: Guarded) -> None:
     items = {item["check"]: item for item in guarded.xds("check", "-o", "json").json()["items"]}
-    assert items["tls"]["state"] == "warning"  # the tests' certificates are good for two days
+    assert items["tls"]["state"] == "warning"  # the certificates of tests are valid for two days
     assert "expires in 1d" in items["tls"]["detail"]
 
 

@@ -1,4 +1,4 @@
-"""The event feed across lost connections: nothing is missed, nothing comes twice."""
+"""The event feed across lost connections: no event is lost, and none comes twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOST = CommandError(Exit.UNREACHABLE, "lost")
 
 
 class Feed(Client):
-    """A server with events 1, 2, 3 ...; each connection ends after as many lines as ``plan`` says, then is lost."""
+    """A server with events 1, 2, 3 ...; each connection is lost after the number of lines that ``plan`` gives."""
 
     def __init__(self, newest: list[int], plan: list[int]) -> None:
         super().__init__("http://127.0.0.1:1")
@@ -36,7 +36,7 @@ class Feed(Client):
         self.asked.append(query.get("last_event_id", ""))
         start = int(query.get("last_event_id", newest))
         begun({"last-event-id": str(start)})
-        yield ""  # a sign of life
+        yield ""  # a keep-alive line
         for number in range(start + 1, start + 1 + count):
             yield json.dumps({"id": number, "kind": "push"})
         raise LOST

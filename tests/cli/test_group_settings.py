@@ -1,4 +1,4 @@
-"""``group``: settings, deletion and where the nodes go then; ``put``; ``whoami``; the words of refusals."""
+"""``group``: settings and deletion; ``put``; ``whoami``; flags named in refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xds.cli.client import Client
 
 @pytest.fixture
 def group(remote: Remote, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A group of the test's own, with a cluster."""
+    """A group for one test, with a cluster."""
     name = request.node.originalname.removeprefix("test_")[:40].rstrip("_")
     remote.server.push(name, [static_cluster("a", 80)])
     yield name
@@ -104,8 +104,8 @@ def test_groups_are_listed_and_shown(remote: Remote, group: str) -> None:
 
 def test_a_group_can_be_made_before_its_snapshot(remote: Remote) -> None:
     made = remote.xds("group", "set", "early", "--selector", "node.id == early")
-    assert "it takes no nodes until one is pushed (xds apply -g early -f ...)" in made.err
-    assert "none: it takes no nodes yet" in remote.xds("group", "show", "early").out
+    assert "no nodes belong to it until one is pushed (xds apply -g early -f ...)" in made.err
+    assert "none: no nodes belong to it yet" in remote.xds("group", "show", "early").out
     assert remote.xds("group", "delete", "early").code == 0
 
 
@@ -119,7 +119,7 @@ def test_names_of_new_groups_are_plain(remote: Remote, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [("delete",), ("group", "delete")], ids=" ".join)
 def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
-    """A5: nobody is frightened, and nobody needs a flag that the command does not have."""
+    """Deleting needs no flag while every node moves to another group; a refusal names a flag that the command has."""
     server, names = remote.server, [f"canary-{number}" for number in range(2)]
     server.push("edge", [static_cluster("a", 80)])
     server.push("canary", [static_cluster("a", 81)])
@@ -137,14 +137,14 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
         last = remote.xds(*command, "edge")
         assert last.code == 5
         assert "2 nodes would match no group" in last.err
-        assert "pass --allow-empty when that is meant" in last.err
+        assert "pass --allow-empty to do it anyway" in last.err
         assert "allow_empty" not in last.err
         gone = remote.xds(*command, "edge", "--allow-empty")
-        assert (gone.code, "2 nodes belong to no group any more, and keep what they have" in gone.err) == (0, True)
+        assert (gone.code, "2 nodes belong to no group any more, and keep their configuration" in gone.err) == (0, True)
 
 
 def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_path: Path) -> None:
-    """In whatever way it is asked for: alone, with other groups, by an undo."""
+    """However it is emptied: alone, with other groups, by an undo."""
     empty, other = tmp_path / f"{group}.yaml", tmp_path / "other.yaml"
     for file in (empty, other):
         file.write_text("resources: []\n")
@@ -161,7 +161,7 @@ def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_
         ):
             refused = remote.xds(*arguments)
             assert refused.code == 5, arguments
-            assert "while 1 nodes are connected; pass --allow-empty when that is meant" in refused.err, arguments
+            assert "while 1 nodes are connected; pass --allow-empty to do it anyway" in refused.err, arguments
             assert "allow_empty" not in refused.err, arguments
         assert remote.xds("rollout", "undo", group, "--allow-empty").code == 0
 
@@ -204,12 +204,12 @@ def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: 
     assert " clusters/c /connect_timeout: " in refused.err
     versioned = tmp_path / "versioned.json"
     versioned.write_text(json.dumps({"version": "v1", "resources": [static_cluster("b", 80)]}))
-    assert "a version is that of a whole snapshot" in remote.xds("put", "-g", group, "-f", versioned).err
+    assert "version is for whole snapshots" in remote.xds("put", "-g", group, "-f", versioned).err
     assert remote.xds("get", "clusters", "-g", group, "-o", "name").out.split() == ["a"]
 
 
 def test_whoami_without_tokens(remote: Remote) -> None:
-    assert "nobody: the server asks for no credentials" in remote.xds("whoami").out
+    assert "principal: none; the server asks for no credentials" in remote.xds("whoami").out
     assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
 
 
@@ -230,7 +230,7 @@ def test_whoami_and_what_a_write_builds_on(tmp_path: Path, running: ExitStack) -
     file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
     refused = remote.xds("apply", "-f", file, *credentials)
     assert refused.code == 5
-    assert "pass --if-match with the revision that you know" in refused.err
+    assert "pass --if-match with the revision that you expect" in refused.err
     assert "If-None-Match" not in refused.err
     assert remote.xds("put", "-g", "edge", "-f", file, "--create", *credentials).code == 0
     assert remote.xds("put", "-g", "edge", "-f", file, *credentials).code == 0

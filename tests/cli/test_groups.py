@@ -105,7 +105,10 @@ def test_history_and_the_way_back(remote: Remote, group: str) -> None:
     assert remote.server.get(f"/groups/{group}/revisions")["items"][0]["message"] == "why"
     assert "port_value: 82" in remote.xds("get", "endpoint", "a", "-g", group).out
     kept = remote.xds("rollout", "undo", group, "--to", "1")
-    assert (kept.out, "--endpoints takes them back" in kept.err) == (f"group {group}: revision 4, unchanged\n", True)
+    assert (kept.out, "add --endpoints to roll them back too" in kept.err) == (
+        f"group {group}: revision 4, unchanged\n",
+        True,
+    )
     assert remote.xds("rollout", "undo", group, "--to", "1", "--endpoints", "--wait", "--allow-none").code == 0
     assert "port_value: 81" in remote.xds("get", "endpoint", "a", "-g", group).out
     assert remote.xds("rollout", "undo", group, "--to", "99").code == 4

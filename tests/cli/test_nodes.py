@@ -25,7 +25,7 @@ def group(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def node(remote: Remote, group: str) -> Iterator[Proxy]:
-    """A proxy ``<group>-1`` in step with revision 1: clusters a and b."""
+    """A proxy ``<group>-1`` in sync with revision 1: clusters a and b."""
     remote.server.push(group, [static_cluster("a", 80), static_cluster("b", 80)])
     with Proxy(remote.server.grpc_port, f"{group}-1", group) as proxy:
         proxy.answer()
@@ -34,7 +34,7 @@ def node(remote: Remote, group: str) -> Iterator[Proxy]:
 
 
 def refuse(remote: Remote, node: Proxy, group: str) -> None:
-    """Push revision 2, which the proxy refuses."""
+    """Push revision 2, which the proxy rejects."""
     node.refusal = "not to my taste"
     remote.server.push(group, [static_cluster("a", 81), static_cluster("c", 80)])
     node.answer()
@@ -78,7 +78,7 @@ def test_config_is_what_was_acked_or_sent(remote: Remote, node: Proxy, group: st
 
 
 def swap(remote: Remote, node: Proxy, group: str) -> None:
-    """Push revision 2, which puts c in the place of b, and have the proxy take it."""
+    """Push revision 2, which replaces b by c, and ACK it."""
     remote.server.push(group, [static_cluster("a", 80), static_cluster("c", 80)])
     node.answer()
     remote.server.wait_synced(group, f"{group}-1")
@@ -90,7 +90,7 @@ def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
     assert re.search(r"✓ 2 .* 1 clusters linger until \d\d:\d\d:\d\d$", remote.xds("nodes", "-g", group).out, re.M)
     shown = remote.xds("config", name, "--columns", "name,lingers", "--no-headers").out.splitlines()
     assert [line.split()[:2] for line in shown] == [["a", "-"], ["b", "until"], ["c", "-"]]
-    assert "was removed, and stays until" in remote.xds("explain", name, "clusters", "b").out
+    assert "was removed from the group, and lingers until" in remote.xds("explain", name, "clusters", "b").out
     assert re.search(r"lingering:\nTYPE .*\nclusters +2 +\S+ +b\n", remote.xds("describe", "node", name).out)
     assert remote.xds("diff", "--node", name).code == 0
     assert remote.xds("rollout", "status", group).code == 0
@@ -98,7 +98,7 @@ def test_what_lingers_is_shown(remote: Remote, node: Proxy, group: str) -> None:
 
 def test_what_lingers_is_let_go_by_hand(remote: Remote, node: Proxy, group: str) -> None:
     swap(remote, node, group)
-    assert remote.xds("release", "--node", f"{group}-1").out == "1 node let go of 1 clusters\n"
+    assert remote.xds("release", "--node", f"{group}-1").out == "1 node released 1 clusters\n"
     node.answer()
     assert remote.xds("config", f"{group}-1", "-o", "name").out.split() == ["a", "c"]
     assert remote.xds("release", "-g", group).out == "nothing lingered\n"
@@ -115,7 +115,7 @@ def test_node_against_its_group(remote: Remote, node: Proxy, group: str) -> None
     found = remote.xds("diff", "--node", f"{group}-1", "-o", "json")
     assert found.code == 1
     assert [(change["name"], change["change"]) for change in found.json()["changes"]] == [
-        *(("a", "changed"), ("c", "added")),  # b lingers, as it should
+        *(("a", "changed"), ("c", "added")),  # b lingers, as intended
     ]
 
 

@@ -1,4 +1,4 @@
-"""Settings of auth are read again by SIGHUP and when their file changes; what cannot be read changes nothing."""
+"""``auth`` settings are reloaded on SIGHUP and when their file changes; invalid ones change nothing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Site:
         self._running = running
 
     def write(self, settings: Any) -> None:
-        """As editors do: another file takes the place of the old one."""
+        """Replace the file, as editors do."""
         draft = self.file.with_suffix(".new")
         draft.write_text(settings if isinstance(settings, str) else json.dumps(settings))
         draft.replace(self.file)
 
     def wait_failures(self, number: int) -> None:
-        """Wait until so many files were refused."""
+        """Wait until this many reloads failed."""
         failed = 'xds_server_auth_reloads_total{result="failed"}'
         wait_until(lambda: self.server.metrics().get(failed, 0) >= number, f"failure {number}", 15)
 
@@ -57,7 +57,7 @@ class Site:
         os.kill(self.server.process.pid, signal.SIGHUP)
 
     def proxy(self, token: str = "proxy") -> Any:
-        """A stream that was answered."""
+        """Open a stream and wait for its response."""
         channel = self._running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{self.server.grpc_port}"))
         request = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=wire_pb2.Node(id="n1").SerializeToString())
         sent = Event()
@@ -84,12 +84,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.parametrize("how", [Site.hang_up, lambda site: None], ids=["SIGHUP", "file"])
 def test_tokens_and_rules_are_read_anew(site: Site, how: Callable[[Site], None]) -> None:
-    """Finding 11: a hang-up ended the process."""
+    """SIGHUP reloads the rules; it once ended the process."""
     call = site.proxy()
     site.write(auth(ADMIN, {"name": "second", "scopes": ["read"]}))
     how(site)
     wait_until(lambda: site.status("second") == 200, "the new token", 15)
-    with pytest.raises(grpc.RpcError) as ended:  # the proxy's was taken back
+    with pytest.raises(grpc.RpcError) as ended:  # the proxy's token was revoked
         next(call)
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert site.server.metrics()['xds_server_auth_reloads_total{result="ok"}'] == 1
@@ -102,15 +102,15 @@ def test_tokens_and_rules_are_read_anew(site: Site, how: Callable[[Site], None])
 
 
 def test_a_bad_file_keeps_the_rules_of_before(site: Site) -> None:
-    """The last of them are good files that would open the door to everybody: one that was emptied, above all."""
+    """The last cases are valid files that would admit everybody, such as an emptied one."""
     cases: list[tuple[Any, str]] = [
         ("auth: {tokens: [", "while parsing"),
         ({"auth": {"tokens": [{"name": "x", "sha256": "s3cret", "scopes": ["admin"]}]}}, "auth.tokens.0.sha256"),
         (auth(ADMIN, nodes={"mode": "enforce"}), "mode enforce needs rules"),
         (auth(ADMIN, nodes={"rules": [{"principal": "cn:{a}", "groups": ["{b}"]}]}), "the principal captures no {b}"),
         ({"auht": {}}, "did you mean 'auth'"),
-        ("", "nothing of auth is left"),
-        (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "nothing of auth is left"),
+        ("", "would remove all access control"),
+        (auth(certificates=[{"cn": "root", "name": "root", "scopes": ["admin"]}]), "would remove all access control"),
     ]
     for number, (bad, says) in enumerate(cases, 1):
         site.write(bad)

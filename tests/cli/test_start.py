@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: the modules it imports. And how its process ends."""
+"""What a command costs before it runs: the modules that it imports. Also how its process ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ finally:
 
 
 def run(arguments: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """The interpreter from nothing, as people start it."""
+    """A new interpreter, as users start it."""
     return subprocess.run(
         [sys.executable, *arguments],
         input=stdin,
@@ -73,7 +73,7 @@ def test_light_commands_import_nothing_heavy(command: list[str]) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_a_process_ends_as_its_command(command: list[str], stdin: str, code: int, out: str, err: str) -> None:
-    """Both where it starts from nothing, and where the other tests of commands run it."""
+    """Both in a new interpreter, and where the other tests of commands run it."""
     done = run(["-m", "xds.cli.main", *command], stdin)
     assert (done.returncode, done.stdout[: len(out)], done.stderr[: len(err)]) == (code, out, err)
     assert xds(*command, stdin=stdin, environment={"XDS_ADDR": NOBODY}) == Ran(code, done.stdout, done.stderr)

@@ -12,9 +12,9 @@ from xds.cli import output
 from xds.cli.errors import CommandError, Exit
 from xds.cli.events import event_line
 from xds.cli.output import Color, Format, paint
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
-VIEW = View(
+VIEW = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("NAME", lambda item: item["name"]),
@@ -89,7 +89,7 @@ NASTY = "esc\x1b]0;PWN\x07\x1b[31mRED \x9b2J\u202etfel\rback\x7f"
 
 
 def test_what_steers_terminals_is_spelt_out_in_cells() -> None:
-    """Finding 8: a proxy chooses its node id, and the words of its NACKs."""
+    """A proxy chooses its node id and the messages of its NACKs, so they may contain control sequences."""
     for color in Color:
         text = rendered([{"name": NASTY, "note": NASTY, "time": ""}], VIEW, Style(color=color))
         shown = re.sub(r"[0-9a-f]{32}\x1b\[[0-9]+m", "", text)  # ours

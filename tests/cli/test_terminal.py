@@ -1,4 +1,4 @@
-"""What commands do on a terminal only: they ask, color, and redraw."""
+"""What commands do only on a terminal: ask, color and redraw."""
 
 from __future__ import annotations
 

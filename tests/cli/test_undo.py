@@ -1,4 +1,4 @@
-"""``rollout undo``, ``rollout history`` and ``audit`` against a server with tokens: two people, twice, refused."""
+"""``rollout undo``, ``rollout history`` and ``audit`` with tokens: by two people, twice, and refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENS = {"ops": ["admin"], "team-edge": ["read", "write:group/edge*"]}
 
 @dataclass(frozen=True)
 class Team:
-    """The server, and who asks it."""
+    """The server and its users."""
 
     server: ServerProcess
     directory: Path
@@ -94,13 +94,13 @@ def test_two_people_undo_at_once(team: Team) -> None:
         team.push("edge-3", static_cluster(name, 80))
     with ThreadPoolExecutor(4) as people:
         done = list(people.map(lambda user: team.xds("rollout", "undo", "edge-3", user=user), ("ann", "bob")))
-    # Both looked at once and one was first, or one looked when the other was done and knows what it takes back.
+    # Both planned at once and one was first, or one planned after the other was done.
     codes = sorted(each.code for each in done)
     assert codes in ([0, 0], [0, 5])
     if codes == [0, 5]:
         assert team.names("edge-3") == ["second"]
         (late,) = [each for each in done if each.code == 5]
-        assert "somebody else changed it meanwhile" in late.err
+        assert "somebody else changed the group in the meantime" in late.err
     else:
         assert team.names("edge-3") == ["first"]
     kinds = [item["kind"] for item in team.server.get("/groups/edge-3/revisions")["items"]]
@@ -112,7 +112,7 @@ def test_an_undo_of_what_was_looked_at_before_somebody_else(team: Team) -> None:
         team.push("edge-4", static_cluster(name, 80))
     assert team.xds("rollout", "undo", "edge-4", "--if-match", "3", user="ann").code == 0
     late = team.xds("rollout", "undo", "edge-4", "--if-match", "3", user="bob")
-    assert (late.code, "somebody else changed it meanwhile" in late.err) == (5, True)
+    assert (late.code, "somebody else changed the group in the meantime" in late.err) == (5, True)
     assert team.names("edge-4") == ["second"]
 
 
@@ -122,7 +122,7 @@ def test_undo_keeps_the_endpoints_of_now(team: Team) -> None:
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 81), static_cluster("bad", 80))
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 82), static_cluster("bad", 80))
     undone = team.xds("rollout", "undo", group)
-    assert (undone.out, "with the endpoints of now" in undone.err) == (
+    assert (undone.out, "with the present endpoints" in undone.err) == (
         f"group {group}: revision 4: -1 clusters\n",
         True,
     )
@@ -157,7 +157,7 @@ def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
         remote.server.push(group, [static_cluster("second", 80)])
         undone = remote.xds("rollout", "undo", group)
     assert undone.code == 5
-    assert "every revision before was undone or refused:\n  1  " in undone.err
+    assert "every earlier revision was undone or rejected:\n  1  " in undone.err
     assert "one  (refused by 1 of 1 nodes)\nchoose one with --to" in undone.err
     what = remote.xds("rollout", "history", group, "--columns", "what", "--no-headers").out.splitlines()
     assert what == ["push", "push (refused by 1 of 1)"]

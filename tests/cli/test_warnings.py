@@ -1,4 +1,4 @@
-"""What the server says of its own openness when it starts."""
+"""Warnings of the server at start about missing access control."""
 
 from __future__ import annotations
 

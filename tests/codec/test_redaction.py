@@ -13,7 +13,7 @@ from xds.codec import schema
 from xds.codec.redaction import REDACTED, redact
 from xds.codec.render import render_resource
 from xds.codec.resources import decode_resource
-from xds.proto import options
+from xds.proto import field_options
 
 MARK = "s3cr3t"
 INLINE = {"inline_string": MARK}
@@ -113,7 +113,9 @@ def test_what_holds_no_secret_is_unchanged(name: str) -> None:
 
 
 def test_every_sensitive_field_is_one_of_the_schema() -> None:
-    sensitive = {(message, field) for message in options.messages() for field in options.sensitive_fields(message)}
+    sensitive = {
+        (message, field) for message in field_options.messages() for field in field_options.sensitive_fields(message)
+    }
     assert len([one for one in sensitive if ".v3." in one[0]]) >= 28
     known = {(m, f) for m, f in sensitive if (found := schema.descriptor(m)) and f in found.fields_by_name}
     assert len(known) >= 35

@@ -14,7 +14,7 @@ from xds.codec.finders import finder_of
 from xds.codec.record import dump_record, load_record
 from xds.codec.references import references_of
 from xds.codec.resources import decode_resource
-from xds.model.resource import Reference
+from xds.model.resource import Reference, content_version
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -26,7 +26,6 @@ from xds.model.resource_type import (
     V2_URLS,
     VIRTUAL_HOST,
 )
-from xds.model.versions import content_version
 
 
 def _api(kind: str) -> dict[str, Any]:

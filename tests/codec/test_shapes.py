@@ -48,6 +48,7 @@ def reference_bytes() -> dict[str, list[str | None]]:
     return {name: [next(bodies) for _ in resources] for name, resources in shapes.items()}
 
 
+@pytest.mark.xdist_group("reference_bytes")
 @pytest.mark.timeout(600)  # the first run installs xds-protos in an environment of its own
 @pytest.mark.parametrize("name", shape_names())
 def test_bytes_are_those_of_json_format(name: str, reference_bytes: dict[str, list[str | None]]) -> None:

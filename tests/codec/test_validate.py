@@ -17,7 +17,7 @@ from xds.codec.resources import decode_document, decode_resource, resource_from_
 from xds.codec.rules import compile_rules, nanoseconds
 from xds.codec.validate import check_constraints
 from xds.model.errors import ValidationError, Violation
-from xds.proto import options
+from xds.proto import field_options
 
 
 def _check(message: Any) -> Findings:
@@ -35,7 +35,7 @@ def _refused(document: dict[str, Any]) -> list[Violation]:
 def test_every_rule_of_every_type_is_known() -> None:
     """An unknown rule would raise when its type is first met."""
     compiled = 0
-    for name in options.messages():
+    for name in field_options.messages():
         message_class = schema.message_class(name)
         if message_class is not None:
             _check(message_class())

@@ -19,7 +19,7 @@ from xds.codec.validate import check_constraints
 from xds.codec.validate_fast import FastValidator
 from xds.model.errors import ValidationError
 from xds.model.resource import Resource
-from xds.proto import options
+from xds.proto import field_options
 
 TYPE = "type.googleapis.com/"
 TEXTS = ("", "a", "10.0.0.1", "a b", "x\ny", "x" * 300, "ü")
@@ -98,7 +98,7 @@ def fill_map(held: Any, entry: Any, chance: random.Random, depth: int) -> None:
 def test_random_messages_of_every_type_with_rules() -> None:
     chance = random.Random(5)
     passed = failed = 0
-    for name in options.messages():
+    for name in field_options.messages():
         message_class = schema.message_class(name)
         for _ in range(3 if message_class is not None else 0):
             assert message_class is not None

@@ -1,4 +1,4 @@
-"""Policies at work on a plane of two zones, with load reports made up."""
+"""Policies in force on a plane of two zones, with invented load reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _streams = count(1)
 
 
 def policy(per_locality_rps: float = 100.0, **fields: Any) -> Policy:
-    """Capacity for each zone alike; decisions every second."""
+    """A policy with equal capacity for each zone, and decisions every second."""
     document = {
         "capacity": {"rates": [{"per_locality_rps": per_locality_rps}]},
         "interval_s": 1,
@@ -42,7 +42,7 @@ def policy(per_locality_rps: float = 100.0, **fields: Any) -> Policy:
 
 
 def cluster(name: str = "web", **fields: Any) -> Resource:
-    """An EDS cluster that lacks nothing that a policy needs."""
+    """An EDS cluster with everything that a policy needs."""
     return decode_resource(steered_cluster(name, **fields))
 
 
@@ -52,7 +52,7 @@ def endpoints(zones: Mapping[str, tuple[int, ...]] = ZONES, name: str = "web") -
 
 @dataclass
 class Reports:
-    """Load reports as a test says they came. ``rps`` is by source."""
+    """Load reports as the test states them. ``rps`` is by source."""
 
     interval_s: float = 1.0
     rps: dict[Locality, float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Steered:
         )
 
     async def step(self, seconds: float = 1.0) -> None:
-        """Time passes, and what is due is decided."""
+        """Advance the clock and decide what is due."""
         self.now += seconds
         await self.assignments.tick(self.now)
 
@@ -100,12 +100,12 @@ class Steered:
         return {locality_of(one).zone: (one.priority, one.load_balancing_weight.value) for one in entries}
 
     def shares(self, locality: Locality) -> dict[str, float]:
-        """The parts of requests that go to each zone."""
+        """The share of requests of each zone."""
         split = {zone: weight for zone, (priority, weight) in self.served(locality).items() if priority == 0}
         return {zone: weight / sum(split.values()) for zone, weight in split.items()}
 
     def events(self) -> list[str]:
-        """What was told of assignments: actions."""
+        """The actions of assignment events."""
         from xds.fleet.event_log import EventFilter, EventKind
 
         page = self.plane.fleet.events.after(0, EventFilter(frozenset({EventKind.ASSIGNMENT})), 1000)
@@ -113,7 +113,7 @@ class Steered:
 
 
 def connect(fleet: Fleet, locality: Locality, group: str = GROUP) -> None:
-    """A node of a locality is there."""
+    """A node of a locality connects."""
     stream = next(_streams)
     fleet.stream_opened(stream, f"p{stream}", "ADS", "sotw", 0.0)
     fleet.apply_events(stream, [Identified(Node(f"n{stream}", group, locality), group)], 0.0)

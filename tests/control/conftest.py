@@ -1,4 +1,4 @@
-"""A publisher around the real memory store, cache and fleet."""
+"""A publisher with the real memory store, cache and fleet."""
 
 from __future__ import annotations
 

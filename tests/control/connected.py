@@ -1,4 +1,4 @@
-"""Clients as the fleet sees them, put there with the engine's own events."""
+"""Connected clients in the fleet, made from the engine's own events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = count(1)
 
 
 class Client:
-    """One stream of one node; ``api`` is ``v2`` on the old transport."""
+    """One stream of one node; ``api`` is ``v2`` on the v2 transport."""
 
     def __init__(self, fleet: Fleet, node: Node, group: str, api: str = "") -> None:
         self.stream_id = next(_numbers)
@@ -35,18 +35,18 @@ class Client:
         fleet.apply_events(self.stream_id, [Identified(node, group)], 1.0)
 
     def subscribe(self, type_url: str, *names: str) -> None:
-        """Ask for everything of a type, or for these names."""
+        """Subscribe to everything of a type, or to these names."""
         self._fleet.apply_events(self.stream_id, [Subscribed(type_url, not names, frozenset(names))], 2.0)
 
     def ack(self, held: ResourceSet) -> None:
-        """Be sent a set and take it."""
+        """Receive a set and ACK it."""
         response = _response(held)
         url = held.type.type_url
         events: list[Event] = [Send(url, response.nonce, response.body, response), Acked(url, response.nonce, response)]
         self._fleet.apply_events(self.stream_id, events, 3.0)
 
     def nack(self, held: ResourceSet, message: str) -> None:
-        """Be sent a set and refuse it."""
+        """Receive a set and NACK it."""
         response = _response(held)
         url = held.type.type_url
         sent = Send(url, response.nonce, response.body, response)
@@ -55,11 +55,11 @@ class Client:
         )
 
     def linger(self, *removals: Removal) -> None:
-        """Keep what pushes removed."""
+        """Keep lingering resources."""
         self._fleet.apply_events(self.stream_id, [LingerChanged(Lingering(removals))], 3.0)
 
     def hold(self, *trees: HeldContent) -> None:
-        """Have something held back."""
+        """Have held resources."""
         self._fleet.apply_events(self.stream_id, [HoldChanged(trees)], 3.0)
 
     def leave(self) -> None:

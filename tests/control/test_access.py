@@ -89,7 +89,7 @@ def test_a_glob_stays_within_its_segment(pattern: str, value: str) -> None:
         ("dns:*.edge.corp", Principal(PrincipalKind.DNS, "a.b.edge.corp"), False),
         ("cn:{sa}.{ns}", Principal(PrincipalKind.CN, "web.shop"), True),
         ("token:edge-*", Principal(PrincipalKind.TOKEN, "edge-eu"), True),
-        # A name of one kind is none of another, whatever it reads.
+        # Principals of different kinds differ, even if their text is equal.
         ("token:root", uri("token:root"), False),
         ("cn:root", uri("cn:root"), False),
         ("spiffe://corp/a", Principal(PrincipalKind.CN, "spiffe://corp/a"), False),
@@ -173,7 +173,7 @@ def access(*rules: NodeRule, mode: NodeAuthMode = NodeAuthMode.ENFORCE) -> Acces
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "shop-1", ""),
         ({"groups": ["{ns}-*", "common"]}, Node("n"), "common", ""),
         ({"groups": ["{ns}-*"]}, Node("n"), "bank-1", "group 'bank-1' does not match 'shop-*'"),
-        ({"groups": ["{ns}-*"]}, Node("n"), "", ""),  # none matches yet: judged again when one does
+        ({"groups": ["{ns}-*"]}, Node("n"), "", ""),  # no group matches yet; checked again when one does
         ({}, Node("any"), "any", ""),
     ],
 )
@@ -242,8 +242,8 @@ def test_who_is_let_in() -> None:
     assert Access(tokens).admit("") is None
     shown = Access(tokens).admit("Bearer t", ANN)
     assert shown is not None
-    assert (shown.principal, shown.grant.scopes) == ("token:t", frozenset({READ}))  # a token that is shown decides
-    assert Access(tokens).admit("Bearer wrong", ANN) is None  # and a wrong one is not overlooked
+    assert (shown.principal, shown.grant.scopes) == ("token:t", frozenset({READ}))  # the token decides
+    assert Access(tokens).admit("Bearer wrong", ANN) is None  # and an invalid token is not ignored
     assert Access(tokens).admit("", ANN) is not None
 
 
@@ -281,5 +281,5 @@ def test_scopes_narrow(scopes: set[str], node: str, group: str, covers: bool) ->
     grant = Grant("t", frozenset(scopes))
     assert grant.allows(XDS)
     assert (scope_refusal(grant, node, group) == "") is covers
-    refusal = Access().refusal(Identity(grant, None, b"x"), Node(node), group)  # whatever the mode of the rules
+    refusal = Access().refusal(Identity(grant, None, b"x"), Node(node), group)  # whatever the mode of the rules is
     assert (refusal is None) is covers

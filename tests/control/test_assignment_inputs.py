@@ -1,4 +1,4 @@
-"""What a decision rests on."""
+"""The inputs of a decision."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_sources_are_who_reported_who_is_there_and_who_was_here_lately() -> None
 
 
 def test_drops_are_demand_and_nodes_that_do_not_report_scale_it() -> None:
-    """A1, A2: 6 of 8 nodes report 50 requests/s and as many drops; the flows are scaled alike."""
+    """6 of 8 nodes report 50 requests/s and as many drops; the flows are scaled alike."""
     own = SourceDemand(A, 50.0, 25.0, 50.0, 1, 6, 99.0, attempted_ps=100.0, repeats_ps=9.0)
     flow = Flow(A, B, 60.0, 30.0, 0, unissued_ps=24.0)
     found = observe(reported(own, flows=(flow,)), {A: Reporting(6, 2)}, PUSHED, None, 0.0, 100.0)
@@ -62,7 +62,7 @@ def test_no_more_than_half_of_the_nodes_are_made_up() -> None:
 
 
 def test_a_node_that_has_had_a_load_stream_for_long_says_zero_by_saying_nothing() -> None:
-    """A5."""
+    """A node with an open load stream that says nothing has no requests."""
     found = observe(reported(), {A: Reporting(2, 0, settled=1), B: Reporting(1)}, PUSHED, None, 0.0, 100.0)
     assert found.demand == {A: Demand(0.0, 100.0, 2), B: Demand(0.0, None, 1)}
 

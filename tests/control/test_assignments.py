@@ -1,4 +1,4 @@
-"""The loop from measured load to what nodes are served."""
+"""The control loop: from measured load to the resources that nodes are served."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_only_the_sources_that_are_served_something_else_are_woken(steered
 
 
 async def test_a_zone_without_healthy_endpoints_is_left_with_the_push_that_says_so(steered: Steered) -> None:
-    """A push is news: what may not wait is not left to the next interval."""
+    """A push that changes endpoints does not wait for the next interval."""
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy(interval_s=60, stale_after_s=60, fallback_after_s=60))
     assert steered.shares(A) == {"za": 1.0}
@@ -197,7 +197,7 @@ async def test_nodes_that_report_nothing_keep_the_pushed_weights(steered: Steere
 
 
 async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
-    """What was decided is served from the first answer on, with the same version_info, and held until reports come."""
+    """The stored decision is served from the first response on, with its version_info, and held until reports come."""
     steered.reports.rps = {A: 150.0, B: 10.0}
     await steered.assignments.put(KEY, policy())
     await steered.step()
@@ -288,7 +288,7 @@ async def test_a_decision_that_fails_ends_nothing(steered: Steered, monkeypatch:
 
 
 async def test_capacity_is_learnt_from_what_backends_say(steered: Steered) -> None:
-    """Both zones serve 50 requests/s; the one says that it is at 90 % of what it can, the other at 10 %."""
+    """Both zones serve 50 requests/s; one reports 90 % utilisation, the other 10 %."""
     utilisation = {"name": "application_utilization", "target": 0.5}
     learnt = {"metric": utilisation, "rates": [{"per_endpoint_rps": 50}]}
     steered.reports.rps = {A: 100.0}

@@ -1,4 +1,4 @@
-"""What the store is given of a push, whatever of it the group holds already."""
+"""The blobs and lines that a push gives to the store, whatever the group holds already."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_sets_in_which_nothing_changes_are_kept(plane: Plane) -> None:
 
 
 async def test_blobs_that_the_store_lost_meanwhile_are_given_again(plane: Plane) -> None:
-    """What a push was built upon may be gone from the store before its turn comes."""
+    """The store may have deleted the base of a push before the push is committed."""
     kept = cluster("kept")
     await plane.publisher.push("g", [kept])
     entries, blobs = encode_resources([kept], plane.publisher.content("g"))

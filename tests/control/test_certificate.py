@@ -1,4 +1,4 @@
-"""What is read of a certificate is what its issuer wrote, and nothing of what is none."""
+"""Names are read from a certificate as its issuer wrote them, and none from an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chore that keeps the store small spares what clients may come back for, and survives what goes wrong."""
+"""The collector keeps what reconnecting clients may have, and survives failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xds.store.base import GoneError, UnavailableError
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Collected, Retention, StoreStats
 
-LITTLE = Retention(revisions=1, age_s=-60)  # nothing is young
+LITTLE = Retention(revisions=1, age_s=-60)  # nothing is recent
 SOON_S = 0.01
 
 
@@ -73,7 +73,7 @@ async def test_a_deleted_group_is_brought_back(plane: Plane) -> None:
 
 
 class FailingStore(MemoryStore):
-    """Cannot be collected at first; ``tries`` counts."""
+    """Fails at first; ``tries`` counts."""
 
     tries = 0
 

@@ -1,4 +1,4 @@
-"""Contents that are amended rather than made anew: the same outcome, at the cost of what changed."""
+"""Amended contents equal newly built ones, at the cost of what changed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.control.group_content import BlobIds, changes
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff, mix
-from xds.model.versions import content_version
-from xds.protocol.cache import SnapshotCache
+from xds.protocol.cache import SnapshotCache, precompute
 from xds.protocol.content import ResponseKey
 from xds.protocol.delta import DELTA
-from xds.protocol.precompute import precompute
 from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import Interest
 
@@ -31,7 +29,7 @@ def resource(name: str, edition: int) -> Resource:
 
 
 def edited(snapshot: Snapshot, name: str, edition: int | None) -> Snapshot:
-    """The next revision: ``name`` put in an edition, or taken out where there is one."""
+    """The next revision: ``name`` put with new content, or deleted if it exists."""
     held = snapshot.get(CLUSTER).resources
     if edition is None and name not in held:
         return snapshot
@@ -152,7 +150,7 @@ def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[st
 
 
 def told(resource_set: ResourceSet, parts: Mapping[int, Parts] = MappingProxyType({})) -> bytes:
-    """The first response to a Delta client that wants everything."""
+    """The first response to a Delta client with a wildcard."""
     builder = ResponseBuilder("server", "n", diff, 1 << 20)
     builder.keep_parts(parts)
     built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), first=True), {})

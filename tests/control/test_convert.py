@@ -1,4 +1,4 @@
-"""A static bootstrap becomes a snapshot and the bootstrap that asks for it."""
+"""A static bootstrap becomes a snapshot, and a bootstrap that subscribes to it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def static(conversion: ConvertedBootstrap, kind: str) -> list[str]:
 
 
 def assert_complete(conversion: ConvertedBootstrap) -> None:
-    """The snapshot is accepted, and nothing in it points to what is not there."""
+    """The snapshot is accepted, and has no dangling references."""
     assert check_references(decode_document(json.dumps(conversion.snapshot)).resources) == []
 
 
@@ -147,7 +147,7 @@ def test_clusters_that_the_bootstrap_needs_stay() -> None:
     given["static_resources"]["clusters"] = [
         *(untyped(r.static_cluster(name, 1)) for name in "ac"),
         aggregate,
-        untyped(r.static_cluster("test", 1)),  # as the node's cluster, which is another word
+        untyped(r.static_cluster("test", 1)),  # named like the node's cluster, which is no reference
     ]
     conversion = convert(given)
     assert set(static(conversion, "clusters")) == {"xds_cluster", "a", "b", "c"}

@@ -1,4 +1,4 @@
-"""What a real Envoy has against resources, and which of them it means."""
+"""The errors that a real Envoy reports, and the resources that they concern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a node gets what it gets."""
+"""Explanations of what a node is served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE = Node("n1", "edge", metadata={"role": "edge"})
 
 
 async def push(plane: Plane, group: str, **names: str) -> None:
-    """Clusters by name, and a listener and a route of one name each."""
+    """Clusters by name, and a listener and a route with one name each."""
     resources = [make_resource(CLUSTER, name, text) for name, text in names.items()]
     resources += [make_resource(LISTENER, "web", "1"), make_resource(ROUTE, "local_route", "".join(names.values()))]
     await plane.publisher.push(group, resources)
@@ -99,7 +99,7 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
 
 
 async def connected(plane: Plane) -> Client:
-    """A client in step with cluster alpha, behind by a push of beta."""
+    """A client in sync with cluster alpha, pending for a push of beta."""
     await push(plane, "default", alpha="1")
     client = Client(plane.fleet, NODE, "default")
     for url, names in ((CLUSTER, ()), (ROUTE, ("local_route",))):
@@ -116,13 +116,13 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
     assert (beta.name, beta.answer.value) == ("beta", "pending")
     assert (alpha.name, alpha.answer.value, alpha.detail) == (
         *("alpha", "pending"),
-        "it was removed; the node is about to be told",
+        "it was removed from the group; the removal will be sent",
     )
-    assert (route.answer.value, "held back until the node has clusters beta ready" in route.detail) == ("held", True)
+    assert (route.answer.value, "held until clusters beta are warm on the node" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
     route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
-    assert "c4 and 2 more ready; which clusters it leads to cannot be read" in route.detail
+    assert "c4 and 2 more are warm on the node; the clusters that it refers to cannot be determined" in route.detail
 
 
 async def test_what_lingers_says_until_when(plane: Plane) -> None:
@@ -130,10 +130,10 @@ async def test_what_lingers_says_until_when(plane: Plane) -> None:
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
     asked = ExplainQuery(CLUSTER, "alpha")
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "stays until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
+    assert (alpha.answer.value, "lingers until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "its time begins" in alpha.detail) == ("lingering", True)
+    assert (alpha.answer.value, "its time starts" in alpha.detail) == ("lingering", True)
 
 
 async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:

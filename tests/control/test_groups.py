@@ -1,4 +1,4 @@
-"""Settings of groups: durable, in force, gone with the group."""
+"""Settings of groups: durable, in force, deleted with the group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_settings_are_in_force_at_once_and_after_a_restart(plane: Plane) -
 
 
 def order_of(plane: Plane) -> GroupOrder:
-    """How pushes to the group are ordered."""
+    """The order settings of the group."""
     view = plane.cache.view("blue")
     assert view is not None
     return view.order
@@ -63,7 +63,7 @@ async def test_how_long_removed_content_stays_is_a_setting_of_the_group(plane: P
 
 
 async def test_settings_are_loaded_before_snapshots_are_served(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node must not be shown the wrong group for a moment."""
+    """A node must not be in the wrong group even for a moment."""
     await push(plane, "blue", "b")
     await plane.publisher.configure("blue", EDGE)
     again = plane.restarted()

@@ -1,4 +1,4 @@
-"""Labels: of pushes, and of what is made of a pushed set."""
+"""Labels of pushes, and of sets that are derived from a pushed set."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from tests.support.resources import cluster_load_assignment
 from xds.codec.resources import decode_resource
+from xds.model.resource import default_version_info, derived_version_info, version_stem
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import ResourceSet, Snapshot, build_snapshot
-from xds.model.versions import default_version_info, derived_version_info, version_stem
 from xds.protocol.cache import View
-from xds.protocol.fetch import fetch
 from xds.protocol.overlay import apply_overrides
 from xds.protocol.requests import SotwRequest
+from xds.protocol.sotw import fetch
 
 OWN, OTHER = bytes.fromhex("1f3a9c07ff"), bytes.fromhex("0badcafeff")
 

@@ -1,4 +1,4 @@
-"""Open NACKs in the store: written in batches, read at start, forgotten in time, and no matter of life and death."""
+"""Open NACKs in the store: written in batches, read at start, forgotten in time; failures stop nothing else."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ async def test_what_is_refused_is_kept_until_it_is_resolved(plane: Plane) -> Non
 async def test_the_engine_is_told_of_it_at_the_next_start(plane: Plane) -> None:
     kept, _ = await running(plane.store, plane.fleet)
     Client(plane.fleet, "n1").nack(response(SERVED), guilty=("bad",))
-    Client(plane.fleet, "n2").nack(response(SERVED))  # who is guilty is not known
-    await kept.close()  # what is left is written
+    Client(plane.fleet, "n2").nack(response(SERVED))  # the rejected resource is not known
+    await kept.close()  # the rest is written
     after = plane.restarted()
     kept, refused = await running(after.store, after.fleet)
     assert refused == {"n1": {CLUSTER: {"bad": "x"}}}
@@ -109,7 +109,7 @@ async def test_a_row_that_nobody_can_read_is_left_out_and_forgotten(plane: Plane
 
 
 class FullStore(MemoryStore):
-    """No space is left until ``is_full`` is false."""
+    """The store is full until ``is_full`` is false."""
 
     is_full = True
     asked = 0
@@ -132,5 +132,5 @@ async def test_a_store_that_takes_nothing_is_asked_again() -> None:
     store.is_full = False
     await wait_for_rows(store, 1)
     store.is_full = True
-    await kept.close()  # ends whatever the store says
+    await kept.close()  # ends whatever the store answers
     await store.close()

@@ -1,4 +1,4 @@
-"""Policies as documents of the store."""
+"""Policies as documents in the store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_policy_that_cannot_be_read_is_left_out_and_kept(plane: Plane) -
     assert len(await plane.store.docs(KIND)) == 1
 
 
-# What a push means to the policies of its group
+# The effect of a push on the policies of its group
 
 
 async def test_a_push_that_takes_from_a_policy_what_it_needs_is_warned_of(plane: Plane) -> None:

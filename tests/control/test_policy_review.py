@@ -1,4 +1,4 @@
-"""What stands in the way of a policy."""
+"""Warnings about a policy in its group."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def test_clusters_that_share_their_endpoints() -> None:
 
 @pytest.mark.parametrize(("every_s", "warned"), [(1.0, False), (1.5, False), (10.0, True)])
 def test_a_policy_that_has_no_patience_with_reports(every_s: float, warned: bool) -> None:
-    """With reports every ten seconds, a policy that calls them stale after three would hold nearly always."""
+    """With reports every ten seconds, a policy that counts them as stale after three would be held nearly always."""
     assert [one.code for one in review_times(policy(), every_s)] == ["stale_too_soon"] * warned
 
 
 def test_a_pushed_priority_is_told_unless_it_stands_by() -> None:
-    """A11: it would get requests like all others."""
+    """A pushed priority below the first would get requests like all others."""
     document = zoned_load_assignment("web", {"za": (1,), "zb": (2,)})
     document["endpoints"][1]["priority"] = 1
     resources = cluster(), decode_resource(document)
@@ -139,6 +139,6 @@ def test_a_pushed_priority_is_told_unless_it_stands_by() -> None:
 
 @pytest.mark.parametrize(("silent", "told"), [(0, 0), (20, 0), (21, 1)])
 def test_too_many_silent_nodes_are_told(silent: int, told: int) -> None:
-    """A2: below 80 % of the nodes."""
+    """A warning names the locality if less than 80 % of its nodes report."""
     observed = Observation({Locality("r", "za"): Demand(1.0, 1.0, 100 - silent, silent)}, {})
     assert [one.code for one in review_reports(policy(), observed)] == ["partial_reports"] * told

@@ -110,7 +110,7 @@ async def test_a_label_that_nobody_chose_shows_the_content(plane: Plane) -> None
 
 
 def _labels(plane: Plane) -> dict[str, str]:
-    """What is served; the hash of each label that is the group's own is that of its set."""
+    """The served labels. The hash in each label of the server is that of its set."""
     snapshot = plane.cache.get(GROUP)
     assert snapshot is not None
     for each in snapshot:
@@ -273,7 +273,7 @@ async def test_emptying_a_group_with_nodes_needs_consent(plane: Plane) -> None:
 
 
 async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
-    """The end of a canary: its nodes fall back to the groups of their clusters, and nobody is left with nothing."""
+    """A canary group is deleted: its nodes move to the groups of their clusters, and each gets one."""
     for group in ("canary", "edge", "core"):
         await plane.publisher.push(group, clusters("a"))
     await plane.publisher.configure("canary", GroupSettings("node.metadata.canary == yes"))
@@ -348,7 +348,7 @@ async def test_names_that_new_groups_cannot_have(plane: Plane, name: str) -> Non
 
 
 async def test_groups_that_are_there_keep_their_names(plane: Plane) -> None:
-    """They were made by an earlier release; what belongs to them goes on, their return after a deletion as well."""
+    """Groups of an earlier release keep working, also when they are restored after a deletion."""
     draft = await replace_all("a b", clusters("a"))
     await plane.store.commit("a b", draft.change, push_id="earlier")
     await plane.publisher.load()
@@ -374,7 +374,7 @@ async def test_group_names_are_bounded_and_printable(plane: Plane, name: str) ->
 
 
 class SlowStore(MemoryStore):
-    """Commits, and answers when it is told to."""
+    """Commits at once, and answers when the test says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +421,7 @@ async def test_push_whose_answer_was_lost_is_published_after_all() -> None:
     with pytest.raises(UnavailableError):
         await plane.publisher.push(GROUP, clusters("a"))
     store.losing = False
-    # The next push begins with what the store turned out to hold.
+    # The next push starts from what the store turned out to hold.
     await plane.publisher.put(GROUP, clusters("b")[0])
     assert served(plane.cache) == ["a", "b"]
     assert tuple(plane.publisher.content(GROUP).entries()) == (await store.manifest(GROUP)).entries

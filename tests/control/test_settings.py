@@ -243,7 +243,7 @@ CA = {"certificate": "s.pem", "private_key": "s.key", "client_ca": "ca.pem"}
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("insecure", [False, True])
 def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
-    """Finding 2: a certificate alone gives no rights, so that nobody could push; the message has what to add."""
+    """A certificate alone gives no rights, so nobody could push. The message shows what to add."""
     server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
         with pytest.raises(SettingsError, match="none of them has the scope admin") as told:

@@ -1,4 +1,4 @@
-"""Tokens: who is known, and what a scope covers."""
+"""Tokens: which are accepted, and what a scope covers."""
 
 from __future__ import annotations
 

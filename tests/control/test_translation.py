@@ -1,4 +1,4 @@
-"""What clients on the v2 transport are served, and what they cannot be."""
+"""Resources for clients on the v2 transport, and resources that v2 cannot express."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from xds.control.progress import PushVerdict, verdict_of
 from xds.control.translation import PROBLEM_LIMIT, SHOWN_LIMIT, V2, translate_to_v2
 from xds.fleet.state import NodeState
 from xds.model.node import Node
+from xds.model.resource import default_version_info
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.model.snapshot import ResourceSet, build_snapshot
-from xds.model.versions import default_version_info
 
 NO_SUCH_VALUE = "/dns_lookup_family: the v2 API has no value 4"
 
@@ -136,7 +136,7 @@ async def test_the_revision_of_what_was_translated_is_known(plane: Plane) -> Non
 
 
 async def test_own_types_of_another_api_are_not_waited_for(plane: Plane) -> None:
-    """A stream of today that asks for a v2 type gets what was pushed as such: nothing here."""
+    """A stream on the v3 transport that requests a v2 type gets what was pushed in that type: nothing here."""
     connected(plane, api="", type_url=V2_URLS[CLUSTER])
     connected(plane)
     await plane.publisher.push(GROUP, resources(cluster("a")))

@@ -1,4 +1,4 @@
-"""What ``undo`` goes back to: what a person would expect, also when it is done twice, or by two (A6)."""
+"""The revision that ``undo`` goes back to, also if it is done twice, or by two people."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def move(plane: Plane, name: str, port: int) -> int:
 
 
 async def undo(plane: Plane, endpoints: bool = False) -> int:
-    """As the command does it: look, then roll back what was looked at."""
+    """As the command does it: plan, then roll back with the etag of the plan."""
     return await follow(plane, await plane.publisher.undo_plan(GROUP), endpoints)
 
 
@@ -60,7 +60,7 @@ def body(plane: Plane, type_url: str, name: str) -> bytes | None:
 
 
 async def marks(plane: Plane) -> Mapping[int, tuple[str, int, int]]:
-    """Kind, what it went back to, and what undid it, by revision."""
+    """Kind, the revision it went back to, and the revision that undid it, by revision."""
     lines = await plane.publisher.history(GROUP)
     return {line.revision: (line.kind, line.content_of, line.undone_by) for line in lines}
 
@@ -136,7 +136,7 @@ async def test_endpoints_go_back_where_that_is_asked_for(plane: Plane) -> None:
 
 
 async def test_the_state_before_a_change_has_the_endpoints_of_before(plane: Plane) -> None:
-    """What comes back whole is what was served when the change was made, not an older push of configuration."""
+    """Undo restores what was served when the change was made, not an older push of configuration."""
     await push(plane, eds_cluster("a"), cluster_load_assignment("a", 1))
     await move(plane, "a", 2)
     before = body(plane, ENDPOINT, "a")
@@ -202,7 +202,7 @@ async def test_what_its_nodes_refused_is_not_gone_back_to(plane: Plane) -> None:
     plan = await plane.publisher.undo_plan(GROUP)
     assert plan.to is not None and plan.to.revision == 1
     assert [(each.line.revision, each.reason) for each in plan.candidates] == [(2, "refused by 1 of 4 nodes"), (1, "")]
-    # It is known after a restart, too.
+    # This is known after a restart, too.
     again = plane.restarted()
     await again.publisher.load()
     plan = await again.publisher.undo_plan(GROUP)

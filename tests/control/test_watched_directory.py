@@ -1,4 +1,4 @@
-"""A watched directory: its files are what the groups hold; what is broken or gone changes nothing by accident."""
+"""A watched directory: groups hold what its files say; invalid or missing files change nothing by accident."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.control.watched_directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.model.node import Node
-from xds.store.audit import AuditFilter, AuditLane
+from xds.store.audit_entries import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
 
@@ -71,7 +71,7 @@ def told(logs: Logs, event: str) -> list[MutableMapping[str, Any]]:
 
 
 async def test_all_is_applied_again_when_asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where that is asked for amid a push: what it pushed is what is replaced."""
+    """Also if it is requested during a push: what was pushed is replaced."""
     watched.put("edge.yaml", "a")
     watched.put("core.yaml", "b")
     await watched.directory.start()
@@ -118,7 +118,7 @@ async def test_changes_are_applied(watched: Watched) -> None:
 
 
 async def test_a_directory_that_is_swapped_by_a_link_is_followed(watched: Watched) -> None:
-    """As Kubernetes does it with mounted ConfigMaps."""
+    """As Kubernetes updates mounted ConfigMaps."""
     for turn, cluster in enumerate("ab"):
         watched.put(f"..{turn}/edge.yaml", cluster)
     (watched.root / "..data").symlink_to("..0")

@@ -24,16 +24,18 @@ def server(tmp_path: Path, running: ExitStack, request: pytest.FixtureRequest) -
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A running server for tests that change nothing in it but the groups."""
+    """A running server for tests that change only its groups."""
     with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
         yield server
 
 
 @pytest.fixture
 def connect(tmp_path: Path, server: ServerProcess, running: ExitStack) -> Connect:
-    """Starts the server's Envoy in a variant: ``envoy-1`` of cluster ``test``, or what a shared one has for the test.
+    """Starts the server's Envoy in a variant:
 
-    Further arguments are `EnvoyBootstrap`'s.
+    ``envoy-1`` of cluster ``test``, or the test's own node on a shared server.
+
+    Further arguments are those of `EnvoyBootstrap`.
     """
 
     def start(variant: Variant, **fields: Any) -> EnvoyProcess:

@@ -1,9 +1,9 @@
-"""The kinds of swaps: by what the snapshots of a site differ from turn to turn.
+"""The kinds of swaps, by the difference between the snapshots of consecutive turns.
 
-Each turn has a cluster of its own, ``c<turn>``, whose requests end at one of two upstreams in turn. What the turns have
-in common stays; the cluster of the turn before is gone in the same push. The routes of every HTTP kind have a path
-whose requests are tried again after a while, and one whose requests an authoriser keeps for a while: both look their
-cluster up long after they came.
+Each turn has its own cluster, ``c<turn>``, whose requests go to one of two upstreams alternately. The rest of the site
+stays. The same push removes the cluster of the previous turn. The routes of every HTTP kind have a path whose requests
+are retried after a while, and one whose requests an authoriser holds for a while: both look up their cluster long after
+they arrived.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from tests.support import resources as r
 from tests.support.upstream import PAUSED_PATH, RETRIED_PATH, Upstream
 
-# Retries that wait count as running, and Envoy lets 3 run.
+# Retries that wait count as active, and by default Envoy allows 3.
 MANY_RETRIES: r.Json = {"circuit_breakers": {"thresholds": [{"max_retries": 1000}]}}
 AUTHORIZER = "authorizer"
-BESIDE = 100  # so far off is the second cluster of a turn; even, so that the same upstream answers
+BESIDE = 100  # the offset of the second cluster of a turn; even, so that the same upstream answers
 RETRY_AFTER = "1s"  # at random, up to it
 RETRIES: r.Json = {
     "retry_policy": {"retry_on": "5xx", "num_retries": 3, "retry_back_off": {"base_interval": RETRY_AFTER}}
@@ -26,7 +26,7 @@ RETRIES: r.Json = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the snapshots of a site lead to. ``cluster_fields`` are more fields of the clusters of all turns."""
+    """The content of a site's snapshots. ``cluster_fields`` are further fields of the clusters of all turns."""
 
     source: r.Json
     port: int
@@ -35,11 +35,11 @@ class Scene:
     cluster_fields: r.Json = field(default_factory=dict)
 
     def upstream(self, turn: int) -> Upstream:
-        """Who answers in a turn."""
+        """The upstream that answers in a turn."""
         return self.upstreams[turn % 2]
 
     def clusters(self, *turns: int) -> list[r.Json]:
-        """The clusters of some turns with their assignments, and the authoriser's."""
+        """The clusters of some turns with their assignments, and the authoriser's cluster."""
         return [r.static_cluster(AUTHORIZER, self.authorizer.port), *self._turned(turns)]
 
     def _turned(self, turns: Iterable[int]) -> Iterable[r.Json]:
@@ -56,7 +56,7 @@ class Scene:
         return r.chained_listener(listener_name, [self.chain(listener_name, routes)], self.port)
 
     def rds(self, route_config_name: str) -> r.Json:
-        """Routes by RDS from where everything else comes."""
+        """The config source of RDS."""
         return r.rds(route_config_name, self.source)
 
 
@@ -74,12 +74,12 @@ def is_turns(cluster: str) -> bool:
 
 
 def to_cluster(cluster: str) -> r.Json:
-    """A route's action."""
+    """The action of a route."""
     return {"cluster": cluster}
 
 
 def hosts(action: r.Json) -> list[r.Json]:
-    """The virtual hosts whose routes all have one action."""
+    """Virtual hosts whose routes all have the same action."""
     retried = {"match": {"path": RETRIED_PATH.decode()}, "route": {**action, **RETRIES}}
     paused = {"match": {"path": PAUSED_PATH.decode()}, "route": action}
     plain = {"match": {"prefix": "/"}, "route": action}
@@ -102,7 +102,7 @@ def route_config(route_config_name: str, action: r.Json) -> r.Json:
 
 
 def routes_move(scene: Scene, turn: int) -> list[r.Json]:
-    """The route configuration keeps its name."""
+    """The route configuration keeps its name and changes its content."""
     return [*scene.clusters(turn), scene.listener(scene.rds("r")), route_config("r", to_cluster(name(turn)))]
 
 
@@ -125,35 +125,35 @@ def members_move(scene: Scene, turn: int) -> list[r.Json]:
 
 
 def inline_routes_move(scene: Scene, turn: int) -> list[r.Json]:
-    """The listener's own routes lead elsewhere."""
+    """The inline routes of the listener lead to another cluster."""
     return [*scene.clusters(turn), scene.listener(inline(to_cluster(name(turn))))]
 
 
 def route_config_is_renamed(scene: Scene, turn: int) -> list[r.Json]:
-    """The listener names another route configuration."""
+    """The listener refers to another route configuration."""
     named = f"r{turn}"
     return [*scene.clusters(turn), scene.listener(scene.rds(named)), route_config(named, to_cluster(name(turn)))]
 
 
 def routes_come_by_rds_and_inline(scene: Scene, turn: int) -> list[r.Json]:
-    """Inline routes become ones by RDS, and back."""
+    """Inline routes become RDS routes, and the reverse."""
     return (inline_routes_move if turn % 2 == 0 else routes_move)(scene, turn)
 
 
 def listener_is_replaced(scene: Scene, turn: int) -> list[r.Json]:
-    """A listener of another name takes over the port."""
+    """A listener with another name takes over the port."""
     return [*scene.clusters(turn), scene.listener(inline(to_cluster(name(turn))), f"web-{turn}")]
 
 
 def chains_come_and_go(scene: Scene, turn: int) -> list[r.Json]:
-    """A filter chain of a listener gives way to one that takes the same connections; another chain stays."""
+    """A filter chain of a listener is replaced by one with the same match; another chain stays."""
     chain = scene.chain(f"chain-{turn}", inline(to_cluster(name(turn))), r.sources_match(8 + turn % 2))
     rest = r.http_chain("rest", r.inline_routes("rest", r.direct_route("rest")))
     return [*scene.clusters(turn), r.chained_listener("web", [chain, rest], scene.port)]
 
 
 def bytes_move(scene: Scene, turn: int) -> list[r.Json]:
-    """A listener that forwards bytes forwards them elsewhere."""
+    """A TCP listener forwards to another cluster."""
     return [*scene.clusters(turn), r.chained_listener("web", [r.tcp_chain("web", name(turn))], scene.port)]
 
 

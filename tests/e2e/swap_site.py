@@ -24,14 +24,16 @@ CONNECTIONS, RPS = 8, 200.0
 MARKED_CONNECTIONS, MARKED_RPS = 8, 40.0  # as fast as the retries and pauses let them, but no faster
 PAUSE_S = (0.2, 2.0)
 WARM_UP_REQUESTS = 100
-# Longer than the pauses and the retries: what began before a swap has looked up its cluster after it.
+# Longer than pauses and retries, so that requests from before a swap have looked up their cluster.
 AFTERWARDS_S = 2.5
 
 
 class SwapLoad:
-    """Keep-alive load of three kinds: plain requests, ones that Envoy tries again, and ones that the authoriser keeps.
+    """Keep-alive load of three kinds:
 
-    With ``PER_CONNECTION`` so many go over a connection before it is given up for a new one.
+    plain requests, requests that Envoy retries, and requests that the authoriser holds.
+
+    With ``PER_CONNECTION`` a connection is replaced after this many requests.
     """
 
     PATHS: tuple[bytes, ...] = (RETRIED_PATH, PAUSED_PATH)
@@ -52,7 +54,7 @@ class SwapLoad:
 
     @property
     def failed(self) -> int:
-        """How many requests were lost up to now."""
+        """The number of lost requests so far."""
         return sum(report.failed for report in self.reports())
 
     def stop(self) -> list[LoadReport]:
@@ -67,20 +69,20 @@ class SwapLoad:
 
 
 class PlainLoad(SwapLoad):
-    """Plain requests only, where an Envoy that drains soon would end the others itself."""
+    """Only plain requests, where an Envoy with a short drain would itself end the others."""
 
     PATHS = ()
 
 
 class ReconnectingLoad(SwapLoad):
-    """Connections that last for seconds only, for what Envoy cuts at the end of a drain."""
+    """Connections that last only seconds, where Envoy closes connections at the end of a drain."""
 
     PER_CONNECTION = 20
 
 
 @dataclass(slots=True)
 class SwapSite:
-    """What `SwapSites` has started. ``turn`` is the turn of the kind whose snapshot was pushed last."""
+    """The processes that `SwapSites` started. ``turn`` is the turn whose snapshot was pushed last."""
 
     kind: Kind
     scene: Scene
@@ -91,7 +93,7 @@ class SwapSite:
     turn: int = 0
 
     def push(self, extra: Sequence[Json] = ()) -> None:
-        """Push the next turn, and ``extra`` besides: the cluster of the turn before is gone with it."""
+        """Push the next turn, with ``extra``. This removes the cluster of the previous turn."""
         self.turn += 1
         self.server.push(GROUP, [*self.kind(self.scene, self.turn), *extra])
 
@@ -100,14 +102,14 @@ class SwapSite:
         wait_body(self.scene.port, self.scene.upstream(self.turn).name)
 
     def swap(self) -> None:
-        """Push the next turn, and let the load go on for a while once it is served."""
+        """Push the next turn, and let the load run for a while once it is served."""
         self.push()
         self.wait_served()
         self.settle()
 
     @staticmethod
     def settle(seconds: float = AFTERWARDS_S) -> None:
-        """Let the load go on."""
+        """Let the load run for a while."""
         time.sleep(seconds)
 
     def wait_synced(self) -> None:
@@ -115,27 +117,27 @@ class SwapSite:
         self.server.wait_synced(GROUP, NODE)
 
     def cut(self) -> None:
-        """Cut Envoy's connection to the server, and wait until both know."""
+        """Cut Envoy's connection to the server, and wait until both have noticed."""
         self.proxy.cut()
         wait_until(lambda: not self.streams(), "the server has lost sight of Envoy")
 
     def restore(self) -> None:
-        """Let Envoy come back, and wait until it is back."""
+        """Restore the connection, and wait until Envoy is connected."""
         self.proxy.restore()
         wait_until(self.streams, "Envoy is back")
 
     def streams(self) -> Sequence[Json]:
-        """Envoy's streams as the server sees them."""
+        """Envoy's streams in the server's view."""
         streams: Sequence[Json] = self.server.nodes().get(NODE, {}).get("streams", [])
         return streams
 
     def clusters(self) -> set[str]:
-        """The turns' clusters that Envoy has, warm or not."""
+        """The clusters of turns that Envoy has, warm or not."""
         found = self.envoy.cluster_names("active") | self.envoy.cluster_names("warming")
         return set(filter(is_turns, found))
 
     def pushed_clusters(self) -> set[str]:
-        """The turns' clusters that were pushed last."""
+        """The clusters of turns in the last push."""
         pushed = self.kind(self.scene, self.turn)
         return {one["name"] for one in pushed if one["@type"] == CLUSTER_TYPE and is_turns(one["name"])}
 
@@ -147,7 +149,7 @@ class SwapSite:
 
 @dataclass(frozen=True, slots=True)
 class SwapSites:
-    """Opens sites; what it starts ends with ``running``."""
+    """Opens sites; everything that it starts ends with ``running``."""
 
     directory: Path
     background: Background
@@ -177,7 +179,7 @@ class SwapSites:
         return SwapSite(kind, scene, started, proxy, envoy, requests)
 
     def scene(self, variant: Variant, **fields: Any) -> Scene:
-        """Two upstreams and an authoriser that takes its time. ``fields`` are more of `Scene`'s."""
+        """Two upstreams and a slow authoriser. ``fields`` are further fields of `Scene`."""
         authorizer, a, b = (self.upstream(called) for called in ("authorizer", "a", "b"))
         authorizer.pause_s = PAUSE_S
         return Scene(variant.config_source, free_port(), authorizer, (a, b), **fields)

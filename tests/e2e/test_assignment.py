@@ -1,6 +1,6 @@
-"""Traffic that stays in its zone until the zone is full: two zones with real Envoys under load, and nothing lost.
+"""Traffic stays in its zone until the zone is full: two zones with real Envoys under load, and no lost request.
 
-``near`` and ``far`` are the zones; each has an Envoy and two endpoints, and can take ``CAPACITY_RPS``.
+``near`` and ``far`` are the zones. Each has an Envoy and two endpoints, and a capacity of ``CAPACITY_RPS``.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ POLICY: dict[str, Any] = {
     "maximum_step": 0.5,
     "minimum_change": 0.0,
 }
-SETTLED_S = 90.0  # some intervals, on a machine that is busy with other things
-SAMPLE = 60  # requests that a split is judged by
+SETTLED_S = 90.0  # some intervals, on a busy machine
+SAMPLE = 60  # the number of requests that measure a split
 
 
 @dataclass
 class Zones:
-    """The zones, and what is seen of them."""
+    """The two zones, and their measurements."""
 
     server: ServerProcess
     upstreams: dict[str, list[Upstream]]
@@ -68,7 +68,7 @@ class Zones:
         self.server.push(GROUP, resources)
 
     def steer(self, **fields: Any) -> r.Json:
-        """Put the policy in force."""
+        """Set the policy."""
         answer = self.server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json={**POLICY, **fields})
         assert answer.status_code == 200, answer.text
         assert answer.json()["warnings"] == []
@@ -76,7 +76,7 @@ class Zones:
         return found
 
     def decided(self, zone: str) -> dict[str, float]:
-        """Where the requests of a zone are to go, by zone."""
+        """The decided shares of a zone's requests, by target zone."""
         item = self.server.get(f"/groups/{GROUP}/assignments/web")
         own = next((one for one in item["sources"] if one["source"]["zone"] == zone), None)
         shares = own["allotments"] if own is not None and own["standing"] != "pushed" else []
@@ -92,7 +92,7 @@ class Zones:
         wait_until(is_so, f"{zone}: {shares}", SETTLED_S, detail=lambda: self.decided(zone))
 
     def split(self, zone: str) -> dict[str, float]:
-        """Where the next requests of a zone go, by who answers them."""
+        """The zones that answer the next requests of a zone."""
         load = self.loads[zone]
         before = Counter(load.report.bodies)
         load.wait_total(SAMPLE)
@@ -104,7 +104,7 @@ class Zones:
         wait_until(lambda: self.split(zone) == {target: 1.0}, f"all of {zone} in {target}", SETTLED_S)
 
     def lost(self) -> list[str]:
-        """What became of requests that failed."""
+        """The failed requests, by error."""
         return [sample for load in self.loads.values() for sample in load.report.samples]
 
 
@@ -142,13 +142,13 @@ def test_excess_spills_to_the_next_zone_comes_back_and_follows_the_living(zones:
     zones.wait_all(NEAR, NEAR)
 
     for each in zones.upstreams[NEAR]:
-        each.healthy = False  # the proxies see it first: the other zone stands below, and takes over
+        each.healthy = False  # the proxies notice first: failover goes to the other zone
     zones.wait_all(NEAR, FAR)
     for each in zones.upstreams[NEAR]:
         each.healthy = True
     zones.wait_all(NEAR, NEAR)
 
-    zones.push(gone=NEAR)  # who pushes knows of it
+    zones.push(gone=NEAR)  # now a push says so, too
     zones.wait_decided(NEAR, far=(1.0, 1.0), near=(0.0, 0.0))
     zones.wait_all(NEAR, FAR)
     assert zones.lost() == [], "no request is lost by a change of weights"
@@ -200,7 +200,7 @@ def test_grpc_clients_are_assigned_too(tmp_path: Path, running: ExitStack, api: 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_no_request_is_lost_while_weights_and_pushes_change(zones: Zones) -> None:
-    """Load that rises and falls, zones that come and go, pushes of new clusters: for minutes, without a failure."""
+    """For minutes: load rises and falls, zones die and recover, clusters are pushed. No request fails."""
     zones.steer(dwell_s=1)
     zones.wait_decided(NEAR, near=(1.0, 1.0))
     for cycle in range(6):
@@ -219,7 +219,7 @@ def test_no_request_is_lost_while_weights_and_pushes_change(zones: Zones) -> Non
 
 
 def told(server: ServerProcess) -> Iterator[str]:
-    """What happened to assignments, from the start: actions, as far as there was a change."""
+    """The actions of assignment events from the start, where something changed."""
     url = f"http://{LOOPBACK}:{server.http_port}/api/v1/events"
     headers = {"Accept": "application/x-ndjson", "Last-Event-ID": "0"}
     with (

@@ -1,4 +1,4 @@
-"""A backup of a running server, restored, serves the very same versions; revisions go on where they were."""
+"""A restored backup of a running server serves the same versions, and revision numbers continue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fill(server: ServerProcess) -> None:
 
 
 def picture(server: ServerProcess, history: bool = True) -> Json:
-    """All of it that is desired state, as the API tells it."""
+    """All desired state, as the API shows it."""
     groups = server.get("/groups")["items"]
     seen: Json = {"groups": groups, "policy": server.get("/groups/web/assignments/web")["policy"]}
     for name in ("edge", "web"):
@@ -163,7 +163,7 @@ def test_a_damaged_archive_is_told_before_and_by_the_server(source: Source, tmp_
 
 
 def test_a_watched_folder_is_applied_over_what_is_restored(tmp_path: Path, running: ExitStack) -> None:
-    """Desired state is what the folder says: it was applied again when its files changed only, so the group was old."""
+    """The files decide. They were once applied again only when they changed, so the group kept old content."""
     folder = tmp_path / "folder"
     folder.mkdir()
     file = folder / "edge.yaml"
@@ -191,7 +191,7 @@ def test_a_watched_folder_is_applied_over_what_is_restored(tmp_path: Path, runni
 
 
 def test_backups_are_counted(tmp_path: Path, running: ExitStack) -> None:
-    """The time of the last one is told only when there was one: a restart is no failure."""
+    """The time of the last backup is exported only if there was one: a restart is no failure."""
     server = running.enter_context(ServerProcess(tmp_path))
     last = "xds_server_backup_last_success_timestamp_seconds"
     assert last not in server.metrics()

@@ -1,7 +1,9 @@
-"""Bad input at both doors of a real server that serves Envoys: a clear error, or silence as the protocol says.
+"""Bad input at both ports of a real server that serves Envoys:
 
-After each piece of bad input the same process is up, the Envoys had no failed request and follow a push, and a gRPC
-stream of another client got exactly what was pushed; in the end the memory has come back.
+a clear error, or silence where the protocol asks for it.
+
+After each piece of bad input the process is the same, the Envoys had no failed request and follow a push, and a gRPC
+stream of another client received exactly what was pushed. At the end the memory is released.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tests.support.upstream import Upstream
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.requests import StreamLimits
 
-# One server for all of it, as in real life; the last test looks at what is left.
+# One server for all tests, as in production; the last test checks what is left.
 pytestmark = pytest.mark.xdist_group("bad-input")
 
 GROUP = "test"
@@ -57,8 +59,8 @@ HEAVY_PUSHES = 20
 RESPONSES_OUTSTANDING = 4  # of a client that never reads: what transport windows hold, and one in the outbox
 SETTLING_S = 100.0  # freed memory is given back every 30 s
 PUSHES_AFTERWARDS = 25  # what was prepared for clients that are gone is forgotten as pushes go on
-# What a process may keep of all this: arenas, what is known of nodes that left, answers prepared for those that stay.
-# About 55 MiB on Linux; it was 190 to 270 MiB while clients that were gone held on to names and snapshots.
+# Memory that the process may keep: arenas, records of nodes that left, responses prepared for clients that stay. About
+# 55 MiB on Linux; it was 190 to 270 MiB while clients that had left held names and snapshots.
 GROWTH_LIMIT_BYTES = 96 * MIB
 NEST = 100_000
 
@@ -112,7 +114,7 @@ class Site:
         return to.name
 
     def check_undisturbed(self) -> None:
-        """The process is the same one, and all its good clients got all that was pushed, and nothing else."""
+        """The process is the same, and all good clients received all pushes and nothing else."""
         assert self.server.process.running and self.server.process.pid == self.pid
         assert self.server.request("GET", "/readyz").status_code == 200
         assert len(self.follower.received) == self.pushes
@@ -192,7 +194,7 @@ def _many_names() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Requests that end a stream; ``word`` stands in the message, ``limit`` is counted."""
+    """Requests that end a stream; ``word`` is in the message, and ``limit`` is counted."""
 
     requests: Callable[[], list[bytes]]
     code: grpc.StatusCode
@@ -270,7 +272,10 @@ class TestTolerated:
         assert last.resources[0].value == site.follower.received[-1]
 
     def test_a_flood_of_requests(self, site: Site) -> None:
-        """Slowed down, not cut: a client cannot tell that from a fault and would come back with all it had asked."""
+        """It is slowed down, not disconnected:
+
+        a client would take that for a failure and send all its requests again.
+        """
         before = site.hits("requests_per_second")
         with site.stream(SOTW, sotw(CLUSTER)) as stream:
             ack = sotw_ack(stream.receive())
@@ -466,7 +471,7 @@ STORM_STREAMS, STORM_DEAF, STORM_PUSHES, STORM_BODIES, STORM_NAMES = 500, 4, 10,
 
 @pytest.mark.timeout(300)
 def test_memory_comes_back(site: Site) -> None:
-    """After all of this module, and after the worst of it at once and again, the server is about as large as before."""
+    """After all tests of this module, and the worst of them twice at once, the server is about as large as before."""
     site.check_undisturbed()
     for _ in range(2):
         _storm(site)

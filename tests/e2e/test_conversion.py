@@ -1,4 +1,4 @@
-"""A real Envoy on its static bootstrap, and on what that is converted to, does the same."""
+"""A real Envoy behaves the same with its static bootstrap and with the converted configuration."""
 
 from __future__ import annotations
 

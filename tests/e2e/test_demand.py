@@ -96,7 +96,7 @@ POLICY: Json = {
 def test_what_a_circuit_breaker_drops_spills_into_the_next_zone(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream, background: Background
 ) -> None:
-    """A1: half of the requests fail at first; within five intervals less than 3 % do."""
+    """Half of the requests fail at first; within five intervals less than 3 % do."""
     near, far = upstream("near"), upstream("far")
     near.rate_rps = far.rate_rps = CAPACITY_RPS
     breaker = _limited(max_requests=10)
@@ -145,7 +145,7 @@ def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> N
 
 
 def test_an_idle_grpc_client_keeps_its_zone(tmp_path: Path, running: ExitStack) -> None:
-    """A5: C core reports nothing after two empty intervals, but its stream is open."""
+    """C core reports nothing after two empty intervals, but its stream is open."""
     _idle(tmp_path, running, 14.0)
 
 
@@ -158,7 +158,7 @@ def test_an_idle_grpc_client_keeps_its_zone_for_ten_minutes(tmp_path: Path, runn
 def test_nodes_that_never_report_are_told(
     server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
-    """A2: of two proxies of a zone one has no load stream; the demand counts twice, and a warning says so."""
+    """Of two proxies of a zone one has no load stream; the demand counts twice, and a warning says so."""
     web = upstream("a")
     server.push(GROUP, zoned("web", {"z1": [web.port]}, **r.STEERED))
     port = envoy("z1").wait_listener("web")

@@ -1,4 +1,4 @@
-"""A disk that is full or cannot be written stops pushes, with a clear word, and nothing else; room brings them back."""
+"""A full or read-only disk stops pushes with a clear error, and nothing else. Pushes work again once there is room."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
 def _can_mount() -> bool:
-    """User namespaces are what it takes, and some systems and containers forbid them."""
+    """This needs user namespaces, which some systems and containers forbid."""
     if shutil.which("unshare") is None:
         return False
     tried = subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
@@ -40,7 +40,7 @@ def _without_privileges() -> list[str]:
 
 
 def big(name: str) -> list[Json]:
-    """About half a megabyte that cannot be stored twice for the price of one."""
+    """About half a megabyte of random content, which cannot be deduplicated."""
     return [r.static_cluster(f"{name}-{n}", 1_000, alt_stat_name=os.urandom(64_000).hex()) for n in range(4)]
 
 
@@ -52,7 +52,7 @@ def push(server: ServerProcess, resources: Sequence[Json], key: str = "") -> htt
 
 
 def check_serving(server: ServerProcess, first: Json) -> None:
-    """What was pushed before is read and served as before."""
+    """The pushed content is read and served as before."""
     assert server.request("GET", "/readyz").status_code == 200
     held = server.get(f"/groups/{GROUP}/snapshot")
     assert (held["revision"], held["etag"]) == (first["revision"], first["etag"])
@@ -63,7 +63,7 @@ def check_serving(server: ServerProcess, first: Json) -> None:
 
 
 def limit_files(server: ServerProcess, room_bytes: int | None) -> None:
-    """Let the server's files grow by so much and no more; None lifts that. The kernel fails the write (EFBIG)."""
+    """Limit the growth of the server's files; None removes the limit. The kernel fails the write (EFBIG)."""
     largest = max(path.stat().st_size for path in server.data.iterdir())
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     soft = hard if room_bytes is None else largest + room_bytes
@@ -87,7 +87,7 @@ def test_writes_that_fail_stop_pushes_only(server: ServerProcess) -> None:
 
 
 def test_a_folder_that_turns_read_only_stops_pushes_only(tmp_path: Path) -> None:
-    """While the file is open nothing is lost yet; an error that closes it makes the mode count."""
+    """While the file is open the server can still write; after an error closes it, the mode counts."""
     with ServerProcess(tmp_path, prefix=_without_privileges()) as server:
         first = push(server, [r.static_cluster("a", 1_000)]).json()
         files = list(server.data.iterdir())

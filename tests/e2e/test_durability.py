@@ -1,4 +1,4 @@
-"""Every acknowledged push is there after SIGTERM and after kill -9, whole and with the same versions."""
+"""Every acknowledged push survives SIGTERM and kill -9, complete and with the same versions."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ ends = pytest.mark.parametrize("end", [ServerProcess.stop, ServerProcess.kill], 
 
 
 def numbered(number: int) -> list[Json]:
-    """What push ``number`` consists of: each resource carries the number, so a torn push would show."""
+    """The content of push ``number``: each resource has the number, so a partial push would be visible."""
     return [r.static_cluster(f"c{index}", 1_000, alt_stat_name=f"push-{number}") for index in range(SET_SIZE)]
 
 
 @dataclass(slots=True)
 class Pushes:
-    """Pushes one after the other in a thread until the server is gone; the answers of those acknowledged."""
+    """Pushes in a thread, one after the other, until the server is gone; the answers of acknowledged ones."""
 
     url: str
     content: Callable[[int], list[Json]]
@@ -107,7 +107,7 @@ def start_pushes(server: ServerProcess, first: int, content: Callable[[int], lis
 
 
 def check_all_there(server: ServerProcess, pushes: Pushes) -> None:
-    """Whole is the last acknowledged push, or the one under way; all before it are in the history as acknowledged."""
+    """The last acknowledged push, or the one in progress, is complete; the history has all earlier ones."""
     held = server.get(f"/groups/{GROUP}/snapshot")
     last = max(pushes.answers)
     numbers = {item["alt_stat_name"] for item in held["resources"]}
@@ -121,7 +121,10 @@ def check_all_there(server: ServerProcess, pushes: Pushes) -> None:
 
 
 def check_retries(server: ServerProcess, pushes: Pushes, content: Callable[[int], list[Json]] = numbered) -> None:
-    """The key of an acknowledged push brings its first answer and changes nothing; that of the one under way works."""
+    """The key of an acknowledged push returns its first answer and changes nothing.
+
+    That of the one in progress works.
+    """
     with plain_client(timeout=REQUEST_TIMEOUT_S) as client:
         for number in list(pushes.answers)[-RETRIED:]:
             before = server.get(f"/groups/{GROUP}/snapshot")
@@ -182,7 +185,7 @@ def _envoy_rounds(
 
 @pytest.fixture
 def alternating(upstream: StartUpstream) -> Callable[[int], list[Json]]:
-    """The web resources with endpoints that go from one upstream to the other with each push."""
+    """The web resources, with endpoints that alternate between two upstreams."""
     ports = [upstream(name).port for name in "ab"]
     return lambda number: r.web_resources("c1", ports[number % 2])
 

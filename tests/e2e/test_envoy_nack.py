@@ -1,4 +1,4 @@
-"""What happens when a real Envoy refuses a push: its words are kept, nothing is sent twice, the fix goes through."""
+"""A real Envoy rejects a push: its message is kept, nothing is sent twice, and the fix is applied."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_refused_cluster(
     assert REFUSAL in str(record)
     assert REFUSAL in str(server.types(server.node)["clusters"]["error"])
     refusals = envoy.stat("cluster_manager.cds.update_rejected")
-    # Endpoints keep flowing meanwhile, and each such push is an occasion to send the refused clusters again.
+    # Endpoints continue to change, and each such push would be an occasion to re-send the rejected clusters.
     for turn in range(ENDPOINT_PUSHES):
         server.push(server.group, [*web(variant, "c1", [b, a][turn % 2]), bad])
         wait_body(port, "ba"[turn % 2])
     assert envoy.stat("cluster_manager.cds.update_rejected") == refusals == 1
     assert envoy.cluster_names() == {"c1"}
-    # Other content of the same type goes out without what is refused, whose record stays open.
+    # Other content of the type is sent without the rejected resource, whose record stays open.
     server.push(server.group, [*web(variant, "c2", b), bad])
     wait_body(port, "b")
     assert envoy.stat("cluster_manager.cds.update_rejected") == 1

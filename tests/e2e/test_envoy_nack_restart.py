@@ -1,4 +1,4 @@
-"""What a real Envoy refused is not sent again by the next process, whose operators see who refused it, and when."""
+"""Resources that a real Envoy rejected are not re-sent by the next process, which still shows the NACK and its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
 GROUP, NODE = "test", "envoy-1"
-QUIET_S = 1.0  # after the return: time for all that could be sent again
+QUIET_S = 1.0  # after the reconnect: enough time for anything that could be re-sent
 NACKED = 'xds_server_requests_total{{kind="nack",type="{}"}}'
 
 Connect = Callable[..., EnvoyProcess]
@@ -31,7 +31,7 @@ def wait_written(server: ServerProcess) -> None:
 
 
 def written_and_killed(server: ServerProcess) -> None:
-    """``kill -9``, once what was refused is written."""
+    """``kill -9``, once the rejection is stored."""
     wait_written(server)
     server.kill()
 
@@ -106,7 +106,7 @@ def test_what_was_resolved_is_forgotten_over_a_restart(
 
 
 def test_an_envoy_that_starts_anew_is_sent_it(server: ServerProcess, connect: Connect, upstream: StartUpstream) -> None:
-    """It may be another release, which takes it; the record goes on counting where it does not."""
+    """It may be another release that accepts it. If it rejects it again, the same record counts on."""
     web = r.web_resources("c1", upstream("a").port)
     server.push(GROUP, [*web, r.refused_cluster("bad")])
     first = connect(Variant.ADS_SOTW)

@@ -1,4 +1,4 @@
-"""What is called an error between resources is what a real Envoy refuses, and nothing else is."""
+"""The errors that the server reports between resources are exactly those that a real Envoy reports."""
 
 from __future__ import annotations
 

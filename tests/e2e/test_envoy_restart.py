@@ -1,4 +1,4 @@
-"""The server goes away and comes back: nothing is lost, and no Envoy is disturbed."""
+"""The server restarts: no request is lost, and no Envoy is disturbed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REBUILDS = r"^(cluster_manager\.cluster_|listener_manager\.listener_)(added|modi
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
 
-# Split streams are drained as aggregated ones are: the long tests look at them again.
+# Separate streams are drained like aggregated ones; the long tests repeat this with them.
 restarts = pytest.mark.parametrize(
     ("variant", "end"),
     [

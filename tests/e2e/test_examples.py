@@ -1,4 +1,4 @@
-"""Every example does what it says: the commands of its README, with real clients, and what they must show."""
+"""Every example works: the commands of its README with real clients, and the results that it describes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _greeted(output: str, name: str) -> int:
 
 
 def _split_load(clone: Clone, command: str) -> None:
-    """Nine of ten are 900 of 1000, give or take 9.5; the bounds are ten times as far."""
+    """Nine of ten are 900 of 1000, with a standard deviation of 9.5; the bounds are ten times as wide."""
     output = clone.run(command)
     v1, v2 = _greeted(output, "v1"), _greeted(output, "v2")
     assert v1 + v2 == SPLIT_REQUESTS, output

@@ -15,7 +15,7 @@ from tests.support.grpc_client import GrpcBackend, GrpcClient, XdsGrpcServer, ol
 from tests.support.process import free_port
 from tests.support.server import ServerProcess
 
-# A gRPC client doubles its wait before it connects again, and an old one takes seconds more to ACK.
+# A gRPC client doubles its reconnect delay, and the old one takes some seconds more to ACK.
 RECONNECT_S = 80.0
 GROUP = "test"  # where others use what is here, with a server of their own
 TARGET = "xds:///svc"
@@ -48,7 +48,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path, server: ServerProcess
     return running.enter_context(GrpcClient(tmp_path, bootstrap, python=old_grpc_python() if old else None))
 
 
-# An old client polls every 10 s and waits long before it connects again: what it does then is left to the long tests.
+# An old client polls every 10 s and reconnects late, so its slow tests are in `make soak`.
 slow_if_old = pytest.mark.parametrize(
     "client", ["v3", pytest.param("v2-transport", marks=pytest.mark.soak)], indirect=True
 )

@@ -1,4 +1,4 @@
-"""Clients that do not read hold up nobody else, and take no more of the server's memory than it allows."""
+"""Clients that do not read delay no other client, and take bounded memory of the server."""
 
 from __future__ import annotations
 

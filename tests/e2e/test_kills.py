@@ -1,6 +1,6 @@
-"""kill -9 amid pushes of all kinds: nothing acknowledged is lost, nothing is half applied, every repeat is safe.
+"""kill -9 during pushes of all kinds: no acknowledged push is lost, none is applied in part, every retry is safe.
 
-Each push carries its name as Idempotency-Key and as message, so that the history says which of them were done.
+Each push has its name as Idempotency-Key and as message, so that the history shows which of them were applied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Request:
-    """One push: what is sent, and the groups that it changes."""
+    """One push: its request, and the groups that it changes."""
 
     name: str
     method: str
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(slots=True)
 class Writer:
-    """Sends one random push after the other to groups of its own until the server is gone."""
+    """Sends random pushes to its own groups, one after the other, until the server is gone."""
 
     name: str
     groups: tuple[str, ...]
@@ -139,7 +139,7 @@ class Writer:
 
 
 def stamped(name: str) -> list[Json]:
-    """Clusters that all carry the name of the push, so that a torn one would show."""
+    """Clusters with the name of the push, so that a partial push would be visible."""
     return [r.static_cluster(f"c{index}", 1_000, alt_stat_name=name) for index in range(SET_SIZE)]
 
 
@@ -177,7 +177,7 @@ def results(answer: Json) -> list[Json]:
 
 
 def check_acknowledged(client: httpx.Client, request: Request, result: Json, lines: dict[str, Json]) -> None:
-    """It is in the history as it was acknowledged, with its whole content; a repeat brings the same answer."""
+    """The push is in the history as acknowledged, with its whole content. A retry returns the same answer."""
     line = lines[request.name]
     assert (line["revision"], line["author"]) == (result["revision"], "writer")
     if line["deleted"]:
@@ -191,7 +191,7 @@ def check_acknowledged(client: httpx.Client, request: Request, result: Json, lin
 
 
 def check_last(client: httpx.Client, writer: Writer, lines: dict[str, dict[str, Json]]) -> None:
-    """The push under way was done whole or not at all, and its repeat works like a first try."""
+    """The push in progress was applied completely or not at all, and its retry works like a first attempt."""
     last = writer.last
     assert last is not None
     if last.path == "/transactions":

@@ -1,4 +1,4 @@
-"""What real Envoys count of requests that end in each of the usual ways: `/load` equals what the upstream counted."""
+"""Counts of real Envoys for requests that end in each usual way: `/load` equals the counts of the upstreams."""
 
 from __future__ import annotations
 

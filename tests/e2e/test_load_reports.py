@@ -1,4 +1,4 @@
-"""Live load from what real clients report (LRS): it equals what the upstreams counted, or the clients themselves."""
+"""Load from reports of real clients (LRS) equals the counts of the upstreams, or of the clients themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ StartUpstream = Callable[[str], Upstream]
 
 WINDOW = "5m"
 AWAY_S = 10.0
-# Envoy comes back to report after 5 s; a loaded machine takes its time besides.
+# Envoy reconnects to report after 5 s; a loaded machine needs more.
 REPORTED_S = 60.0
 BEFORE = 20  # requests that are reported before `Severable.between` is cut
 
@@ -109,13 +109,13 @@ def load(server: ServerProcess, cluster: str, by: str = "locality") -> Json:
 
 
 def reports(server: ServerProcess, node: str) -> int:
-    """How many reports came on the node's streams that are open."""
+    """The number of reports on the open streams of the node."""
     streams = server.nodes().get(node, {"streams": []})["streams"]
     return sum(stream["load"]["reports"] for stream in streams if stream["service"] == "LRS")
 
 
 def wait_reporting(server: ServerProcess, cluster: str, nodes: Iterable[str], more: int = 2) -> None:
-    """Wait until all nodes have reported the cluster, and ``more`` times since: first reports may miss something."""
+    """Wait until all nodes have reported the cluster, and ``more`` times since. First reports may be incomplete."""
     names = set(nodes)
     wait_until(
         lambda: {row["node"] for row in load(server, cluster, "node")["reporters"]} >= names,
@@ -267,7 +267,10 @@ def test_an_envoy_that_lost_the_server_reports_what_it_gathered_meanwhile_once(
 
 
 def test_a_restarted_server_invents_nothing(server: ServerProcess, severable: Severable) -> None:
-    """It knows what is reported to it. (Connections are held meanwhile: what an attempt says that fails is lost.)"""
+    """The server knows what was reported to it.
+
+    Connections are held meanwhile, because counts of a failed attempt are lost.
+    """
     between, port, _ = severable
     between.cut()
     server.kill()

@@ -1,4 +1,4 @@
-"""Clients in each other's way at a real server: with If-Match one wins, with one Idempotency-Key it is one push."""
+"""Concurrent clients at a real server: with If-Match one wins, with one Idempotency-Key there is one push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Envoy under load is moved between two groups by their selectors: no request is lost."""
+"""Selectors move a real Envoy under load between two groups: no request is lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_moves_between_groups_lose_no_request(
 
 
 def test_selectors_survive_a_restart(server: ServerProcess) -> None:
-    """An acknowledged setting is durable, and in force before the first stream is answered."""
+    """An acknowledged setting is durable, and applies before the first stream is answered."""
     server.push("blue", [r.static_cluster("a", 80)])
     configure(server, "blue", selector=WEB, priority=7, on_nack="proceed")
     server.kill()

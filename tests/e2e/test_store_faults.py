@@ -15,7 +15,7 @@ from tests.support import resources as r
 from tests.support.commands import Ran, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
-from xds.store.sqlite import acknowledged
+from xds.store.sqlite.files import acknowledged_of
 
 from .test_disk import NAMESPACE, _can_mount, big, check_serving, push
 from .test_durability import _serve
@@ -40,7 +40,7 @@ def lost(server: ServerProcess) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server whose files the tests take away, and give back."""
+    """A server whose files the tests remove and restore."""
     with ServerProcess(tmp_path_factory.mktemp("shared")) as server:
         yield server
 
@@ -97,8 +97,8 @@ def test_a_running_store_is_not_touched(shared: ServerProcess) -> None:
 def test_a_store_that_went_back_says_so(server: ServerProcess) -> None:
     for number in range(8):
         push(server, [r.static_cluster("a", number + 1)])
-    noted = (server.data / DATABASE).with_name(DATABASE + acknowledged.SUFFIX)
-    wait_until(lambda: acknowledged.read(noted).newest >= 8, "what is acknowledged is noted, once a second")
+    database = server.data / DATABASE
+    wait_until(lambda: acknowledged_of(database).newest >= 8, "what is acknowledged is noted, once a second")
     server.kill()
     log = server.data / f"{DATABASE}-wal"
     with log.open("rb+") as file:
@@ -202,7 +202,7 @@ def test_a_store_that_is_deleted_stops_acknowledging_at_once(shared: ServerProce
 
 @mounting
 def test_a_full_disk_and_a_crash_keep_no_server_from_starting(tmp_path: Path) -> None:
-    """The refused push must not be what fills the disk, and a start needs no room."""
+    """The refused push must not fill the disk, and a start must need no space."""
     mount = 'mkdir -p "$0" && mount -t tmpfs -o size=4m none "$0" && echo && exec sleep 600'
     argv = [*NAMESPACE, "sh", "-c", mount, str(tmp_path / "data")]
     holder = subprocess.Popen(argv, stdout=subprocess.PIPE)

@@ -1,6 +1,6 @@
-"""Make before break, measured: no request is lost when a snapshot replaces another under load.
+"""Make before break, measured: no request is lost when one snapshot replaces another under load.
 
-Each swap moves the route from one cluster to the other and removes the first, in one push.
+Each swap moves the route from one cluster to the other and removes the first cluster, in one push.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SHORT_SWAPS, SHORT_RESTARTS = 4, 2
 SOAK_SWAPS = 20
 SOAK_REQUESTS = 20_000
 REQUESTS_AFTER_SWAP = 50
-RPS_MEANWHILE = 200  # while a server starts, which is to have the machine; at the swap there is no limit
+RPS_MEANWHILE = 200  # while a server starts, which needs the machine; at the swap there is no limit
 UNORDERED_SWAPS_AT_MOST = 30
-OTHER_HOSTS = 200  # in the route configuration: Envoy is at it for a while, in which a wrong order shows
+OTHER_HOSTS = 200  # in the route configuration: Envoy takes some time to apply it, so that a wrong order shows
 UNORDERED = {"XDS_ORDER__ENABLED": "false"}
 
 StartUpstream = Callable[[str], Upstream]
@@ -128,7 +128,8 @@ def _assert_nothing_lost(report: LoadReport) -> None:
     assert (report.failed, report.samples) == (0, []), report
 
 
-# On split streams Envoy ACKs a health-checked cluster and its endpoints before it is warm: no server can wait for that.
+# On separate streams Envoy ACKs a health-checked cluster and its endpoints before it is warm, so no server can wait for
+# it.
 SOAK_KINDS = [
     (variant, health_checked)
     for variant in Variant
@@ -141,7 +142,7 @@ WAYS = {"connected": Site.swap, "away": Site.swap_while_away, "restart": Site.sw
 ways = pytest.mark.parametrize("swap", WAYS.values(), ids=WAYS.keys())
 QUICK = {("plain", "restart", Variant.ADS_SOTW), ("plain", "connected", Variant.ADS_DELTA)}
 QUICK |= {("health-checked", "away", Variant.ADS_DELTA)}
-# A health check makes each start a slow one: restarts with those are left to the long test.
+# Health checks make each start slow, so restarts with them are in the long test.
 WAYS_OF_VARIANTS = [
     pytest.param(
         variant,
@@ -184,7 +185,7 @@ def test_many_swaps_lose_no_request(
 
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
 def test_without_the_order_requests_are_lost(open_site: OpenSite, variant: Variant) -> None:
-    """The test bites: with everything sent at once the same swaps lose some."""
+    """The test can fail: with everything sent at once the same swaps lose requests."""
     site = open_site(variant, False, UNORDERED)
     swaps = 0
     while not site.load.report.failed and swaps < UNORDERED_SWAPS_AT_MOST:

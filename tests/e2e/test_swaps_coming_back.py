@@ -1,6 +1,6 @@
-"""No request is lost when the connection or the server goes away while a new cluster warms.
+"""No request is lost if the connection or the server goes away while a new cluster warms.
 
-Meanwhile Envoy asks for no clusters on a new stream, and the routes must not get ahead of the cluster.
+Envoy then requests no clusters on the new stream, and routes must not be sent before the cluster is warm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.support.envoy import DRAIN_SOON
 from tests.support.process import wait_until
 from tests.support.server import GROUP, NODE, ServerProcess
 
-WARM_AFTER_S, QUICK_WARM_AFTER_S = 8.0, 6.0  # longer than the server waits for what Envoy asks for at once
+# longer than the server waits for the first requests of a reconnected Envoy
+WARM_AFTER_S, QUICK_WARM_AFTER_S = 8.0, 6.0
 CHECK_TIMEOUT = "30s"
 BETWEEN_CUTS_S = 1.0
 LOST_AT_MOST = 200  # of 200 a second and more: some tens of them for the time of a few responses
@@ -59,7 +60,7 @@ def wait_warming(site: SwapSite) -> None:
 
 
 def assert_swapped(site: SwapSite) -> None:
-    """The last push is served in the end, and nothing was lost."""
+    """In the end the last push is served, and no request was lost."""
     site.wait_served()
     site.settle()
     site.wait_synced()
@@ -91,11 +92,11 @@ def test_cut_while_a_cluster_warms(sites: SwapSites, variant: Variant, cuts: int
     assert_swapped(site)
 
 
-# Pushes before, meanwhile and after
+# Pushes before, during and after the absence
 
 
 def pushed_before(site: SwapSite) -> None:
-    """Pushes that Envoy never gets to see one by one, then a cut."""
+    """Pushes that Envoy does not see one by one, then a cut."""
     for _ in range(3):
         site.push()
     wait_warming(site)
@@ -124,7 +125,7 @@ def pushed_after(site: SwapSite) -> None:
 
 
 def pushed_at_the_same_time(site: SwapSite) -> None:
-    """Pushes in the very moments in which Envoy comes back, again and again."""
+    """Repeated pushes at the moment when Envoy reconnects."""
     for _ in range(5):
         site.cut()
         site.proxy.restore()
@@ -145,7 +146,7 @@ def test_pushes_around_a_cut(
     assert_swapped(site)
 
 
-# The server goes
+# The server is killed
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_pushes_around_a_restart_of_the_server(sites: SwapSites, variant: Varian
     assert_swapped(site)
 
 
-# What split streams let the server know
+# What the server can know with separate streams
 
 
 @soak
@@ -214,12 +215,12 @@ def test_split_streams_wait_as_long_as_a_check_may_take(sites: SwapSites, varian
     assert_swapped(site)
 
 
-# What a client shows when it comes back
+# What a reconnecting client shows
 
 
 @pytest.mark.parametrize("variant", [pytest.param(Variant.ADS_SOTW, marks=soak), Variant.ADS_DELTA])
 def test_refused_push_that_was_repaired(sites: SwapSites, variant: Variant) -> None:
-    """Routes of the refused push are answered to nobody, though the repaired listener asks for the same name."""
+    """Routes of the rejected push are not sent, although the repaired listener requests the same name."""
     site = sites.open(kinds.routes_come_by_rds_and_inline, variant)
     refused = [site.scene.listener(site.scene.rds("r")), kinds.route_config("r", kinds.to_cluster("x"))]
     site.server.push(GROUP, [*site.scene.clusters(), r.refused_cluster("x"), *refused])
@@ -245,7 +246,7 @@ def test_name_that_was_dropped_and_comes_back(sites: SwapSites, variant: Variant
 @soak
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA, *SPLIT])
 def test_label_of_another_history(sites: SwapSites, variant: Variant) -> None:
-    """A server that begins anew takes no label of before for one of its own, though both count from 1."""
+    """A server with a new history does not take old labels for its own, although both count from 1."""
     site = sites.open(kinds.routes_move, variant, flags=["--store", "memory"])
     site.swap()
     site.swap()
@@ -263,7 +264,7 @@ def test_label_of_another_history(sites: SwapSites, variant: Variant) -> None:
     if variant in {Variant.ADS_DELTA, Variant.SPLIT_DELTA}:
         site.end()
     else:
-        # A SotW set has no old side here: what is not in it is gone, until the route configuration follows it.
+        # A SotW set has no old side here: a missing cluster is deleted before the route configuration changes.
         site.load.stop()
         assert site.load.failed < LOST_AT_MOST, "\n".join(map(str, site.load.reports()))
     assert all("stranger" not in report.bodies for report in site.load.reports())

@@ -1,6 +1,6 @@
-"""No request is lost in a swap of any kind, with Envoy's default drain flags and through the end of a drain.
+"""No request is lost in a swap of any kind, with Envoy's default drain flags and to the end of a drain.
 
-Each swap is one push, in which the cluster of the turn before is gone.
+Each swap is one push, which removes the cluster of the previous turn.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MEMBERS_WARM_S = 0.3
 DRAIN_S, REMOVAL_DELAY_S = 20, 5
 DRAIN = ("--drain-time-s", str(DRAIN_S))
 AS_ENVOY = {"XDS_ORDER__LISTENER_DRAIN_S": str(DRAIN_S), "XDS_ORDER__REMOVAL_DELAY_S": str(REMOVAL_DELAY_S)}
-QUICK_PAUSE_S = (0.1, 0.5)  # Envoy itself ends what is in flight at the end of a drain
+QUICK_PAUSE_S = (0.1, 0.5)  # Envoy itself ends requests in flight at the end of a drain
 GONE_WITHIN_S = 120.0
-# Envoy counts what drains, and what it has dropped it no longer counts.
+# Envoy counts draining connections, and no longer counts those that it dropped.
 DRAINING = r"^listener_manager\.total_(listeners|filter_chains)_draining$"
 
-# Every kind is quickly looked at in one of the variants, and in all of them by the long tests.
+# Every kind is tested briefly in one variant, and in all variants by the long tests.
 QUICK = {
     kinds.weights_move: Variant.ADS_SOTW,
     kinds.members_move: Variant.ADS_DELTA,
@@ -53,7 +53,7 @@ def sites(tmp_path: Path, background: Background, running: ExitStack) -> SwapSit
 
 @pytest.fixture
 def site(sites: SwapSites, kind: Kind, variant: Variant) -> SwapSite:
-    """The site of a kind. On ADS new members of an aggregate cluster take a while to warm."""
+    """The site of a kind. On ADS, new members of an aggregate cluster warm slowly."""
     slow = kind is kinds.members_move and variant.is_ads
     scene = sites.scene(variant, cluster_fields=r.http_health_check() if slow else {})
     for upstream in scene.upstreams:

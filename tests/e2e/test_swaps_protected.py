@@ -1,8 +1,8 @@
-"""A listener that gains a filter that authorises is never overtaken by the routes that rely on it.
+"""Routes never overtake a listener that gains an authorisation filter on which they rely.
 
-What is promised is of new connections, and of the order: nobody gets in before the listener has the filter, and nobody
-who connects once it has. A connection that was accepted just before keeps the filters that it began with (Envoy drains
-it), and sees the routes that open a moment later: Envoy shares them between both listeners.
+The promise concerns new connections and the order: no new connection gets in before the listener has the filter, nor
+after. A connection that was accepted before keeps its filters while Envoy drains it, and sees the routes that open a
+moment later, because Envoy shares routes between both listeners.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROBES, PROBES_RPS = 4, 200.0
 WARM_AFTER_S = 3.0
 BETWEEN_PUSHES_S = 1.0
 LOOK_S = 0.002
-WORKERS_S = 0.1  # Envoy's main thread says that a listener changed; its workers follow
+WORKERS_S = 0.1  # Envoy's main thread reports the change of a listener before its workers apply it
 ASKED_AFTERWARDS = 50
 LISTENERS = "^listener_manager\\.(listener_modified|listener_in_place_updated|total_listeners_warming)$"
 
@@ -40,7 +40,7 @@ StartUpstream = Callable[[str], Upstream]
 
 @dataclass(slots=True)
 class World:
-    """What is pushed: a listener with some filters and its routes, which may be open below ``/admin``."""
+    """The pushed content: a listener with filters, and routes that may be open below ``/admin``."""
 
     server: ServerProcess
     source: r.Json
@@ -57,7 +57,7 @@ class World:
         self.server.push(GROUP, [*cluster, web, routes, *more])
 
     def guarding(self) -> tuple[list[r.Json], r.Json]:
-        """A filter that asks somebody who says no, and the cluster of that one, which takes long to warm."""
+        """A filter that asks an authoriser that denies everything, and the authoriser's cluster, which warms slowly."""
         self.guard.status = 403
         self.guard.health_delay_s = WARM_AFTER_S
         cluster = r.static_cluster("guard", self.guard.port, **r.http_health_check(timeout="30s"))
@@ -65,7 +65,7 @@ class World:
 
 
 class Strangers:
-    """They ask for what is not theirs, on one new connection after the other."""
+    """Request a forbidden path, on one new connection after the other."""
 
     def __init__(self, port: int) -> None:
         self.let_in: list[tuple[float, float]] = []  # when each connected and was answered
@@ -131,7 +131,7 @@ class Change:
 
 
 def denied_at_once(world: World) -> None:
-    """A filter that needs nothing, in the push that opens the routes."""
+    """A filter without dependencies, in the push that opens the routes."""
     world.push([r.deny_filter(ADMIN)], True)
 
 
@@ -142,7 +142,7 @@ def authorised_by_a_cold_cluster(world: World) -> None:
 
 
 def opened_by_another_push(world: World) -> None:
-    """The push that opens the routes finds the listener still waiting."""
+    """The listener is still waiting when the push opens the routes."""
     filters, cluster = world.guarding()
     world.push(filters, False, cluster)
     wait_until(lambda: world.guard.health_requests, "Envoy warms the new cluster")

@@ -1,4 +1,4 @@
-"""What is refused stops nothing else, and what is new and refused does not make Envoy go live empty."""
+"""A rejected resource stops no others, and a new rejected resource does not make Envoy go live empty."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def many(variant: Variant, port: int, guilty: int | None = None) -> list[r.Json]
 
 
 def wait_moved(envoy: EnvoyProcess, port: int, guilty: int | None = None) -> None:
-    """Wait until all but the guilty one are at a port."""
+    """Wait until all clusters but the rejected one have a port."""
 
     def moved() -> bool:
         found = {name: ports(item) for name, item in envoy.clusters().items() if name.startswith("e")}
@@ -94,7 +94,7 @@ def test_one_refused_assignment_among_many(
 
 @pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
 def test_new_assignment_is_refused(sites: SwapSites, variant: Variant) -> None:
-    """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may lead to it."""
+    """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may refer to it."""
     site = sites.open(kinds.routes_move, variant)
     refused = r.refused_load_assignment(kinds.name(1), site.scene.upstream(1).port)
     site.server.push(GROUP, [refused if is_assignment(one) else one for one in site.kind(site.scene, 1)])

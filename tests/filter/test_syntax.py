@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.filter.expression import EvaluationError, FilterSyntaxError
+from xds.filter.expression import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT, EvaluationError, FilterSyntaxError
 from xds.filter.filter import compile_filter
-from xds.filter.grammar import DEPTH_LIMIT, PATTERNS_LIMIT, TEXT_LIMIT
 from xds.filter.values import PATTERN_LIMIT, SEARCHED_LIMIT
 
 

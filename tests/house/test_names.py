@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.house.conftest import MakeRepository
-from tools.house.figures import figures, importers
+from tools.house.figures import figures, importers, undocumented
 from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules, large_modules
 
 
@@ -44,3 +44,13 @@ def test_figures_count_importers_and_what_has_no_docstring(make: MakeRepository)
     assert importers(repository) == {"xds/a.py": {"xds/b.py", "xds/c.py"}, "xds/b.py": {"xds/c.py"}}
     counted = figures(repository)
     assert (counted["modules with one importer"], counted["public definitions without a docstring"]) == (1, 1)
+
+
+def test_a_method_that_a_base_class_documents_needs_no_docstring(make: MakeRepository) -> None:
+    repository = make({
+        "xds/a.py": "class Store:\n    'A store.'\n    def get(self):\n        'Get.'\n    def put(self): ...\n",
+        "xds/b.py": "from xds.a import Store\nclass Disk(Store):\n    'Disk.'\n    def get(self): ...\n"
+        "    def put(self): ...\n",
+        "xds/c.py": "from other import Store\nclass Other(Store):\n    'Of theirs.'\n    def get(self): ...\n",
+    })  # fmt: skip
+    assert list(undocumented(repository)) == ["xds/a.py:5 put", "xds/b.py:5 put", "xds/c.py:4 get"]

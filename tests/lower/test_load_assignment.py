@@ -22,9 +22,8 @@ from xds.lower.load_assignment import (
     pushed_localities,
 )
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
-from xds.model.versions import content_version
 
 A, B, C = (Locality("eu", zone) for zone in "abc")
 
@@ -143,7 +142,7 @@ def test_what_a_push_says_of_its_localities() -> None:
 
 
 def test_endpoints_count_by_their_weights() -> None:
-    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate (A12)."""
+    """Of two endpoints of the weights 8 and 1, the first is full when both serve 9/8 of its rate."""
     weighed = entry(A, (80, 81))
     weighed["lb_endpoints"][0]["load_balancing_weight"] = 8
     assert pushed_localities(pushed(weighed))[A].weighed == 1.125
@@ -151,7 +150,7 @@ def test_endpoints_count_by_their_weights() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [((), 250_000), ((20,), 400_000)])
 def test_the_surplus_is_dropped_in_one_category(before: tuple[int, ...], after: int) -> None:
-    """Envoy refuses two (A13): what was pushed drops more instead."""
+    """Envoy rejects two drop categories, so the pushed one drops more instead."""
     drops = [{"category": "lb", "drop_percentage": {"numerator": share}} for share in before]
     document = {**zoned_load_assignment("web", {"a": (80,)}), "policy": {"drop_overloads": drops}}
     here = Locality("r", "a")

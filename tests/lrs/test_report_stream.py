@@ -268,7 +268,7 @@ NEGATIVE = (1 << 64) - 3
     ],
 )
 def test_what_cannot_be_is_counted_and_harms_no_other_cluster(report: wire_pb2.ClusterStats) -> None:
-    """Issue 5: "negative-looking and overflowing counters, zero intervals ... bounded, counted, shown, harmless"."""
+    """Negative and overflowing counters and zero intervals are refused, counted and shown, and do no harm."""
     client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (event,) = client.send(report, stats("well"))

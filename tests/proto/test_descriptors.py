@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from tools.proto import generate
 from tools.proto.envoy_binary import envoy_files
-from xds.proto import descriptors, options
+from xds.proto import descriptors, field_options
 
 Types = tuple[dict[str, DescriptorProto], dict[str, EnumDescriptorProto]]
 
@@ -85,7 +85,7 @@ def test_whatever_envoy_has_is_known(ours: Types, envoys: Types) -> None:
     theirs = {name: message for name, message in envoys[0].items() if not name.startswith(NO_API)}
     assert len(theirs) > 1500
     assert set(theirs) - set(ours[0]) == set()
-    assert {name for name in options.messages() if name in envoys[0]} <= set(ours[0])
+    assert {name for name in field_options.messages() if name in envoys[0]} <= set(ours[0])
     lacking = {
         (name, field.name)
         for name, message in theirs.items()
@@ -115,7 +115,7 @@ def test_enums_are_those_of_envoy(ours: Types, envoys: Types) -> None:
 
 
 def test_no_option_is_kept(ours: Types) -> None:
-    """Options would need the extensions that define them; `xds.proto.options` has what they say."""
+    """Options would need the extensions that define them; `xds.proto.field_options` has what they say."""
     api = {name: message for name, message in ours[0].items() if name.startswith(("envoy.", "udpa.", "xds."))}
     assert {name for name, message in api.items() if set(_options(message.options)) - {"map_entry"}} == set()
     assert {name for name, message in api.items() if any(field.HasField("options") for field in message.field)} == set()

@@ -132,7 +132,7 @@ class Harness:
         await self._open.aclose()
 
     async def channel(self, credentials: Any = None, **options: int) -> Any:
-        """A connection of its own."""
+        """A channel with its own connection."""
         arguments = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
         arguments += [(f"grpc.{key}", value) for key, value in options.items()]
         address = f"localhost:{self.server.port}" if credentials else f"127.0.0.1:{self.server.port}"
@@ -143,7 +143,7 @@ class Harness:
         return await self._open.enter_async_context(channel)
 
     async def stream(self, method: str = SOTW, **metadata: str) -> RawStream:
-        """A stream on a connection of its own."""
+        """A stream on its own connection."""
         return RawStream(await self.channel(), method, tuple(metadata.items()))
 
     def push(self, texts: dict[str, str], group: str = "default", type_url: str = CLUSTER) -> Snapshot:
@@ -200,7 +200,7 @@ async def server(start: Start) -> Harness:
 
 @pytest.fixture
 async def bystander(server: Harness) -> AsyncIterator[RawStream]:
-    """Another client, which is served before and after."""
+    """Another client, which is served before and after the test."""
     stream = await server.stream()
     await stream.request(node_id="bystander")
     await stream.ack(await stream.receive())

@@ -1,4 +1,4 @@
-"""Bad input at the gRPC door: a clear error or silence; the process stays up and others notice nothing."""
+"""Bad input at the gRPC port: a clear error or silence. The process stays up, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestRefused:
         assert (await refusal(server, data))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
     async def test_a_node_too_large_to_be_kept(self, server: Harness) -> None:
-        """Finding 5: it would take seconds to read, and memory for as long as the stream lives."""
+        """A larger node would take seconds to read, and memory as long as the stream is open."""
         node = wire_pb2.Node(id="n1")
         node.metadata["k"] = "v" * NODE_BYTES
         data = wire_pb2.DiscoveryRequest(type_url=CLUSTER, node=node.SerializeToString()).SerializeToString()

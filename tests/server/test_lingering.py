@@ -1,4 +1,4 @@
-"""What lingers on nodes: told, told again when a stream ends, and ended by hand."""
+"""Lingering resources: reported, reported again when a stream ends, and ended by hand."""
 
 from __future__ import annotations
 

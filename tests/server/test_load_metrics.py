@@ -1,4 +1,4 @@
-"""Load reports as Prometheus series: names, labels, and that clients cannot make more of them than is bounded."""
+"""Load reports as Prometheus series: names, labels, and the bound on their number."""
 
 from __future__ import annotations
 

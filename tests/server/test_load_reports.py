@@ -1,4 +1,4 @@
-"""Load report streams at the gRPC door: the rules of spec/lrs.md that a shell decides, and who may come in."""
+"""Load report streams at the gRPC port: access, and the rules of docs/protocol.md#load-reports for the handler."""
 
 from __future__ import annotations
 

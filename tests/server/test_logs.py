@@ -86,7 +86,7 @@ def test_a_terminal_gets_words() -> None:
 
 
 async def test_a_conversation_in_lines(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of events and fields as in spec/operator_surface.md 2.5; ACKs and responses only when debugging."""
+    """Fixed event names; ACKs and responses at debug level only (docs/design.md#operator-surface)."""
     out = io.StringIO()
     configure_logging("debug", stream=out)
     # Loggers keep what they were first used with.

@@ -1,4 +1,4 @@
-"""The metrics by name, type and labels, and the alerts that use them."""
+"""All metrics by name, type and labels, and the alerts that use them."""
 
 from __future__ import annotations
 

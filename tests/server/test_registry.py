@@ -1,4 +1,4 @@
-"""Who is woken by what."""
+"""Which streams are woken by which change."""
 
 from __future__ import annotations
 

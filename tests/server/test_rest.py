@@ -15,10 +15,9 @@ from xds.codec import schema
 from xds.control.access import Access
 from xds.fleet.event_log import EventLog
 from xds.model.node import NODE_BYTES
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
-from xds.model.versions import content_version
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
 from xds.server.metrics.counters import Metrics

@@ -1,4 +1,4 @@
-"""The life of a stream, whatever it carries: how it ends, what it leaves, and what its client is told."""
+"""The life of a stream of any service: how it ends, what it frees, and the status that its client receives."""
 
 from __future__ import annotations
 

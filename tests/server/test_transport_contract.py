@@ -334,7 +334,7 @@ async def test_channelz_lists_the_server(server: Harness) -> None:
 
 
 async def test_many_streams_at_once_are_all_taken(server: Harness) -> None:
-    """push_path 5: with the defaults of gRPC, streams opened in a burst are rejected."""
+    """With grpcio's defaults, streams that open in a burst are rejected (docs/design.md#push-path)."""
     channels = [await server.channel() for _ in range(4)]
 
     async def converse(number: int) -> str:

@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Coming back: what a client shows of before decides what it is told, and when."""
+"""What a reconnecting client shows that it holds decides what it is sent, and when (docs/design.md#coming-back)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.spec.by_hand import DRAINED_S, GRID_S, REMOVED_S, RETURN_S, wait
 from tests.support.sansio import Client, Server, make_resource
+from xds.model.resource import content_version
 from xds.model.resource_type import (
     CLUSTER,
     ENDPOINT,
@@ -16,7 +17,6 @@ from xds.model.resource_type import (
     SECRET,
     VIRTUAL_HOST,
 )
-from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Acked, Event, Nacked, Send, Stale, Synced
@@ -140,8 +140,8 @@ def test_rule_54_initial_versions_suppress_the_unchanged_send_the_changed_and_re
 ) -> None:
     """Rule 54: "use it to suppress unchanged resources, to send changed ones, and to report in removed_resources".
 
-    Nobody knows what "gone" was: a cluster stays for as long as old connections may (DESIGN 3.2); listeners are taken
-    away when the client had time to ask for its clusters.
+    The server does not know what "gone" was: a cluster stays as long as old connections may (docs/design.md#removals).
+    Listeners are removed when the client has had time to request its clusters.
     """
     server.push({url: {"same": "1", "changed": "2", "added": "1"}})
     initial = {"same": version("same", "1"), "changed": version("changed", "1"), "gone": version("gone", "1")}
@@ -245,7 +245,7 @@ def test_rule_57_a_missing_name_stays_subscribed(server: Server, delta: Client, 
 
 
 def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, delta: Client) -> None:
-    """real_clients 2: "Unknown host: Resource{name, aliases:[name], no resource} gives 404 in 3 ms"."""
+    """A `Resource` with name and alias and no body gives a 404 at once (docs/clients.md#vhds)."""
     server.push({ROUTE: {"r": "1"}, VIRTUAL_HOST: {"r/a.com": "1"}})
     delta.subscribe(VIRTUAL_HOST, "r/nowhere.com")
     message = delta.ack_delta(VIRTUAL_HOST)
@@ -255,7 +255,7 @@ def test_rule_57_a_missing_virtual_host_is_told_by_its_alias(server: Server, del
 
 
 def test_rule_57_a_missing_filter_configuration_is_not_told(server: Server, delta: Client) -> None:
-    """DESIGN 3.1: "not at all for ECDS"."""
+    """A missing ECDS name is not reported at all (docs/design.md#resource-types)."""
     server.push({CLUSTER: {"c": "1"}})
     delta.subscribe(EXTENSION_CONFIG, "missing")
     assert not delta.pending()

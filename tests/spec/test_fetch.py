@@ -8,8 +8,8 @@ from tests.support.sansio import Server
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import View
-from xds.protocol.fetch import Fetched, fetch
 from xds.protocol.requests import SotwRequest
+from xds.protocol.sotw import Fetched, fetch
 
 
 def view(server: Server) -> View:
@@ -47,7 +47,7 @@ def test_rule_76_one_more_name_is_never_not_modified(server: Server) -> None:
 
 
 def test_rule_76_the_version_names_push_and_content(server: Server) -> None:
-    """DESIGN 1: "REST versions and overlays append +<8 hex of the served set>"."""
+    """The version of a REST answer ends in 8 hex digits of the hash of the served set (docs/design.md#overlays)."""
     server.push({CLUSTER: {"a": "1"}}, label="v1")
     label, _, digest = ask(server, CLUSTER).version_info.partition("+")
     assert label == "v1"

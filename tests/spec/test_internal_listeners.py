@@ -1,4 +1,4 @@
-"""DESIGN 3.2, for clusters whose endpoints stand for internal listeners of the same Envoy: those belong to the tree."""
+"""Internal listeners that a cluster's own endpoints name belong to the cluster's tree (docs/design.md#additions)."""
 
 from __future__ import annotations
 

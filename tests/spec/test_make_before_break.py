@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Additions: what is new waits for what it leads to, listener tree by listener tree."""
+"""New resources wait for what they refer to, listener tree by listener tree (docs/design.md#additions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DESIGN 3.2: what a node may still have of a group that it was moved out of.
+"""What a node may still have of a group that it was moved out of (docs/design.md#removals).
 
 "Secrets and endpoints of a group that a node was moved out of are not updated or sent again": what it has lingers, and
 no name that it never had is given to it.

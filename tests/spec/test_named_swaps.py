@@ -1,4 +1,7 @@
-"""Swaps that lost requests once, by their numbers in spec/swaps.md 1. Who loses and why is in ``envoy_like``."""
+"""Swaps that once lost requests, by their names in docs/design.md#named-swaps.
+
+``envoy_like`` says which requests are lost, and why.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DESIGN 3.2 with clients that behave like Envoy and gRPC: no request is lost in any swap."""
+"""Clients that behave like Envoy and gRPC lose no request in any swap (docs/design.md#order-of-updates)."""
 
 from __future__ import annotations
 

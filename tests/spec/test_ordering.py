@@ -1,7 +1,7 @@
 """2.5 Ordering and warming, rule by rule.
 
-DESIGN 3.2 goes beyond the rules: ``test_make_before_break``, ``test_warming``, ``test_removals``, ``test_refusals`` and
-``test_coming_back``.
+docs/design.md#order-of-updates goes beyond the rules: ``test_make_before_break``, ``test_warming``,
+``test_removals``, ``test_refusals`` and ``test_coming_back``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DESIGN 1: overlays by locality lie over the pushed snapshot and never alter it."""
+"""An overlay of a locality replaces resources of the pushed snapshot and never alters it (docs/design.md#overlays)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
 from xds.protocol.cache import View
 from xds.protocol.dialect import Variant
-from xds.protocol.fetch import fetch
 from xds.protocol.requests import SotwRequest
+from xds.protocol.sotw import fetch
 
 SITE = {CLUSTER: {"web": "1"}, ENDPOINT: {"web": "1", "other": "1"}, LISTENER: {"l": "1"}, ROUTE: {"r": "1"}}
 

@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Refused: what leads to a refused resource is held; the rest goes on without it."""
+"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#refusals)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DESIGN 3.2, Removals: what a push no longer has stays with the client for a while, and goes by time."""
+"""Resources that a push removes linger with the client, and are removed after a time (docs/design.md#removals)."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_what_a_group_move_leaves_behind_is_a_removal_like_any_other(server: Ser
 
 
 def test_a_node_without_a_group_keeps_what_it_has(server: Server, client: Client) -> None:
-    """ "A node that vanishes from every group keeps its last answer, is sent nothing" (3.1); what comes next is a swap
+    """ "A node that vanishes from every group keeps its last answer, is sent nothing"; what comes next is a swap
     like any other."""
     push(server, A)
     start(client)

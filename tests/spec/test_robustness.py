@@ -90,7 +90,7 @@ def test_rule_81_all_streams_of_a_group_are_sent_the_same_bytes(server: Server, 
 
 @pytest.mark.parametrize("variant", list(Variant))
 def test_limits_too_many_names_end_the_stream_and_change_nothing(variant: Variant) -> None:
-    """DESIGN 5: "names per request 20,000"; a refusal leaves the state untouched."""
+    """Names per request are limited (docs/design.md#operator-surface); a refused request changes no state."""
     server = Server(limits=StreamLimits(names_per_request=10))
     server.push({ENDPOINT: {"n0": "1"}})
     client = Client(server, variant)
@@ -133,7 +133,7 @@ def test_garbage_is_refused_with_a_status(client: Client) -> None:
 
 
 def test_large_responses_of_several_types_are_made_one_call_at_a_time(variant: Variant) -> None:
-    """Issue 3: no push holds up the loop; the stream that is offered it first encodes it for all."""
+    """A push does not block the event loop: the first stream that is offered it encodes it for all."""
     server = Server(ordered=False)
     large = "x" * ENCODED_AT_ONCE
     server.push({CLUSTER: {"a": "1"}, SECRET: {"s": "1"}})

@@ -96,15 +96,15 @@ def test_a_set_that_is_replaced_hands_its_parts_on() -> None:
 
 
 @pytest.mark.parametrize("variant", Variant)
-def test_a_thousand_clients_are_sent_the_same_bytes_object(variant: Variant) -> None:
+def test_a_hundred_clients_are_sent_the_same_bytes_object(variant: Variant) -> None:
     server = Server()
     server.cache.set(made := snapshot(1, MANY), precomputed=server.cache.precompute(made))
-    bodies = set()
-    for index in range(1_000):
-        client = Client(server, variant, peer=f"10.0.{index >> 8}.{index & 255}:1")
+    bodies = []
+    for index in range(100):
+        client = Client(server, variant, peer=f"10.0.0.{index}:1")
         client.subscribe(CLUSTER)
-        bodies.add(id(client.inbox[-1][0].body))
-    assert len(bodies) == 1
+        bodies.append(client.inbox[-1][0].body)
+    assert len(set(map(id, bodies))) == 1
 
 
 def test_equal_interests_are_one_object_in_a_table_and_go_with_their_streams() -> None:

@@ -1,4 +1,4 @@
-"""Traps of the order by tree and time, by their numbers in spec/swaps.md 5."""
+"""Traps of the order of updates, by their numbers in docs/design.md#traps."""
 
 from __future__ import annotations
 
@@ -284,8 +284,10 @@ def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, var
 def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_tells(
     server: Server, variant: Variant
 ) -> None:
-    """ "delta initial_resource_versions lists NOTHING of the NACKed response, not even good1 that is active, though EDS
-    good1 is subscribed" (real_clients 0.4)."""
+    """After a reconnect, `initial_resource_versions` lists nothing of a NACKed response, not even what took effect.
+
+    See docs/clients.md#nacks.
+    """
     client = live(server, variant, site("a"))
     push(server, joined(site("a"), {CLUSTER: {"good": "@1", "x": "bad"}, ENDPOINT: {"good": "1"}}))
     spend(1, client)

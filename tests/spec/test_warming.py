@@ -1,4 +1,4 @@
-"""DESIGN 3.2: assignments go out behind the clusters that warm, and tell when a cluster is warm (rule 43)."""
+"""Assignments are sent after the clusters that warm; their ACKs prove that a cluster is warm (rule 43)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_assignment_goes_out_right_behind_its_changed_cluster(server: Server
 
 
 def test_the_assignment_of_an_unchanged_cluster_is_not_sent(server: Server, client: Client) -> None:
-    """ "An identical cluster re-sent does not warm" (real_clients 0.1)."""
+    """A cluster that is sent again unchanged does not warm (docs/clients.md#warming)."""
     push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
     start(client, (CLUSTER, ENDPOINT))
     push(server, {CLUSTER: {"a": "@1", "x": "@1"}, ENDPOINT: {"a": "1"}})

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.store.contract import EDS, cluster, contents, delta, dumped, endpoints, full, push
-from xds.store.audit import LIMITS, MERGED_S, AuditFilter, AuditLane, AuditNote
+from xds.store.audit_entries import LIMITS, MERGED_S, AuditFilter, AuditLane, AuditNote
 from xds.store.base import CorruptError, Drop, GoneError, GroupChange, GroupPush, Meta, Rollback, Store, blob_id
 from xds.store.memory.engine import MemoryStore
 from xds.store.records import REVISIONS, Record

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.store.contract import CDS, EDS, dumped, known_of, take
 from tests.support.examples import examples
 from xds.model.errors import ConflictError, NotFoundError
-from xds.store.audit import AuditFilter, AuditLane, AuditNote
+from xds.store.audit_entries import AuditFilter, AuditLane, AuditNote
 from xds.store.base import (
     CorruptError,
     Delta,

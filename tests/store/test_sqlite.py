@@ -35,7 +35,7 @@ from tests.store.contract import (
 )
 from tests.store.process import GROUP, content_at
 from xds.store import base
-from xds.store.audit import AuditNote
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     Commit,
     CorruptError,
@@ -60,9 +60,8 @@ from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite import schema
 from xds.store.sqlite.database import CHECKPOINT_ROWS
-from xds.store.sqlite.engine import SqliteStore
+from xds.store.sqlite.engine import PENDING_LIMIT, SqliteStore, Worker
 from xds.store.sqlite.files import file_system
-from xds.store.sqlite.writer_thread import PENDING_LIMIT, Worker
 
 ROOT = Path(__file__).parents[2]
 KILLS, SOAK_KILLS = 3, 40

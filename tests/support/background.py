@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs coroutines on its loop until closed; what still runs then is cancelled."""
+    """Runs coroutines on its loop until it is closed; coroutines that still run then are cancelled."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()

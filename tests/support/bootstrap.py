@@ -36,7 +36,7 @@ class Variant(StrEnum):
 
     @property
     def config_source(self) -> Json:
-        """Where the resources of an Envoy in this variant point for EDS, RDS and the rest."""
+        """The config source for EDS, RDS and the rest of an Envoy in this variant."""
         return EnvoyBootstrap(0, self).config_source
 
     @property
@@ -107,7 +107,7 @@ class EnvoyBootstrap:
 
     @property
     def config_source(self) -> Json:
-        """Where this Envoy's EDS, RDS and other resources point in this variant."""
+        """The config source for this Envoy's EDS, RDS and other resources."""
         return ADS if self.variant.is_ads else {"api_config_source": self._api_source(), "resource_api_version": "V3"}
 
     def _node(self) -> Json:

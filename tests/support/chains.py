@@ -1,7 +1,7 @@
-"""Chains as a few lines of text: what a case expects, readable at a glance.
+"""Discovery chains as a few lines of text, so that a test can state what it expects.
 
 ``r:web`` is a router, ``s:web`` a splitter, ``x:v1/web@dc1`` a resolver, ``v1/web@dc1`` a target, ``web@peer:east`` a
-peer's.
+target of a peer.
 """
 
 from __future__ import annotations

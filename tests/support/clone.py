@@ -1,7 +1,7 @@
-"""A directory that looks like a clone in which ``make setup`` ran, to try the commands of a page in, as a reader does.
+"""A directory like a clone after ``make setup``, in which a test runs the commands of a page as a reader does.
 
-A ``$`` line in a console block is a command. A page's walk is the list of its commands, each with a row that tries it:
-`says`, `fails` and `starts` make rows; any function of a `Clone` and the command is one.
+A line with ``$`` in a console block is a command. The walk of a page is the list of its commands, each with a row that
+tries it: `says`, `fails` and `starts` make rows, and so does any function of a `Clone` and the command.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_envi
 
 COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
-# The ports of the documentation; each clone has others in their place.
+# The ports of the documentation. Each clone replaces them by its own.
 GRPC, HTTP, ADMIN, LISTENER = "18000", "18080", "19000", "10000"
 PORTS = (GRPC, HTTP, ADMIN, LISTENER, "10443", "18001", "18002", "50051", "18100", "18180")
 FOLDERS = ("examples", "deploy")
 
 
 class Clone:
-    """The directory, its ports, and what was started in it."""
+    """The directory, its ports, and the processes that were started in it."""
 
     def __init__(self, directory: Path, running: ExitStack, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -50,11 +50,11 @@ class Clone:
         return f"http://{LOOPBACK}:{self.ports[port]}{path}"
 
     def adapted(self, text: str) -> str:
-        """The same with this clone's ports in place of those of the documentation."""
+        """The text with this clone's ports instead of those of the documentation."""
         return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: str(self.ports[found[0]]), text)
 
     def run(self, command: str, code: int = 0) -> str:
-        """Run a command to its end, which must be ``code``; its output, that of standard error last."""
+        """Run a command to its end and check that it exits with ``code``; its output, standard error last."""
         done = subprocess.run(
             ["bash", "-c", self._line(command)],
             capture_output=True,
@@ -78,7 +78,7 @@ class Clone:
         return done.returncode == 0
 
     def knows(self, node: str) -> bool:
-        """True once the server has heard of a node."""
+        """True once the server knows a node."""
         return self.fetches(self.url(HTTP, f"/api/v1/nodes/{node}"))
 
     def _line(self, command: str) -> str:

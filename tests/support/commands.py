@@ -1,6 +1,6 @@
-"""The command line, run often and cheaply: one process has it imported and forks for every command.
+"""The command line, run often and cheaply: one process imports it and forks for every command.
 
-So a command is a process of its own, with its environment, streams and exit code; it only does not pay for imports.
+So each command is a process with its own environment, streams and exit code, without the cost of the imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_envi
 COMMAND_TIMEOUT_S = 60
 _BACKLOG = 16
 _READY = "ready"
-# They would bring threads, which do not survive a fork.
+# These modules would start threads, which do not survive a fork.
 _NOT_IMPORTED = ("xds.cli.serve",)
 
 
@@ -43,7 +43,7 @@ class Ran:
 
 
 class Commands:
-    """Runs commands; from several threads, too."""
+    """Runs commands, also from several threads."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -51,7 +51,10 @@ class Commands:
         self._socket: Path | None = None
 
     def run(self, arguments: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> Ran:
-        """One command, to its end. Raises ``TimeoutError``, and ``AssertionError`` when it ends without a code."""
+        """Run one command to its end.
+
+        Raises ``TimeoutError``, and ``AssertionError`` if it ends without an exit code.
+        """
         with ExitStack() as stack:
             streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
             streams[0].write(stdin.encode())
@@ -69,7 +72,7 @@ class Commands:
         return Ran(int(answer), out, err)
 
     def close(self) -> None:
-        """End what was started; the next command starts it again."""
+        """End the forking process; the next command starts another."""
         self._running.close()
         self._socket = None
 
@@ -126,7 +129,7 @@ def serve(path: str) -> None:
 
 
 def _forget_ended() -> None:
-    """Of the forks; their codes come over the connections."""
+    """Reap the forks; their exit codes arrive over the connections."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
@@ -156,7 +159,7 @@ def _end_all(number: int, frame: object) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """In the fork: run one command and end."""
+    """Run one command in the fork and end the process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
     request = json.loads(connection.makefile("r").readline())

@@ -20,14 +20,14 @@ from tests.support.process import LOOPBACK, ChildProcess, accepts_connections, c
 Json = dict[str, Any]
 
 ALONE = ("--concurrency", "1", "--disable-hot-restart")
-# How long connections of a listener that changed live on: a second at most, or as Envoy has it by default (600 s, where
-# the longer it takes the more of the answers ask for the connection to be closed).
+# How long connections of a changed listener stay open: at most a second, or Envoy's default (600 s), in which more and
+# more answers ask the client to close the connection.
 DRAIN_SOON = ("--drain-time-s", "1", "--drain-strategy", "immediate")
 DRAIN_BY_DEFAULT = ()
 FLAGS = (*ALONE, *DRAIN_SOON)
 ADMIN_TIMEOUT_S = 5.0
 VALIDATE_TIMEOUT_S = 30.0
-# Gone once the timer of 15 s, or an answer, has ended the wait; each is a wait that the server should have ended.
+# Waits that ended by the timer of 15 s instead of a response. The server should have ended each of them.
 FETCH_TIMEOUTS = r"\.(init_fetch_timeout|assignment_use_cached)$"
 
 
@@ -43,7 +43,7 @@ def envoy_binary() -> Path:
 
 
 def validate(bootstrap: Json, directory: Path) -> str:
-    """What ``envoy --mode validate`` has against a bootstrap; empty when it is fine."""
+    """The errors that ``envoy --mode validate`` reports for a bootstrap; empty if it is valid."""
     path = _write_bootstrap(directory, "validate", bootstrap)
     argv: list[str | Path] = [envoy_binary(), "--mode", "validate", "-c", path, "-l", "warning"]
     run = subprocess.run(
@@ -93,7 +93,7 @@ class EnvoyProcess:
         return self
 
     def stop(self) -> None:
-        """End it; harmless when it does not run. Fails when Envoy had crashed."""
+        """End it; does nothing if it does not run. Fails if Envoy crashed."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -127,7 +127,10 @@ class EnvoyProcess:
             raise ConnectionError(f"{path}: {error!r}") from error
 
     def wait_live(self) -> Self:
-        """Wait for the state LIVE: all first answers came, or their timers of 15 s ran out (see `fetch_timeouts`)."""
+        """Wait for the state LIVE:
+
+        all first responses arrived, or their timers of 15 s ended (see `fetch_timeouts`).
+        """
         self.process.wait_until(lambda: self.admin("/ready").status_code == 200, "LIVE")
         return self
 

@@ -1,4 +1,4 @@
-"""One stream of an Envoy in memory: what it says when, and which part of a response takes effect."""
+"""One stream of an Envoy in memory: when it sends what, and which part of a response takes effect."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Warm:
     since: float
     waits: set[tuple[str, str]] = field(default_factory=set)
     endpoints: str = ""
-    checked_at: float = 0.0  # when the first health checks have told
-    spoiled: bool = False  # went live with what it had, since something was refused: nobody can help it
+    checked_at: float = 0.0  # when the first health checks have finished
+    spoiled: bool = False  # went live incomplete, because a resource was rejected: not the server's fault
 
     @property
     def parsed(self) -> Text:
@@ -38,7 +38,7 @@ class Warm:
 
 
 class Taken(NamedTuple):
-    """What of a response takes effect, and why not all of it."""
+    """The part of a response that takes effect, and the error about the rest."""
 
     given: Mapping[str, str]
     gone: Iterable[str] = ()
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 
 class Link(Client):
-    """One stream of an Envoy. While it is ``slow``, what it sends waits in ``outbox``."""
+    """One stream of an Envoy. While it is ``slow``, its requests wait in ``outbox``."""
 
     def __init__(self, *args: Any, serial: int = 0, slow: bool = False, **fields: Any) -> None:
         self.serial = serial  # split: the version of the cluster whose assignment this stream is for
@@ -80,7 +80,7 @@ class Link(Client):
         return False
 
     def begin_anew(self) -> None:
-        """A new stream; nothing is said yet."""
+        """Start a new stream; nothing is sent yet."""
         self.disconnect()
         self.connect()
         for held in self.types.values():
@@ -95,7 +95,7 @@ class Link(Client):
             self._resume(url, self.types[url])
 
     def watch(self, url: str, names: set[str], say: bool = True) -> None:
-        """Make these names the interest; with a request, or with the next one."""
+        """Make these names the subscription, by a request now or with the next one."""
         self.asked.update((url, name) for name in names)
         if say and self.is_up:
             self.want(url, names)
@@ -105,12 +105,12 @@ class Link(Client):
             self._keep_wanted(held)
 
     def apply(self, message: Response, refuses: Container[str] = ()) -> Taken:
-        """Apply a response as far as Envoy does. ``refuses``: bodies that are refused beside the bad ones."""
+        """Apply a response as Envoy does. ``refuses``: bodies that are rejected besides the bad ones."""
         held, given = self.types[message.type_url], texts_of(message)
         error = self._unreadable(held, message, given)
         if error:
             return Taken({}, error=error)
-        if not held.wildcard:  # nobody waits for anything else
+        if not held.wildcard:  # nothing else subscribes to it
             given = {name: text for name, text in given.items() if name in held.names}
         bad = [name for name, text in given.items() if BAD in parse(text).flags or f"{name}={text}" in refuses]
         if bad:
@@ -121,7 +121,7 @@ class Link(Client):
         return Taken(given, gone)
 
     def _unreadable(self, held: Held, message: Response, given: Mapping[str, str]) -> str:
-        """Why a response is refused before anything of it is looked at."""
+        """Why a response is rejected before its resources are applied."""
         if any(MALFORMED in parse(text).flags for text in given.values()):
             return "Proto constraint validation failed"
         if isinstance(message, wire_pb2.DeltaDiscoveryResponse):
@@ -131,7 +131,7 @@ class Link(Client):
         return ""
 
     def _take_good(self, held: Held, message: Response, given: Mapping[str, str], bad: list[str]) -> Taken:
-        """What is good is used, but the version is not taken over: a new stream tells of none of it."""
+        """Use the good resources without taking over the version: a new stream shows none of them."""
         gone: set[str] = set()
         if resource_type(message.type_url).full_state:
             good = {name: text for name, text in given.items() if name not in bad}
@@ -148,7 +148,7 @@ class Link(Client):
         return Taken(good, gone, error)
 
     def _renew(self, message: Response) -> None:
-        """Delta: TTLs start anew, or end."""
+        """Delta: TTLs restart or end."""
         if isinstance(message, wire_pb2.DiscoveryResponse):
             return
         for name in (*message.removed_resources, *(each.name for each in message.resources)):
@@ -160,7 +160,7 @@ class Link(Client):
 
 
 def texts_of(message: Response) -> dict[str, str]:
-    """The resources in a response: name to text. An empty assignment has an empty one."""
+    """The resources in a response: name to text. An empty assignment has an empty text."""
     if isinstance(message, wire_pb2.DiscoveryResponse):
         bodies = dict(zip(names_of(message), (each.value for each in message.resources), strict=True))
     else:
@@ -169,7 +169,7 @@ def texts_of(message: Response) -> dict[str, str]:
 
 
 def _gone(held: Held, message: Response) -> set[str]:
-    """The names that a response takes away."""
+    """The names that a response removes."""
     if isinstance(message, wire_pb2.DeltaDiscoveryResponse):
         return set(message.removed_resources)
     return set(held.resources) - set(names_of(message)) if resource_type(message.type_url).full_state else set()

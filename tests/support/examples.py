@@ -1,7 +1,7 @@
-"""How many examples the property tests try.
+"""The number of examples in property tests.
 
-`make test` tries few of them, and the same ones everywhere and always: what it tells of a change does not hang on
-chance. `make soak` tries many, new ones each time.
+`make test` tries few examples, and always the same ones, so that its result does not depend on chance. `make soak`
+tries many new ones each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ SOAK_TIMES, SOAK_STEPS = 20, 60
 
 
 def register_profiles() -> None:
-    """Call before tests are imported. A failure tells how to have it again, and a slow machine is none."""
+    """Set the profile; call this before tests are imported.
+
+    A failure prints how to reproduce it. A slow machine is no failure.
+    """
     common = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(
         FIXED, common, max_examples=UNSAID, stateful_step_count=STEPS, derandomize=True, database=None
@@ -27,7 +30,10 @@ def register_profiles() -> None:
 
 
 def examples(count: int, in_soak: int | None = None, **others: Any) -> settings:
-    """The settings of a test that tries ``count`` examples; in `make soak` so many times more, unless it says."""
+    """The settings of a test with ``count`` examples.
+
+    `make soak` multiplies them, unless the test sets its own number.
+    """
     if not settings().derandomize:
         count = SOAK_TIMES * count if in_soak is None else in_soak
     return settings(max_examples=count, **others)

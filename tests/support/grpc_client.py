@@ -51,7 +51,7 @@ class GrpcClient(CommandChild):
         super().__init__(name, argv, directory, {**_environment(directory, name, bootstrap), **(environment or {})})
 
     def call(self, target: str, deadline_s: float = CALL_DEADLINE_S, fresh: bool = False) -> Outcome:
-        """One call over the target's channel, or over a ``fresh`` one that is in no back-off."""
+        """One call over the target's channel, or over a ``fresh`` channel, which is not in back-off."""
         return Outcome(**self.ask(op="call", target=target, deadline_s=deadline_s, fresh=fresh))
 
     def wait_body(self, target: str, body: str, fresh: bool = False) -> None:
@@ -81,12 +81,12 @@ class GrpcBackend(CommandChild):
         self.port: int = self.read()["port"]
 
     def calls(self) -> int:
-        """How many calls came."""
+        """The number of calls received."""
         return int(self.ask(op="calls")["calls"])
 
 
 class XdsGrpcServer(CommandChild):
-    """An xDS-enabled gRPC server: ``port`` refuses connections until its listener resource has come."""
+    """An xDS-enabled gRPC server: ``port`` refuses connections until its listener resource has arrived."""
 
     def __init__(self, directory: Path, bootstrap: Json, name: str, port: int) -> None:
         argv = [sys.executable, str(PEER), "xds-server", name, str(port)]
@@ -94,7 +94,7 @@ class XdsGrpcServer(CommandChild):
         self.port: int = self.read()["port"]
 
     def calls(self) -> int:
-        """How many calls came."""
+        """The number of calls received."""
         return int(self.ask(op="calls")["calls"])
 
 

@@ -50,7 +50,7 @@ class Caller:
 
 
 class Server:
-    """Answers each call with its name."""
+    """Answers each call with its own name."""
 
     def __init__(self, name: str, port: int, xds: bool) -> None:
         self._name = name.encode()
@@ -72,7 +72,7 @@ class Server:
         return self._name
 
     def calls(self) -> dict[str, Any]:
-        """How many calls came."""
+        """The number of calls received."""
         return {"calls": self._calls}
 
 
@@ -80,7 +80,7 @@ Operations = dict[str, Callable[..., dict[str, Any]]]
 
 
 def operations(role: str, arguments: list[str]) -> Operations:
-    """What the commands of a role do; a server says its port first."""
+    """The operations of a role. A server writes its port first."""
     if role == "client":
         caller = Caller()
         return {"call": caller.call, "close": caller.close}

@@ -1,4 +1,4 @@
-"""One raw gRPC stream, for what no real client does: requests as bytes, responses when the test wants them."""
+"""One raw gRPC stream, for behaviour that no real client has: requests as bytes, responses when the test reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 SOTW = ADS + "StreamAggregatedResources"
 DELTA = ADS + "DeltaAggregatedResources"
 STREAM_DEADLINE_S = 110.0
-# Another stream's connection would be shared otherwise; and a large message is the server's to refuse, not ours.
+# Without these options it would share the connection of another stream, and refuse a large message itself.
 CHANNEL_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
@@ -25,7 +25,7 @@ CHANNEL_OPTIONS = [
 
 
 def open_channel(port: int) -> Any:
-    """A connection of its own."""
+    """A channel with its own connection."""
     return grpc.insecure_channel(f"{LOOPBACK}:{port}", CHANNEL_OPTIONS)
 
 
@@ -54,7 +54,7 @@ def sotw_ack(response: Any, names: Iterable[str] = ()) -> bytes:
 
 
 class GrpcStream:
-    """A stream on a channel of its own, or on ``channel``. Nothing is read before it is asked for."""
+    """A stream on its own channel, or on ``channel``. Nothing is read until the test asks for it."""
 
     def __init__(self, port: int, method: str = SOTW, channel: Any = None) -> None:
         self._own = channel is None
@@ -65,7 +65,7 @@ class GrpcStream:
         self._parse = (wire_pb2.DeltaDiscoveryResponse if "/Delta" in method else wire_pb2.DiscoveryResponse).FromString
 
     def send(self, *requests: bytes) -> Self:
-        """Send requests; they leave in their order, behind this call."""
+        """Queue requests. They are sent in order, after this call."""
         for request in requests:
             self._requests.put(request)
         return self
@@ -75,7 +75,7 @@ class GrpcStream:
         return self._parse(next(self._call))
 
     def responses(self) -> Iterator[Any]:
-        """All responses until the stream ends, however it does."""
+        """All responses until the stream ends, with any status."""
         try:
             yield from map(self._parse, self._call)
         except grpc.RpcError:
@@ -88,7 +88,7 @@ class GrpcStream:
         return self._call.code(), self._call.details()
 
     def close(self) -> None:
-        """Drop the stream, as a client that vanishes."""
+        """Cancel the stream, as a client that disappears."""
         self._call.cancel()
         self._requests.put(None)
         if self._own:

@@ -8,5 +8,5 @@ import httpx
 
 
 def plain_client(**arguments: Any) -> httpx.Client:
-    """A client that goes where it is told, without TLS: it does not spend 50 ms on the authorities it would trust."""
+    """A client without TLS and without proxies. Loading the trusted authorities would take 50 ms."""
     return httpx.Client(verify=False, trust_env=False, **arguments)

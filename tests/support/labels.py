@@ -1,4 +1,4 @@
-"""What labels say whose push it was, where nobody chose them: ``5+1f3a9c07`` is of revision 5."""
+"""The revision in labels that the server chose: ``5+1f3a9c07`` belongs to revision 5."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def stem_of(label: str) -> str:
-    """A label up to the first ``+``: of a caller's own label without one, all of it."""
+    """A label up to the first ``+``; a caller's own label without one is returned whole."""
     return label.partition("+")[0]
 
 

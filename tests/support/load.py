@@ -1,4 +1,4 @@
-"""Keep-alive HTTP load, and what became of each request."""
+"""Keep-alive HTTP load, and the result of each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECTIONS = 8
 PAUSE_S = 0.002
 REQUEST_TIMEOUT_S = 10.0
 RECONNECT_PAUSE_S = 0.05
-BEHIND_LIMIT_S = 1.0  # what came to a halt is not made up for
+BEHIND_LIMIT_S = 1.0  # the longest delay that is caught up with extra requests
 FAILURE_SAMPLES = 8
 ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError)
 
@@ -39,7 +39,7 @@ class LoadReport:
     started: float = field(default_factory=time.monotonic, repr=False)
 
     def note_failure(self, detail: str) -> None:
-        """Count a failure; the first few are kept in words."""
+        """Count a failure; the first few are kept as text."""
         self.total += 1
         self.failed += 1
         self.failed_in_s[int(time.monotonic() - self.started)] += 1
@@ -55,9 +55,9 @@ class LoadReport:
 class HttpLoad:
     """GETs over a few keep-alive connections until stopped.
 
-    A status other than 200, a reset or a timeout is a failure. With ``rps`` so many are sent a second, as long as the
-    answers keep pace; it may be changed any time. Without it a connection sends its next one soon after each answer.
-    With ``per_connection`` so many go over a connection before it is given up for a new one.
+    A status other than 200, a reset or a timeout is a failure. With ``rps`` this many are sent a second, as long as the
+    answers keep pace; it may be changed at any time. Without it a connection sends the next request soon after each
+    answer. With ``per_connection`` a connection is replaced after this many requests.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class HttpLoad:
         return [asyncio.create_task(self._client()) for _ in range(connections)]
 
     def wait_total(self, requests: int) -> None:
-        """Wait until ``requests`` more have ended than now."""
+        """Wait until ``requests`` more have ended."""
         goal = self.report.total + requests
         wait_until(lambda: self.report.total >= goal, f"{goal} requests under load", detail=lambda: self.report)
 
     def wait_body(self, body: str, requests: int = 1) -> None:
-        """Wait until the upstream that answers ``body`` has answered ``requests`` more than now."""
+        """Wait until the upstream that answers ``body`` has answered ``requests`` more."""
         goal = self.report.bodies[body] + requests
         wait_until(lambda: self.report.bodies[body] >= goal, f"{goal} answers {body!r}", detail=lambda: self.report)
 
@@ -132,7 +132,7 @@ class HttpLoad:
             writer.close()
 
     def _share_s(self) -> float:
-        """How long one of the connections takes for a request, so that all together send ``rps``."""
+        """The time of one connection for a request, so that all connections together send ``rps``."""
         return self._connections / self.rps if self.rps else 0.0
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

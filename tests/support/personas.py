@@ -1,6 +1,6 @@
-"""Clients in memory that behave like Envoy and gRPC, and notice when a request would have been lost.
+"""Clients in memory that behave like Envoy and gRPC, and detect when a request would have been lost.
 
-Texts say what refers to what: see ``tests.support.texts``. Source: docs/clients.md.
+Texts say which resource refers to which: see ``tests.support.texts``. Source: docs/clients.md.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ MOMENT_S = 0.001
 
 
 class Proxy(Protocol):
-    """What tests do with clients of all kinds."""
+    """What all kinds of clients have for tests."""
 
     server: Server
     lost: list[str]
 
     def start(self) -> None:
-        """The first request, and all that follows."""
+        """Send the first request and handle all responses."""
 
     def run(self) -> None:
-        """Read until nothing comes any more."""
+        """Read until no response is left."""
 
     def step(self) -> bool:
         """Read one response; False when there is none."""
         ...
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Handle deadlines that have passed."""
 
     def deadlines(self) -> list[float]:
-        """When something is due, for the client or for the server."""
+        """The next deadline, of the client or of the server."""
         ...
 
     def texts(self, url: str) -> dict[str, str]:
-        """What is held of a type: name to text."""
+        """The held resources of a type: name to text."""
         ...
 
     def status(self) -> list[TypeStatus]:
-        """Where the server has each type."""
+        """The server's status of each type."""
         ...
 
     def disconnect(self) -> None:
-        """Every stream ends."""
+        """End every stream."""
 
     def reconnect(self) -> None:
-        """Streams anew."""
+        """Open new streams."""
 
 
 def spend(seconds: float, *clients: Proxy) -> None:
-    """Time passes; everybody keeps their deadlines, and reads what comes."""
+    """Advance the clock. All parties handle their deadlines and read their responses."""
     server = clients[0].server
     end = server.now + seconds
     for _ in range(MANY_STEPS):
@@ -103,7 +103,7 @@ def live(
     ttls: Mapping[str, float] | None = None,
     **fields: Any,
 ) -> EnvoyLike:
-    """An Envoy that uses what is pushed here."""
+    """An Envoy that uses the pushed resources of this server."""
     push(server, content, source="api" if split else "ads", ttls=ttls)
     client = EnvoyLike(server, variant, split=split, **fields)
     client.start()
@@ -111,7 +111,7 @@ def live(
 
 
 def assert_in_step(client: EnvoyLike, content: Content) -> None:
-    """All that was pushed is in use, nothing else is held, and nobody waits for anything."""
+    """Everything pushed is in use, nothing else is held, and nothing waits."""
     used = {name for text in content.get(LISTENER, {}).values() for name in parse(text).names}
     assigned = {assignment_of(name, text) for name, text in content.get(CLUSTER, {}).items()}
     expected = {
@@ -132,14 +132,14 @@ def assert_in_step(client: EnvoyLike, content: Content) -> None:
 
 
 class Persona(Client, ABC):
-    """A client that reads its inbox one response at a time. ``lost`` says when traffic had nowhere to go."""
+    """A client that reads its inbox one response at a time. ``lost`` has the reasons for lost requests."""
 
     def __init__(self, server: Server, variant: Variant, node_id: str = "node", **fields: Any) -> None:
         self.lost: list[str] = []
         super().__init__(server, variant, node_id, **fields)
 
     def run(self) -> None:
-        """Read until nothing comes any more."""
+        """Read until no response is left."""
         for _ in range(MANY_STEPS):
             if not self.step():
                 return
@@ -155,32 +155,32 @@ class Persona(Client, ABC):
         return True
 
     def tick(self) -> None:
-        """Time has passed: nothing to it."""
+        """Does nothing: this client has no deadlines."""
 
     def deadlines(self) -> list[float]:
-        """When something is due for the server."""
+        """The next deadline of the server."""
         deadline = self.stream.deadline()
         return [deadline] if deadline is not None else []
 
     def status(self) -> list[TypeStatus]:
-        """Where the server has each type."""
+        """The server's status of each type."""
         return self.stream.status()
 
     @abstractmethod
     def react(self, send: Send, message: Response) -> None:
-        """Do with a response what this kind of client does."""
+        """Handle a response as this kind of client does."""
 
     @abstractmethod
     def blackholes(self) -> Iterable[str]:
-        """What a request would run into now."""
+        """The reasons for which a request would be lost now."""
 
 
 class GrpcLike(Persona):
-    """Names everything; ACKs first and asks for the next type then; moves over when the new clusters are ready."""
+    """Subscribes by name; ACKs first and then requests the next type; uses new clusters once they are ready."""
 
     def __init__(self, server: Server, node_id: str = "node", **fields: Any) -> None:
         self.in_use: set[str] = set()
-        self.wanted: set[str] = set()  # what the last route configuration leads to
+        self.wanted: set[str] = set()  # the clusters that the last route configuration refers to
         super().__init__(server, Variant.SOTW, node_id, **fields)
 
     def start(self) -> None:

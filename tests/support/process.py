@@ -42,10 +42,8 @@ def wait_until(
 ) -> T:
     """Poll ``condition`` until it is true and return its value.
 
-    Every ``every_s`` at first; what takes longer is looked at less often.
-
-    An ``OSError`` (refused, reset) counts as not yet. Raises ``AssertionError`` after ``deadline_s`` seconds, with
-    what was waited for, the last value or error, and ``detail()``.
+    The interval is ``every_s`` at first and grows. An ``OSError`` (refused, reset) counts as false. Raises
+    ``AssertionError`` after ``deadline_s`` seconds, with ``what``, the last value or error, and ``detail()``.
     """
     end = time.monotonic() + deadline_s
     last: object = None
@@ -70,13 +68,13 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on, outside the range that outgoing connections and bind-to-0 take theirs from.
+    """A free port outside the range of ephemeral ports.
 
-    A server that is stopped and started again must find its port still free; one from the ephemeral range may be some
-    other test's connection by then. None is given out twice, nor are those that something has by default.
+    A server that is restarted must find its port still free; an ephemeral port may be taken by a connection of another
+    test by then. No port is returned twice, nor one that something uses by default.
     """
     first_ephemeral = _first_ephemeral_port()
-    # What another worker of the same run was given may not be bound yet.
+    # A port that another worker of the same run received may not be bound yet.
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for _ in range(1_000):
@@ -115,7 +113,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class ChildProcess:
-    """One started child; its standard error (and output, unless piped) is kept in ``log_path``."""
+    """One started child. Its standard error, and its output unless that is piped, is kept in ``log_path``."""
 
     def __init__(
         self,
@@ -186,7 +184,7 @@ class ChildProcess:
         self._wait()
 
     def stop(self) -> int:
-        """SIGTERM, SIGKILL when that does not help; the exit code. Harmless when already ended."""
+        """Send SIGTERM, then SIGKILL if it does not end; the exit code. Does nothing if the child has ended."""
         if self.running:
             self._popen.send_signal(signal.SIGTERM)
         return self._wait()
@@ -234,7 +232,7 @@ class CommandChild(ChildProcess):
 
 
 def _dying_with_us(argv: list[str]) -> list[str]:
-    # The kernel's parent-death signal follows the creating thread, so it is of use from the main thread only.
+    # The kernel's parent-death signal follows the thread that created the child, so it only works from the main thread.
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
         return argv

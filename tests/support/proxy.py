@@ -1,4 +1,4 @@
-"""A TCP proxy that the test can cut: the client is away while the server keeps running."""
+"""A TCP proxy that the test can cut: the client is disconnected while the server keeps running."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CHUNK_BYTES = 65_536
 
 
 class TcpProxy:
-    """Forwards a free loopback port to ``target_port`` until cut; ``restore`` makes it forward again.
+    """Forwards a free loopback port to ``target_port`` until it is cut; ``restore`` makes it forward again.
 
-    A connection made while it is cut is accepted and held until then: a client that were refused would double its
-    back-off (Envoy: up to 30 s) and make the test wait.
+    A connection that is opened while it is cut is accepted and held: after a refusal a client would double its back-off
+    (Envoy: up to 30 s), and the test would wait for that.
     """
 
     def __init__(self, background: Background, target_port: int) -> None:
@@ -29,11 +29,11 @@ class TcpProxy:
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> None:
-        """Drop every connection and hold the next ones."""
+        """Drop every connection and hold new ones."""
         self._background.run(self._cut())
 
     def restore(self) -> None:
-        """Forward again, what is held included."""
+        """Forward again, also the held connections."""
         self._background.loop.call_soon_threadsafe(self._open.set)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Random sets of config entries as people write them: most of them sound, some broken on purpose."""
+"""Random sets of config entries like those that people write: most of them valid, some broken on purpose."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HEADERS = ("x-a", "x-b", "x-c")
 
 
 class RandomEntries:
-    """``is_old``: nothing that Consul 1.10 does not know. ``flaws``: how likely a part of an entry is broken."""
+    """``is_old``: only fields that Consul 1.10 knows. ``flaws``: the probability that a part of an entry is broken."""
 
     def __init__(self, random: Random, *, is_old: bool = False, flaws: float = 0.02) -> None:
         self._random = random
         self._is_old = is_old
         self._flaws = flaws
-        # Most of a set speaks one protocol: else hardly any chain would compile.
+        # Most of a set has one protocol. Otherwise hardly any chain would compile.
         self._protocol = random.choice(("http", "http", "http", "grpc", "tcp"))
 
     def entries(self) -> list[Json]:
@@ -39,7 +39,7 @@ class RandomEntries:
         return [in_snake_case(entry) if self._chance(0.2) else entry for entry in made.values()]
 
     def chains(self, count: int) -> list[Json]:
-        """What to ask for: other datacenters and overrides now and then."""
+        """The parameters of a request; sometimes with other datacenters and overrides."""
         return [self._chain(service) for service in self._random.sample(SERVICES, count)]
 
     def _chain(self, service: str) -> Json:
@@ -65,7 +65,7 @@ class RandomEntries:
         return [make() for _ in range(self._random.randint(0, most))]
 
     def _weights(self, count: int) -> list[float]:
-        """Percentages that sum up to 100, but for a broken one."""
+        """Percentages that sum up to 100, except for a broken set."""
         cuts = sorted(self._random.randint(0, 10_000) for _ in range(count - 1))
         points = [after - before for before, after in zip([0, *cuts], [*cuts, 10_000], strict=True)]
         if self._broken():
@@ -73,7 +73,7 @@ class RandomEntries:
         return [one / 100 for one in points]
 
     def _spoken(self) -> str:
-        """The protocol of the set, in one case or another, or now and then another one."""
+        """The protocol of the set, in upper or lower case; sometimes another one."""
         if self._chance(0.04):
             return self._random.choice(("http", "http2", "grpc", "tcp"))
         return self._protocol.upper() if self._chance(0.1) else self._protocol
@@ -149,7 +149,7 @@ class RandomEntries:
 
     def _headers(self) -> Json:
         changes: Json = {}
-        # Both maps or none: Consul crashes where one leg has the one and a nested one the other.
+        # Both maps or none: Consul crashes if a leg has one of them and a nested leg has the other.
         maps = self._chance(0.7) or self._broken()
         for field in ("Add", "Set") if maps else ():
             changes[field] = {self._random.choice(HEADERS): str(self._random.randint(0, 9))}
@@ -331,7 +331,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def in_snake_case(value: Any) -> Any:
-    """The same values with their fields spelt the other way. The names that are chosen here are so already."""
+    """The same values with their fields in the other notation. Names that tests choose are in it already."""
     if isinstance(value, dict):
         return {_WORD.sub("_", key).lower(): in_snake_case(one) for key, one in value.items()}
     return [in_snake_case(one) for one in value] if isinstance(value, list) else value

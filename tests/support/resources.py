@@ -107,7 +107,7 @@ def static_cluster(name: str, *ports: int, **fields: object) -> Json:
 
 
 def aggregate_cluster(name: str, *members: str) -> Json:
-    """A cluster that hands each request to the first healthy one of others."""
+    """An aggregate cluster: each request goes to the first healthy cluster of the list."""
     config = {"@type": AGGREGATE_TYPE, "clusters": list(members)}
     return {
         "@type": CLUSTER_TYPE,
@@ -119,7 +119,7 @@ def aggregate_cluster(name: str, *members: str) -> Json:
 
 
 def with_ttl(name: str, ttl: str, resource: Json) -> Json:
-    """A resource that its client drops when ``ttl`` passes without a word of it."""
+    """A resource that its client drops after ``ttl`` without a heartbeat."""
     return {"@type": RESOURCE_TYPE, "name": name, "ttl": ttl, "resource": resource}
 
 
@@ -137,12 +137,12 @@ def http_health_check(path: str = "/health", interval: str = "0.2s", timeout: st
 
 
 def refused_cluster(name: str) -> Json:
-    """A cluster that parses and that every Envoy refuses: an EDS config in a STATIC cluster."""
+    """A cluster that parses and that every Envoy rejects: an EDS config in a STATIC cluster."""
     return {**static_cluster(name), "eds_cluster_config": {"eds_config": ADS}}
 
 
 def refused_load_assignment(name: str, *ports: int) -> Json:
-    """An assignment that parses and that every Envoy refuses: an address that is no IP address."""
+    """An assignment that parses and that every Envoy rejects: an address that is no IP address."""
     assignment = cluster_load_assignment(name, *ports)
     (locality,) = assignment["endpoints"]
     for endpoint in locality["lb_endpoints"]:
@@ -164,12 +164,12 @@ def header_route(header: str, prefix: str = "/") -> Json:
 
 
 def direct_route(body: str, status: int = 200, prefix: str = "/") -> Json:
-    """A route that answers by itself."""
+    """A route with a direct response."""
     return {"match": {"prefix": prefix}, "direct_response": {"status": status, "body": {"inline_string": body}}}
 
 
 def runtime_route(cluster: str, key: str, default_percent: int) -> Json:
-    """A route taken by a share of the requests that runtime ``key`` decides."""
+    """A route for the fraction of requests that the runtime key ``key`` sets."""
     fraction = {"default_value": {"numerator": default_percent, "denominator": "HUNDRED"}, "runtime_key": key}
     return {"match": {"prefix": "/", "runtime_fraction": fraction}, "route": {"cluster": cluster}}
 
@@ -222,7 +222,7 @@ def on_demand_filter(odcds_source: Json | None = None, timeout: str = "5s") -> J
 
 
 def authorizing_filter(port: int, cluster: str, timeout: str = "10s") -> Json:
-    """An HTTP filter that asks the HTTP service on ``port``, behind ``cluster``, about each request."""
+    """An HTTP filter that asks the HTTP service on ``port``, behind ``cluster``, to authorise each request."""
     server = {"uri": f"http://{LOOPBACK}:{port}", "cluster": cluster, "timeout": timeout}
     config = {"@type": EXT_AUTHZ_TYPE, "transport_api_version": "V3", "http_service": {"server_uri": server}}
     return {"name": EXT_AUTHZ, "typed_config": config}
@@ -233,7 +233,7 @@ UNAUTHORIZED: Json = {EXT_AUTHZ: {"@type": EXT_AUTHZ_PER_ROUTE_TYPE, "disabled":
 
 
 def lua_filter(code: str) -> Json:
-    """An HTTP filter that runs Lua code: what it leads to, nobody can read."""
+    """An HTTP filter that runs Lua code, whose references cannot be read."""
     return {
         "name": "envoy.filters.http.lua",
         "typed_config": {"@type": LUA_TYPE, "default_source_code": {"inline_string": code}},
@@ -312,12 +312,12 @@ def tcp_chain(name: str, cluster: str) -> Json:
 
 
 def sources_match(prefix_len: int) -> Json:
-    """The match of a filter chain that takes connections from the loopback: the longer prefix wins."""
+    """The match of a filter chain for connections from the loopback; the longest prefix wins."""
     return {"source_prefix_ranges": [{"address_prefix": "127.0.0.0", "prefix_len": prefix_len}]}
 
 
 def chained_listener(name: str, chains: Sequence[Json], port: int = 0) -> Json:
-    """A loopback listener; with port 0 the system chooses, and Envoy's admin tells."""
+    """A loopback listener; with port 0 the system chooses the port, which Envoy's admin interface shows."""
     return {"@type": LISTENER_TYPE, "name": name, "address": address(port), "filter_chains": list(chains)}
 
 
@@ -337,7 +337,7 @@ def listener(
 
 
 def api_listener(name: str, routes: Mapping[str, Any]) -> Json:
-    """What a gRPC client asks for by ``xds:///name``."""
+    """The listener that a gRPC client requests for ``xds:///name``."""
     return {
         "@type": LISTENER_TYPE,
         "name": name,
@@ -349,7 +349,7 @@ GRPC_SERVER_TEMPLATE = "grpc/server?xds.resource.listening_address=%s"
 
 
 def grpc_server_listener(port: int, filters: Iterable[Json] = ()) -> Json:
-    """What an xDS-enabled gRPC server on ``port`` asks for before it accepts calls."""
+    """The listener that an xDS-enabled gRPC server on ``port`` needs before it accepts calls."""
     local = {"match": {"prefix": "/"}, "non_forwarding_action": {}}
     served = listener("grpc-server", inline_routes("local", local), port, filters)
     return {**served, "name": GRPC_SERVER_TEMPLATE % f"{LOOPBACK}:{port}"}

@@ -1,7 +1,7 @@
-"""A strict xDS client without sockets: it speaks to a ``DiscoveryStream`` in memory, in real bytes.
+"""A strict xDS client without sockets: it exchanges real bytes with a ``DiscoveryStream`` in memory.
 
-It checks of every response what real clients check (type, names, nonces), and keeps what it holds the way they do, so
-that a test can compare that with the snapshot. ``Server`` holds the engine's shared parts and pushes snapshots.
+It checks every response as real clients do (type, names, nonces), and keeps what it holds as they do, so that a test
+can compare that with the snapshot. ``Server`` holds the engine's shared parts and pushes snapshots.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 from tests.support.stored import read_back
 from xds.filter.filter import compile_filter
 from xds.model.node import Locality
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import CLUSTER, ENDPOINT, resource_type
 from xds.model.snapshot import Snapshot, build_snapshot
-from xds.model.versions import content_version
 from xds.proto import wire_pb2
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
 from xds.protocol.clients import ClientTable
@@ -35,7 +34,7 @@ from xds.protocol.stream import DiscoveryStream
 
 LabelOf = Callable[[int, bytes], str]
 DIALECTS: Mapping[Variant, AnyDialect] = {Variant.SOTW: SOTW, Variant.DELTA: DELTA}
-DEADLINES_AT_MOST = 1000  # while time passes
+DEADLINES_AT_MOST = 1000  # within one advance of the clock
 Content = Mapping[str, Mapping[str, str]]  # type URL -> name -> text
 
 
@@ -64,8 +63,8 @@ class Server:
         self.decoder = RequestDecoder()
         self.now = 0.0
         self.streams: list[Client] = []
-        self.history: list[tuple[Client, Event]] | None = None  # what happened on all streams, if a test wants it
-        self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with what was said of NACKs
+        self.history: list[tuple[Client, Event]] | None = None  # the events of all streams, if a test wants them
+        self.pushed: dict[str, list[tuple[Snapshot, str]]] = {}  # by group, with the handling of NACKs
         self._starts = 0
         self._start()
 
@@ -74,7 +73,7 @@ class Server:
         self.clients = ClientTable(self.cache, self.rules)
 
     def restart(self) -> None:
-        """A new process: it knows what was pushed, and nobody. All streams must have ended."""
+        """Start a new process, which knows what was pushed but no client. All streams must have ended."""
         assert not self.streams, "streams outlive no process"
         self._starts += 1
         self._start()
@@ -85,7 +84,7 @@ class Server:
     def push(
         self, content: Content, group: str = "default", label: str = "", on_nack: str = "hold", wake: bool = True
     ) -> Snapshot:
-        """Publish a snapshot of texts. ``wake=False``: the streams have not been told yet."""
+        """Publish a snapshot of texts. ``wake=False``: the streams are not notified yet."""
         resources = [make_resource(url, name, text) for url, texts in content.items() for name, text in texts.items()]
         return self.push_resources(resources, group, label, types=content, on_nack=on_nack, wake=wake)
 
@@ -99,9 +98,9 @@ class Server:
         wake: bool = True,
         label_of: LabelOf = lambda revision, _: str(revision),
     ) -> Snapshot:
-        """Publish a snapshot of resources; a type keeps its version_info while its content is unchanged.
+        """Publish a snapshot of resources. A type keeps its version_info while its content is unchanged.
 
-        ``label_of``: of types that change with a push that says no label.
+        ``label_of``: makes the label of types that a push without label changes.
         """
         resources = list(resources)
         before = self.cache.get(group)
@@ -121,7 +120,7 @@ class Server:
         return snapshot
 
     def lay_over(self, zones: Mapping[str, Mapping[str, str]], group: str = "default", wake: bool = True) -> None:
-        """From now on, in these zones, assignments of these names have a suffix to their texts."""
+        """Overlay assignments of these names in these zones: their texts get a suffix."""
         overlays = {Locality(zone=zone): self.overlay(suffixes) for zone, suffixes in zones.items()}
         self.cache.overlay(group, overlays)
         if wake:
@@ -133,24 +132,24 @@ class Server:
         return Overlay(ENDPOINT, stand_ins)
 
     def select(self, *rules: tuple[str, str], **priorities: int) -> None:
-        """These (group, selector) pairs are in force from now on."""
+        """Replace the selectors by these (group, selector) pairs."""
         compiled = [Rule(group, compile_filter(text), priorities.get(group, 0)) for group, text in rules]
         self.cache.configure(compiled, {})
         self.wake()
 
     def drop(self, group: str = "default") -> None:
-        """The group is deleted."""
+        """Delete the group."""
         self.cache.drop(group)
         self.pushed.pop(group, None)
         self.wake()
 
     def wake(self) -> None:
-        """What the shell does after a push: every stream is offered its view."""
+        """Do what the server does after a push: offer every stream its view."""
         for client in list(self.streams):
             client.wake()
 
     def elapse(self, seconds: float) -> None:
-        """Time passes; every deadline on the way is kept."""
+        """Advance the clock and handle every deadline on the way."""
         end = self.now + seconds
         for _ in range(DEADLINES_AT_MOST):
             due = [
@@ -168,7 +167,7 @@ class Server:
 
 @dataclass
 class Held:
-    """What the client keeps per type."""
+    """What the client holds of a type."""
 
     wildcard: bool = False
     names: set[str] = field(default_factory=set)
@@ -178,7 +177,7 @@ class Held:
     nonce: str = ""
     missing: set[str] = field(default_factory=set)
     nonces: set[str] = field(default_factory=set)
-    explicit: bool = False  # a name was given on this stream: an empty list means nothing from now on
+    explicit: bool = False  # a name was given on this stream, so an empty list means nothing from now on
 
 
 def _with(pushed: Resource, suffix: str) -> Resource:
@@ -190,7 +189,7 @@ Response = wire_pb2.DiscoveryResponse | wire_pb2.DeltaDiscoveryResponse
 
 
 class Client:
-    """One stream of a client. ``inbox`` holds responses that it has not looked at."""
+    """One stream of a client. ``inbox`` holds responses that it has not handled."""
 
     def __init__(
         self,
@@ -237,7 +236,7 @@ class Client:
         self.server.streams.append(self)
 
     def disconnect(self) -> None:
-        """The stream ends; what was not read is lost."""
+        """The stream ends. Responses that were not handled are lost."""
         if self in self.server.streams:
             self.server.streams.remove(self)
         if self.stream.close(self.server.now):
@@ -245,9 +244,9 @@ class Client:
         self.inbox.clear()
 
     def reconnect(self, urls: Iterable[str] = ()) -> None:
-        """A stream anew, telling what is held as Envoy does: all types at once, without waiting for answers.
+        """Open a new stream that shows what is held, as Envoy does: all types at once, without waiting for answers.
 
-        ``urls`` gives the order; without it that of Envoy on ADS.
+        ``urls`` gives the order; the default is that of Envoy on ADS.
         """
         self.disconnect()
         self.connect()
@@ -267,7 +266,7 @@ class Client:
     # -- what tests do ------------------------------------------------------------------------------------------
 
     def subscribe(self, url: str, *names: str) -> None:
-        """Ask for names; without names, for everything (a legacy wildcard, as the first request of the type)."""
+        """Subscribe to names; without names to everything (a legacy wildcard, as the first request of the type)."""
         held = self.types.setdefault(url, Held())
         held.wildcard = held.wildcard or not names or "*" in names
         held.names |= set(names) - {"*"}
@@ -277,7 +276,7 @@ class Client:
             self._delta(url, subscribe=names)
 
     def unsubscribe(self, url: str, *names: str) -> None:
-        """Drop names, and what is held of them."""
+        """Unsubscribe from names, and drop the held resources."""
         held = self.types[url]
         held.names -= set(names)
         if "*" in names:
@@ -293,7 +292,7 @@ class Client:
             self._delta(url, unsubscribe=names)
 
     def want(self, url: str, names: Iterable[str]) -> None:
-        """Make these names the interest, in one request, under the nonce of the last response taken."""
+        """Make these names the subscription, in one request with the nonce of the last handled response."""
         held = self.types.setdefault(url, Held())
         before, held.names = held.names, set(names)
         if self.variant is Variant.SOTW:
@@ -308,13 +307,13 @@ class Client:
         return send
 
     def ack_sotw(self, url: str = "") -> wire_pb2.DiscoveryResponse:
-        """As `ack`; what was taken."""
+        """As `ack`; returns the decoded response."""
         _, message = self._accept(url)
         assert isinstance(message, wire_pb2.DiscoveryResponse)
         return message
 
     def ack_delta(self, url: str = "") -> wire_pb2.DeltaDiscoveryResponse:
-        """As `ack`; what was taken."""
+        """As `ack`; returns the decoded response."""
         _, message = self._accept(url)
         assert isinstance(message, wire_pb2.DeltaDiscoveryResponse)
         return message
@@ -326,13 +325,13 @@ class Client:
         return send, message
 
     def nack(self, url: str = "", message: str = "refused") -> Send:
-        """Refuse the oldest response (of a type)."""
+        """NACK the oldest response (of a type)."""
         send, _ = self.read(url)
         self.reply(send, error=message)
         return send
 
     def read(self, url: str = "") -> tuple[Send, Response]:
-        """Take the oldest response (of a type) and say nothing."""
+        """Handle the oldest response (of a type) without a reply."""
         for position, (send, message) in enumerate(self.inbox):
             if not url or send.type_url == url:
                 del self.inbox[position]
@@ -353,7 +352,7 @@ class Client:
             self._delta(send.type_url, nonce=send.nonce, error=error)
 
     def request(self, **fields: Any) -> list[Event]:
-        """Send a request of these fields of the wire message, whatever the client has said before."""
+        """Send a request with these fields, whatever the client sent before."""
         message = self._request_class(**fields)
         if not message.node and not self._node_sent:
             message.node = self.node
@@ -361,7 +360,7 @@ class Client:
         return self.raw(message.SerializeToString())
 
     def settle(self) -> None:
-        """ACK everything until nothing comes any more."""
+        """ACK everything until no response is left."""
         for _ in range(10_000):
             if not self.inbox:
                 return
@@ -369,16 +368,16 @@ class Client:
         raise AssertionError("the server never stops sending")
 
     def pending(self, url: str = "") -> list[Send]:
-        """Responses not looked at (of a type)."""
+        """Responses (of a type) that are not handled yet."""
         return [send for send, _ in self.inbox if not url or send.type_url == url]
 
     def texts(self, url: str) -> dict[str, str]:
-        """What is held of a type: name to text."""
+        """The held resources of a type: name to text."""
         held = self.types.get(url, Held())
         return {name: body.decode().rpartition("=")[2] for name, body in held.resources.items()}
 
     def repeat(self, url: str) -> None:
-        """SotW: the last request of the type once more."""
+        """SotW: repeat the last request of the type."""
         self._sotw(url, self.types[url])
 
     def parse(self, body: bytes) -> Response:
@@ -393,7 +392,7 @@ class Client:
         return self.take(self.stream.receive(decode(data), self.server.now))
 
     def wake(self) -> None:
-        """The shell's wake-up after a push."""
+        """Notify the stream after a push."""
         if self.stream.node is not None:
             self.take(self.stream.offer(self.stream.resolve(), self.server.now))
 
@@ -435,7 +434,7 @@ class Client:
         self.raw(message.SerializeToString())
 
     def take(self, events: list[Event]) -> list[Event]:
-        """What the shell does with events."""
+        """Apply events as the server does."""
         self.events += events
         if self.server.history is not None:
             self.server.history += ((self, event) for event in events)
@@ -450,7 +449,7 @@ class Client:
         return events
 
     def _wake_others(self) -> None:
-        """The shell's wake-up of the client's other streams."""
+        """Notify the client's other streams."""
         for other in list(self.server.streams):
             if other is not self and other.stream.client_key == self.stream.client_key:
                 other.wake()
@@ -502,7 +501,7 @@ class Client:
 
 
 def names_of(message: Response) -> Iterable[str]:
-    """Names of the resources in a response, stand-ins included."""
+    """Names of the resources in a response, placeholders included."""
     if isinstance(message, wire_pb2.DiscoveryResponse):
         return (_name(resource.value) for resource in message.resources)
     return (resource.name for resource in message.resources)

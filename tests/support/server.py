@@ -39,18 +39,18 @@ class ServerProcess:
         self.grpc_port = free_port()
         self.http_port = free_port()
         self.data = directory / "data"
-        self.group, self.node = GROUP, NODE  # of the test's Envoy; of each other ones where tests share a server
+        self.group, self.node = GROUP, NODE  # of the test's Envoy; tests that share a server have different ones
         self._tests = 0
         self._directory = directory
         self._flags = tuple(flags)
         self._prefix = tuple(prefix)
-        # Tests compare counters before and after; scrapes that follow each other may not share a text.
+        # Tests compare counters before and after, so two scrapes must not share a rendered page.
         self._environment = {"XDS_METRICS__KEPT_S": "0", **(environment or {})}
         self._process: ChildProcess | None = None
         self._client = httpx.Client(
             base_url=f"{'https' if tls else 'http'}://{LOOPBACK}:{self.http_port}",
             headers={"authorization": f"Bearer {token}"} if token else {},
-            verify=tls or False,  # authorities that nobody needs would take 50 ms to read
+            verify=tls or False,  # loading authorities that are not needed would take 50 ms
             trust_env=False,
             timeout=REQUEST_TIMEOUT_S,
         )
@@ -80,8 +80,8 @@ class ServerProcess:
         self.process.kill()
 
     def begin_anew(self) -> None:
-        """Hand over to the next test: no group is left, and its group and node have names that nobody had before."""
-        if not self.process.running:  # a test that ends it may have failed before it started it again
+        """Prepare for the next test: no group is left, and its group and node have unused names."""
+        if not self.process.running:  # a test that stops the server may have failed before it started it again
             self.start()
         for item in self.get("/groups")["items"]:
             assert self.request("DELETE", f"/api/v1/groups/{item['group']}").is_success
@@ -144,7 +144,7 @@ class ServerProcess:
         return items
 
     def wait_synced(self, group: str, node_id: str, deadline_s: float = DEADLINE_S) -> None:
-        """Wait until the node has ACKed what the group's head holds of all that it subscribes to."""
+        """Wait until the node has ACKed the head of its group, for all types that it subscribes to."""
         versions = self.versions(group)
         wait_until(
             lambda: _in_step(self.types(node_id), versions),
@@ -178,7 +178,8 @@ def _in_step(types: Mapping[str, Json], versions: Mapping[str, str]) -> bool:
     subscribed = {alias: state for alias, state in types.items() if state["state"] != "not_subscribed"}
     if not subscribed or any(state["state"] != "synced" for state in subscribed.values()):
         return False
-    # Shortly after a push the state is still that of the push before. What follows a "+" tells sets of a label apart.
+    # Shortly after a push the state is still that of the previous push. The part after "+" distinguishes sets with one
+    # label.
     return all(
         state["version_acked"].partition("+")[0] == versions.get(alias, "").partition("+")[0]
         for alias, state in subscribed.items()

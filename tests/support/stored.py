@@ -1,4 +1,4 @@
-"""Snapshots as they are after a restart."""
+"""Snapshots in the form that they have after a restart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xds.model.snapshot import Snapshot, build_snapshot
 
 
 def read_back(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """The same snapshots as a store gives them back: no set is the very object it was."""
+    """The same snapshots as a store returns them: equal sets, but different objects."""
     found: list[Snapshot] = []
     for each in snapshots:
         versions = {url: resources.version_info for url, resources in each.sets.items()}

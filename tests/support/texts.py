@@ -37,10 +37,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tests.support.sansio import Content, Server, make_resource
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, default_version_info
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.model.snapshot import Snapshot
-from xds.model.versions import default_version_info
 
 TARGET = "svc"  # the listener of the sites below
 BAD, MALFORMED = "bad", "malformed"
@@ -66,7 +65,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Text:
-    """What a text says."""
+    """The parsed text."""
     words = text.split()
     named: dict[str, list[str]] = {"to": [], "sds": [], "ecds": [], "eds": [], "hc": [], "of": [], "in": []}
     names = []
@@ -151,7 +150,7 @@ def push(
 def site(
     *clusters: str, name: str = TARGET, route: str = "r1", listener: str = "", text: str = "@1", load: str = "1"
 ) -> Site:
-    """A listener with a route configuration that leads to these clusters; or with another text, and no routes."""
+    """A listener with a route configuration for these clusters; or with another text, and no routes."""
     return {
         CLUSTER: dict.fromkeys(clusters, text),
         ENDPOINT: dict.fromkeys(clusters, load),
@@ -161,7 +160,7 @@ def site(
 
 
 def joined(*sites: Site) -> Site:
-    """What several sites have together; of a name that several have, the last counts."""
+    """Several sites in one; if they share a name, the last one counts."""
     whole: Site = {}
     for each in sites:
         for url, texts in each.items():

@@ -1,4 +1,4 @@
-"""Loopback HTTP upstreams whose answers tell who answered."""
+"""Loopback HTTP upstreams whose answers name the upstream."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Upstream:
     """An HTTP/1.1 server on a free loopback port; each answer's body is its name.
 
     ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
-    ``health_requests`` count what came. Everything else is answered with ``status``, ``delay_s`` seconds late;
-    ``failures`` counts those whose status was no success.
+    ``health_requests`` count requests. Everything else is answered with ``status``, ``delay_s`` seconds late;
+    ``failures`` counts answers that are no success.
 
-    With ``rate_rps`` it serves no more than so many a second, one after the other: the others wait.
+    With ``rate_rps`` it serves at most this many a second, one after the other; others wait.
 
     ``/retried`` answers 503 to what Envoy calls a first attempt (``include_request_attempt_count``), and ``/paused`` is
-    answered at a random time within ``pause_s``, in seconds.
+    answered after a random time up to ``pause_s``, in seconds.
     """
 
     def __init__(self, background: Background, name: str, tls: ssl.SSLContext | None = None) -> None:
@@ -98,7 +98,7 @@ class _Answer:
 
 
 class _Connection(asyncio.Protocol):
-    """One keep-alive connection; header and body leave in one send (apart, Nagle adds 40 ms to each request)."""
+    """One keep-alive connection. Header and body are sent together; sent apart, Nagle adds 40 ms to each request."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream

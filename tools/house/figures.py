@@ -35,18 +35,49 @@ def _imported(module: Module) -> Iterator[str]:
 
 
 def undocumented(repository: Repository) -> Iterator[str]:
-    """Public classes, functions and methods of the product without a docstring; properties of one line are spared."""
+    """Public classes, functions and methods of the product without a docstring.
+
+    A method is spared if a base class of its class has a documented method of the same name; overloads are left out.
+    """
+    modules = {module.name: module for module in repository.product}
     for module in repository.product:
-        yield from _undocumented(module.tree.body, module.path)
+        yield from _undocumented(module.tree.body, module, frozenset(), modules)
 
 
-def _undocumented(body: list[ast.stmt], where: str) -> Iterator[str]:
+def _undocumented(
+    body: list[ast.stmt], module: Module, inherited: frozenset[str], modules: Mapping[str, Module]
+) -> Iterator[str]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
-            if not ast.get_docstring(node):
-                yield f"{where}:{node.lineno} {node.name}"
+            if not ast.get_docstring(node) and node.name not in inherited and not _is_overload(node):
+                yield f"{module.path}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef):
-                yield from _undocumented(node.body, where)
+                yield from _undocumented(node.body, module, _documented_by_bases(node, module, modules), modules)
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
+
+
+def _documented_by_bases(of: ast.ClassDef, module: Module, modules: Mapping[str, Module]) -> frozenset[str]:
+    """The methods that the base classes in the product document, at any distance."""
+    found: set[str] = set()
+    for base in of.bases:
+        name = base.value if isinstance(base, ast.Subscript) else base
+        for node, home in _definitions(name.id, module, modules) if isinstance(name, ast.Name) else ():
+            found |= _documented_by_bases(node, home, modules)
+            found |= {each.name for each in node.body if isinstance(each, Definition) and ast.get_docstring(each)}
+    return frozenset(found)
+
+
+def _definitions(name: str, module: Module, modules: Mapping[str, Module]) -> Iterator[tuple[ast.ClassDef, Module]]:
+    """The class of this name that is defined in the module, or in the module of the product that it imports it from."""
+    for node in module.tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield node, module
+        elif isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+            home = modules.get(node.module or "")
+            yield from _definitions(name, home, modules) if home is not None else ()
 
 
 def figures(repository: Repository) -> dict[str, float]:

@@ -27,7 +27,7 @@ from tools.proto.overlay import apply_envoy
 from tools.proto.partition import partition
 from tools.proto.reference import run_reference
 from tools.proto.services import describe_services
-from xds.proto import descriptors, options
+from xds.proto import descriptors, field_options
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
@@ -101,7 +101,7 @@ def extract_options() -> dict[Path, bytes]:
         {name: entry for name, entry in found[part].items() if name.startswith(_OF_INTEREST)}
         for part in ("messages", "enums")
     ]
-    return {options.PATH: options.encode([*_sources(), found["release"]], *parts)}
+    return {field_options.PATH: field_options.encode([*_sources(), found["release"]], *parts)}
 
 
 TARGETS: Mapping[str, Callable[[], dict[Path, bytes]]] = {

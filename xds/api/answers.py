@@ -1,6 +1,6 @@
-"""Answers in JSON or YAML: large ones are made and compressed in a thread, piece by piece.
+"""Answers in JSON or YAML, and lists in pages with ``limit`` and an opaque ``page_token``, in a stable order.
 
-Lists in pages: ``limit`` and an opaque ``page_token``, in a stable order.
+Large answers are encoded and compressed in a thread, piece by piece.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def answer_json(
     headers: Mapping[str, str] | None = None,
     media_type: str = JSON_TYPE,
 ) -> Response:
-    """A document as JSON, compressed when it is large and the client can read that."""
+    """A document as JSON, compressed if it is large and the client accepts that."""
     pieces = sum(len(document[name]) for name in _LISTS if isinstance(document.get(name), list))
     data = encode_json(document) if pieces <= PIECES_ON_LOOP else await asyncio.to_thread(encode_json, document)
     return await _answer(request, data, media_type, headers)
@@ -45,29 +45,30 @@ async def answer_json(
 async def answer_yaml(
     request: Request, document: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A document as YAML, keys in their order."""
+    """A document as YAML, keys in their given order."""
     return await _answer(request, await asyncio.to_thread(_encode_yaml, document), YAML_TYPE, headers)
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:
-    """Its lists item by item: other threads get their turn in between."""
+    """A document as JSON. Lists are encoded item by item, so that other threads run in between."""
     members = (f"{_dump(key)}:{_encode_member(key, value)}" for key, value in document.items())
     return f"{{{','.join(members)}}}".encode()
 
 
 def not_modified(request: Request, etag: str) -> bool:
-    """True when the client holds what has this etag (RFC 9110: weak comparison)."""
+    """True if the client has the version with this etag (RFC 9110: weak comparison)."""
     given = request.headers.get("if-none-match", "")
     tags = (tag.strip().removeprefix("W/").strip('"') for tag in given.split(","))
     return given.strip() == "*" or etag in tags
 
 
 def etag_header(etag: str) -> dict[str, str]:
+    """The headers that carry an etag."""
     return {"ETag": f'"{etag}"'}
 
 
 def unchanged(etag: str) -> Response:
-    """304 for a client that holds it already."""
+    """304 for a client that has this version already."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=etag_header(etag))
 
 
@@ -105,13 +106,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``after`` is the key of the last item of the page before; empty for the first page."""
+    """A page of a list. ``after`` is the key of the last item of the page before; empty for the first page."""
 
     limit: int
     after: str
 
     def of(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
-        """The answer: the page's items of a list that begins behind ``after``, and the token of the next page."""
+        """The answer: the items that follow ``after``, up to the limit, and the token of the next page."""
         found = list(islice(items, self.limit + 1))
         answer: dict[str, Any] = {"items": [render(item) for item in found[: self.limit]]}
         if len(found) > self.limit:
@@ -127,7 +128,7 @@ class Page:
         wanted: Callable[[T], bool] = lambda item: True,
         beside: Mapping[str, Any] | None = None,
     ) -> Response:
-        """As ``of`` for those ``wanted``, as a response; the streams are let in between the items.
+        """As ``of`` for the ``wanted`` items, as a response. Streams run in between the items.
 
         ``beside``: further fields of the answer.
         """
@@ -150,11 +151,11 @@ async def page(
     limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
     page_token: Annotated[str, Query(max_length=4096)] = "",
 ) -> Page:
-    """The page a request asks for."""
+    """The page that a request asks for."""
     try:
         return Page(limit, urlsafe_b64decode(page_token.encode("ascii")).decode())
     except (Error, UnicodeError):
-        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token is not one of this server's") from None
+        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token was not given by this server") from None
 
 
 Paging = Annotated[Page, Depends(page)]

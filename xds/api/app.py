@@ -1,4 +1,4 @@
-"""The admin application; REST xDS and other routes are mounted beside it."""
+"""The admin application. REST xDS and other routes are mounted beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
 from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
-from xds.api.middleware import Door, Queue, RawPath, Refusals, RequestId
+from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
@@ -40,18 +40,18 @@ OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
 
 
 def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> FastAPI:
-    """The application around its collaborators. ``extra_routes`` are served under their own paths."""
+    """The application with its collaborators. ``extra_routes`` are served under their own paths."""
     app = _described_app()
     app.state.services = services
     app.router.routes.extend(extra_routes)
-    app.add_middleware(RawPath)  # innermost: the one added last is reached first
+    app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
     options = services.options
     app.add_middleware(
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
     app.add_middleware(ConsulToken)
-    app.add_middleware(Refusals, audit=services.publisher.audit)
+    app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
     return app
@@ -81,7 +81,7 @@ def _described_app() -> FastAPI:
         discovery_chains.router,
         revisions.router,
         holdings.router,
-        explain.router,  # before the route of a node, whose id may hold anything
+        explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         load.router,
         events.router,

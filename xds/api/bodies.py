@@ -1,6 +1,6 @@
-"""Request bodies: read under a limit that counts bytes as they come, whatever Content-Length says.
+"""Request bodies: read within a limit that counts received bytes, whatever Content-Length says; then decoded.
 
-Between bodies and resources: content types, decoding off the event loop.
+Large bodies are decoded in a thread, not on the event loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xds.model.errors import ValidationError, Violation
 
 
 async def read_body(request: Request, here: Here) -> AsyncIterator[bytes]:
-    """The whole body. Raises 413 above the limit, 503 when all bodies together would need too much memory."""
+    """The whole body. Raises 413 above the limit, 503 if all bodies together would need too much memory."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -42,7 +42,7 @@ def _check_size(size: int, here: Services) -> None:
     limit = here.options.body_bytes
     if size > limit:
         here.limit_hits["body_bytes"] += 1
-        # The rest of the body is not read: the connection cannot be used again.
+        # The rest of the body is not read, so the connection cannot be used again.
         detail = f"the body is larger than {limit} bytes"
         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
     if here.bodies_in_flight > here.options.bodies_in_flight_bytes:
@@ -55,12 +55,14 @@ Body = Annotated[bytes, Depends(read_body)]
 
 
 async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int) -> Any:
-    """The one JSON or YAML document of a small body, whatever value it is; ``noun`` says in errors what it should hold.
+    """Parse a small body with one JSON or YAML document of any type; ``noun`` names the expected value in errors.
 
     Raises ``RequestError``, ``ValidationError``.
     """
     if len(body) > limit_bytes:
-        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body with {noun} has at most {limit_bytes} bytes")
+        raise RequestError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body with {noun} may have at most {limit_bytes} bytes"
+        )
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {noun} as JSON or YAML")
@@ -87,32 +89,33 @@ ContentType = Annotated[str, Header(description="JSON, YAML or a serialized Disc
 
 
 def media_of(content_type: str) -> InputFormat:
-    """What a Content-Type announces. Raises ``RequestError`` (415).
+    """The format that a Content-Type names. Raises ``RequestError`` (415).
 
-    One is needed: a page of another origin can send a body without, and no browser asks whether it may.
+    It is required: a page of another origin can send a body without one, and then the browser makes no preflight
+    request.
     """
     name = content_type.partition(";")[0].strip().lower()
     media = _MEDIA.get(name)
     if media is None:
         accepted = "application/json, application/yaml, application/x-protobuf"
-        what = f"cannot read {name[:100]!r}" if name else "a Content-Type is needed"
+        what = f"cannot read {name[:100]!r}" if name else "a Content-Type is required"
         detail = f"{what}; send one of {accepted}"
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail, {"Accept": accepted})
     return media
 
 
 async def decode_pushed(body: bytes, content_type: str, decoder: ResourceDecoder) -> DecodedPush:
-    """A snapshot's body. Raises ``ValidationError``, ``RequestError``."""
+    """Decode the body of a snapshot. Raises ``ValidationError``, ``RequestError``."""
     media = media_of(content_type)
     return await run_sized(lambda: decoder.document(body, media), bytes=len(body))
 
 
 async def decode_one(body: bytes, content_type: str, type_url: str, name: str, decoder: ResourceDecoder) -> DecodedPush:
-    """One resource's body: its JSON or YAML, or its serialized message. Raises as ``decode_pushed``."""
+    """Decode the body of one resource: JSON, YAML, or its serialized message. Raises as ``decode_pushed``."""
     media = media_of(content_type)
     return await run_sized(lambda: decoder.single(body, media, type_url, name), bytes=len(body))
 
 
 def accepts_yaml(request: Request) -> bool:
-    """True when the client asks for YAML."""
+    """True if the client asks for YAML."""
     return "yaml" in request.headers.get("accept", "")

@@ -1,4 +1,4 @@
-"""By which names clients may call the server, and which requests that is asked of."""
+"""The host names by which clients may call the server, and the requests to which this check applies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LOCAL = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class BrowserRules:
-    """Which requests are judged.
+    """Which requests are checked.
 
-    ``hosts`` are the names of this server besides ``localhost`` and addresses; ``*.example.org`` stands for all below
-    it, ``*`` for whatever a client says. ``trusts_tokens``: credentials are tokens only, which a browser adds to no
-    request by itself, so that a request needs no other proof. ``trusts_bearers``: certificates are credentials, too,
-    which a browser does add; a request with a token needs no other proof.
+    ``hosts`` are the names of this server besides ``localhost`` and addresses; ``*.example.org`` stands for all names
+    below it, ``*`` for every name. ``trusts_tokens``: the only credentials are tokens. A browser adds no token to a
+    request by itself, so a request needs no other check. ``trusts_bearers``: certificates are credentials, too. A
+    browser does add those, so only a request with a token needs no other check.
     """
 
     hosts: tuple[str, ...] = (ANY,)
@@ -25,17 +25,17 @@ class BrowserRules:
     trusts_bearers: bool = False
 
     def judges(self, *, has_token: bool) -> bool:
-        """Whether a request must show that no foreign page made it."""
+        """Whether the server must check that no foreign page made the request."""
         return not (self.trusts_tokens or (self.trusts_bearers and has_token))
 
     def knows(self, host: str) -> bool:
-        """Whether ``host``, as a Host header has it, is a name of this server."""
+        """Whether ``host``, in the form of a Host header, is a name of this server."""
         name = host_name(host)
         return name is not None and (is_address(name) or name == LOCAL or any(_matches(name, of) for of in self.hosts))
 
 
 def host_name(host: str) -> str | None:
-    """The name or address in a Host header, in lower case and without its port; None for what cannot be one."""
+    """The name or address in a Host header, in lower case without the port; None if it cannot be one."""
     try:
         split = urlsplit(f"//{host}")
         _ = split.port
@@ -47,7 +47,7 @@ def host_name(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address: no name leads to it, so no page can have made it its own."""
+    """Whether it is an IP address. No page can have an address as its own name."""
     try:
         ip_address(name)
     except ValueError:

@@ -1,11 +1,12 @@
-"""What a browser may do: nothing for a page that this server has not served.
+"""Refuses requests that a browser makes for a page of another origin.
 
-Without tokens, whoever reaches the server may do everything, and a browser on the operator's machine reaches it for any
-page that is open in it. Such a page can send requests that need no preflight (CSRF), and by a name of its own that
-leads here it can pass for this server (DNS rebinding). So a name must be known, and a change must not come from
-elsewhere.
+Without tokens, everybody who reaches the server may do everything, and a browser on the operator's machine reaches it
+for every open page. Such a page can send requests that need no preflight (CSRF), and with a name of its own that
+resolves to this server it can pass for this server (DNS rebinding). So the host name must be known, and a change must
+not come from another origin.
 
-REST xDS is for proxies, which send no ``Origin``; it is never judged by name: Envoy sends its cluster's name there.
+REST xDS is for proxies, which send no ``Origin``. Its host name is not checked, because Envoy sends the name of its
+cluster there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = structlog.get_logger(logger_name="xds.http")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is turned away; ``reason`` is one of a few words, for the counter."""
+    """Why a request is refused; ``reason`` is one of a few words, for the counter."""
 
     reason: str
     detail: str
@@ -43,7 +44,7 @@ class Refusal:
 
 
 class BrowserSafety:
-    """Turns away what a page of another origin asks for; ``refused`` counts by reason."""
+    """The middleware that refuses requests of foreign pages; ``refused`` counts by reason."""
 
     def __init__(
         self, app: ASGIApp, rules: BrowserRules, refused: Counter[str], now: Callable[[], float] = monotonic
@@ -72,18 +73,16 @@ class BrowserSafety:
         hosts = request.headers.getlist("host")
         if len(hosts) > 1 or (not hosts and request.scope.get("http_version") == "1.1"):
             # RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code".
-            return Refusal("host", "exactly one Host is needed", HTTPStatus.BAD_REQUEST)
+            return Refusal("host", "a request must have exactly one Host header", HTTPStatus.BAD_REQUEST)
         if hosts and not self._rules.knows(hosts[0]):
-            detail = (
-                f"{_shown(hosts[0])} is not known as a name of this server; use its address, or set server.http.hosts"
-            )
+            detail = f"{_shown(hosts[0])} is not a known name of this server; use its address, or set server.http.hosts"
             return Refusal("host", detail)
         if request.method not in SAFE_METHODS and is_foreign(request, hosts[0] if hosts else ""):
-            return Refusal("origin", "a page of another origin may change nothing here")
+            return Refusal("origin", "pages of another origin may not change anything")
         return None
 
     def _tell(self, request: Request) -> None:
-        """Once a minute: a page can ask without end."""
+        """Log at most once a minute, because a page can send requests without end."""
         now = self._now()
         if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
             self._told_at = now
@@ -97,22 +96,22 @@ class BrowserSafety:
 
 
 def _poll_refusal(request: Request) -> Refusal | None:
-    """Of REST xDS."""
+    """Why a REST xDS request is refused; None if it is not."""
     if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
-        return Refusal("rest_xds", "no page may ask for xDS: proxies send no Origin")
+        return Refusal("rest_xds", "xDS requests must not have an Origin: they are for proxies, not pages")
     return None
 
 
 def is_foreign(request: Request, host: str) -> bool:
-    """Whether a browser says that a page of another origin made the request. Others say nothing of it."""
+    """Whether the browser says that a page of another origin made the request. Other clients send no such header."""
     if any(site not in OWN_SITE for site in request.headers.getlist("sec-fetch-site")):
         return True
-    # The scheme is not compared: TLS may end before us.
+    # The scheme is not compared, because TLS may end at a proxy before this server.
     return any(_authority(origin) != _with_port(host, origin) for origin in request.headers.getlist("origin"))
 
 
 def _authority(origin: str) -> tuple[str, int] | None:
-    """Host and port of an origin; None for ``null`` and the like."""
+    """Host and port of an origin; None for ``null`` and other values without them."""
     try:
         split = urlsplit(origin)
         port = split.port or _DEFAULT_PORTS.get(split.scheme)
@@ -122,7 +121,7 @@ def _authority(origin: str) -> tuple[str, int] | None:
 
 
 def _with_port(host: str, origin: str) -> tuple[str, int]:
-    """Host and port that were asked for; one that is left out is that of the origin's scheme."""
+    """Host and port of the request. A missing port is the default port of the origin's scheme."""
     return _authority(f"{origin.partition('://')[0]}://{host}") or ("", 0)
 
 

@@ -1,4 +1,4 @@
-"""The served OpenAPI description: what the framework cannot see is added here, in one place.
+"""The served OpenAPI description. What the framework cannot derive is added here.
 
 Bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token.
 """
@@ -41,10 +41,10 @@ _PROBLEM: Json = {
         **dict.fromkeys(("type", "title", "detail", "instance", "request_id"), _TEXT),
         "status": {"type": "integer"},
         "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
-        "revision": {"type": "integer", "description": "412: where the group stands now"},
-        "override": {"type": "string", "description": "409, 428: the parameter that says that this is meant"},
+        "revision": {"type": "integer", "description": "412: the present revision and etag of the group"},
+        "override": {"type": "string", "description": "409, 428: the parameter that allows the change"},
         "reason": {"type": "string", "description": "409, 428: the detail without that parameter's name"},
-        "missing_scope": {"type": "string", "description": "403: what the token lacks"},
+        "missing_scope": {"type": "string", "description": "403: the missing scope"},
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
 }
@@ -121,6 +121,7 @@ def describe(app: FastAPI, api_prefix: str) -> None:
     made: Json = {}
 
     def openapi() -> Json:
+        """The completed description, made at the first request."""
         if not made:
             made.update(_completed(app, api_prefix))
         return made

@@ -1,11 +1,9 @@
-"""Requests begin one after the other, each in an iteration of the event loop of its own.
+"""What happens to every request before a route sees it: order, request id, path, credentials, readiness.
 
-What the framework does with one takes milliseconds. Requests that arrive together, a burst of pushes say, would hold up
-the streams for as long as all of them.
+Requests begin one after the other, each in its own iteration of the event loop. The framework takes milliseconds for
+each, so a burst of pushes would otherwise block the streams for the sum of all.
 
-What happens to every request before a route sees it: its id, its path, its credentials, the server's phase.
-
-Writes that were turned away, for whatever reason: told to the audit list.
+Refused writes are reported to the audit list.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from xds.api.consul_token import is_consul
 from xds.api.problem import problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
 from xds.control.access import Access, Identity
-from xds.control.audit import AuditLog, Caller
+from xds.control.audit_log import AuditLog, Caller
 from xds.control.lifecycle import Phase
 from xds.control.push import GROUP_NAME_LIMIT
 from xds.control.tokens import HEADER, READ, XDS
 
 
 class Queue:
-    """First come, first served. How many wait is bounded by the connections that the server takes."""
+    """First come, first served. The number of waiting requests is bounded by the number of connections."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -61,10 +59,10 @@ class Queue:
         await turn
 
     def _next(self) -> None:
-        """An iteration is over: the next may begin."""
+        """The iteration is over: begin the next request."""
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # who is gone has left no work
+            if not turn.done():  # skip requests that were cancelled
                 turn.set_result(None)
                 asyncio.get_running_loop().call_soon(self._next)
                 return
@@ -78,14 +76,14 @@ OPEN_PATHS = frozenset({"/livez", "/readyz"})
 VARY = "Accept, Accept-Encoding, Authorization"
 REQUEST_ID_LIMIT = 128
 
-# A path parameter of the API: captured percent-encoded (see ``RawPath``), handed on decoded.
+# A path parameter of the API. It is captured percent-encoded (see ``RawPath``) and passed on decoded.
 Segment = Annotated[str, BeforeValidator(unquote)]
 
 
 class RequestId:
     """Gives each request an id, or keeps the caller's ``X-Request-ID``, in the answer and in the log.
 
-    No answer may be kept by a cache: each is the state of a moment, seen by one caller.
+    Answers must not be cached: each is the state of a moment for one caller.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -100,6 +98,7 @@ class RequestId:
         scope.setdefault("state", {})["request_id"] = identifier
 
         async def send_with_id(message: Message) -> None:
+            """Add the headers to the answer."""
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = identifier
@@ -112,7 +111,10 @@ class RequestId:
 
 
 class RawPath:
-    """Routes the API's paths as they were sent: ``%2F`` belongs to a name or type URL, it does not divide segments."""
+    """Routes the API's paths as they were sent:
+
+    ``%2F`` belongs to a name or type URL and does not separate segments.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -125,11 +127,11 @@ class RawPath:
 
 
 class Door:
-    """Turns away who has no credential, and everybody while there is nothing to answer from.
+    """Refuses requests without a valid credential, and all requests before the stored state is loaded.
 
-    Who asks is put into ``request.state.identity``, and what that may do into ``request.state.grant``, by which
-    ``xds.api.routing`` judges the routes of the API. A client certificate is expected in
-    ``request.state.certificate``, where the HTTP server puts it; with ``wants_certificates`` nobody comes in without a
+    The caller is put into ``request.state.identity`` and its scopes into ``request.state.grant``, which
+    ``xds.api.routing`` checks for the routes of the API. A client certificate is expected in
+    ``request.state.certificate``, where the HTTP server puts it. With ``wants_certificates`` every request needs a
     credential.
     """
 
@@ -149,14 +151,14 @@ class Door:
         await app(scope, receive, send)
 
     def _refusal(self, request: Request) -> Response | None:
-        """The answer to who may not come in; None opens the door."""
+        """The answer to a request that is refused; None admits it."""
         path = request.scope["path"]
         identity = self._identity(request)
         if identity is None or identity.is_over(time()):
             challenge = {"WWW-Authenticate": "Bearer"}
-            what = "a valid bearer token is needed" if identity is None else "the client certificate has expired"
+            what = "a valid bearer token is required" if identity is None else "the client certificate has expired"
             if identity is not None:
-                challenge["Connection"] = "close"  # another one is shown on another connection only
+                challenge["Connection"] = "close"  # another certificate needs another connection
             return problem(request, HTTPStatus.UNAUTHORIZED, what, headers=challenge)
         grant = identity.grant
         needed = XDS if path.startswith(XDS_PREFIX) else READ if path == METRICS_PATH else ""
@@ -166,7 +168,7 @@ class Door:
             detail, members = f"{whose} lacks the scope {needed}", {"missing_scope": needed}
             return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
         if self._phase() is Phase.STARTING and path != METRICS_PATH:
-            # "The server answers no stream before the stored state is loaded" holds for this door, too.
+            # No answer before the stored state is loaded: this holds for the HTTP port, too.
             retry = {"Retry-After": "1"}
             return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
         request.state.identity, request.state.grant = identity, grant
@@ -180,18 +182,18 @@ class Door:
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REASON_LIMIT = 300
-TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # as the routes read it
+TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
 _OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
 _CONSUL_WRITE = re.compile(r"/v1/config(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
-class Refusals:
-    """Tells the audit list of every write that was refused.
+class RefusedWrites:
+    """Reports every write that was refused to the audit list.
 
-    What the caller chooses freely (names of resources, queries) is no part of what is told, but the group and the
-    claimed author.
+    Of the values that the caller chooses freely (names of resources, queries), only the group and the claimed author
+    are recorded.
     """
 
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
@@ -205,9 +207,10 @@ class Refusals:
             return
 
         async def send_and_tell(message: Message) -> None:
+            """Report a refusal and pass it on."""
             if message["type"] == "http.response.start":
                 request = Request(scope)
-                # Consul's paths answer 500 for what breaks a rule.
+                # Consul's paths answer 500 for an entry that breaks a rule.
                 if 400 <= message["status"] < 500 or getattr(request.state, "is_refused_write", False):
                     self._tell(request, message["status"])
             await send(message)
@@ -226,7 +229,7 @@ class Refusals:
 
 
 def _place(request: Request) -> tuple[str, str]:
-    """The group and the path of a write, without names; an empty path for what is no write of ours."""
+    """The group and the path of a write, without names. The path is empty if the request is no write of the API."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]
     if (found := _GROUP.match(path)) is not None:

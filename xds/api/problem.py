@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem+json, the framework's own included.
+"""Errors as RFC 9457 problem+json, also those of the framework.
 
-``{"type", "title", "status", "detail", "instance", "request_id", "errors": [{code, severity, resource, pointer,
-source, detail, hint, index}]}``; what a client cannot mend says nothing of the inside.
+``{"type", "title", "status", "detail", "instance", "request_id", "errors": [{code, severity, resource, pointer, source,
+detail, hint, index}]}``. Internal errors show nothing of the server's inside.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Json = dict[str, Any]
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 ERRORS_SHOWN = 1000
-# Every legal name fits; an answer does not carry back megabytes of what was pushed.
+# Every legal name fits, and an answer does not return megabytes of what was pushed.
 TEXT_LIMIT = 5_000
 _PUSHED_AT = ("/snapshot", "/transactions")
-TOO_LARGE = "too_large"  # the codec's code for a name, a resource or a text beyond its limit
+TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
 _LIMITS = {TOO_LARGE: "resource_bytes", "entry_too_large": "config_entry_bytes"}
 
 
 class RequestError(XdsError):
-    """A request that the API turns down by itself, with the status to answer."""
+    """The API refuses a request, with the status to answer."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ def problem(
         "errors": list(errors or ())[:ERRORS_SHOWN],
         **(members or {}),
     }
-    # For the audit list; what was pushed stays out of it, it may be secret.
+    # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
     told = {**own, **(headers or {})}
@@ -124,7 +124,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     status = next(known, HTTPStatus.INTERNAL_SERVER_ERROR)
     retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     errors = [_change_item(error)] if isinstance(error, ChangeError) else []
-    detail = f"{error}; pass allow_empty=true when that is meant" if isinstance(cause, EmptyingError) else str(error)
+    detail = f"{error}; pass allow_empty=true to do it anyway" if isinstance(cause, EmptyingError) else str(error)
     return problem(request, status, detail, errors, headers=retry, members=_members(error, cause))
 
 
@@ -137,17 +137,17 @@ def _members(error: Exception, cause: Exception) -> dict[str, object]:
 
 
 def overridable(parameter: str, reason: str) -> dict[str, object]:
-    """Members of a problem that goes away with a parameter: clients name their own way to say it."""
+    """Members of a problem that a parameter resolves. Clients replace the parameter by their own name for it."""
     return {"override": parameter, "reason": reason}
 
 
 def _change_item(error: ChangeError) -> Json:
-    """Which change of a transaction is to blame."""
+    """The change of a transaction that caused the error."""
     return asdict(Violation("refused", str(error.cause), error.group, f"/changes/{error.index}"))
 
 
 def placed(violation: Violation, change: int, part: str = "/snapshot/resources") -> Violation:
-    """A finding with its pointer from the top of a transaction; ``part`` is where the resources of a change stand."""
+    """A finding with its pointer from the root of a transaction; ``part`` is the place of the change's resources."""
     within = f"{part}/{violation.index}" if violation.index >= 0 else part.removesuffix("/resources")
     return replace(violation, pointer=f"/changes/{change}{within}{violation.pointer}")
 
@@ -171,7 +171,7 @@ def _is_of_chain(violation: Violation) -> bool:
 
 
 def finding_item(violation: Violation) -> FindingItem:
-    """An error or a warning as answers hold it."""
+    """An error or a warning in the form of the API."""
     shown = {name: _shorten(value) if isinstance(value, str) else value for name, value in asdict(violation).items()}
     return cast(FindingItem, shown)
 
@@ -184,8 +184,8 @@ async def _framework(request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
     status = HTTPStatus(found.status_code)
     detail = {
-        HTTPStatus.NOT_FOUND: f"there is nothing at {request.url.path}",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not possible here",
+        HTTPStatus.NOT_FOUND: f"no such path: {request.url.path}",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"method {request.method} is not allowed for this path",
     }.get(status, str(found.detail))
     return problem(request, status, detail, headers=found.headers)
 
@@ -210,6 +210,6 @@ async def _parameters(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    # The server logs the traceback under the request's id.
-    detail = "this is a fault of the server; its log says more under this request_id"
+    # The server logs the traceback with the request id.
+    detail = "internal error; the server's log has the details under this request_id"
     return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)

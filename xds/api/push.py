@@ -1,6 +1,6 @@
-"""What the pushing routes share: preconditions, options, waiting for the fleet.
+"""What all pushing routes share: preconditions, options, waiting for the fleet.
 
-`If-Match` and `If-None-Match` of documents that make no revision: policies, settings of groups.
+Also `If-Match` and `If-None-Match` of documents without revisions: policies, settings of groups.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
 Strict = Annotated[bool, Query(description="Warnings are errors")]
 
-# The revision a group must be at, and the etag it must have, as in ``PushOptions``.
+# The revision that a group must be at and the etag that it must have, as in ``PushOptions``.
 Precondition = tuple[int | None, str]
 
 
 def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
-    """What ``If-Match`` and ``If-None-Match`` ask for. Raises ``RequestError`` for what is no etag of ours."""
+    """The precondition in ``If-Match`` and ``If-None-Match``.
+
+    Raises ``RequestError`` if the etag is none of this server.
+    """
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:
             raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
@@ -58,10 +61,10 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
 
 
 def check_stated(here: Services, if_match: str | None, if_none_match: str | None) -> None:
-    """Raises ``RequestError`` (428) for a write that does not say what it builds on, where that is required."""
+    """Raises ``RequestError`` (428) for a write without a precondition where one is required."""
     if here.options.require_if_match and if_match is None and if_none_match is None:
-        detail = "this server takes no write without If-Match or If-None-Match (server.require_if_match)"
-        reason = "this server takes no write that does not say what it builds on (server.require_if_match)"
+        detail = "this server requires If-Match or If-None-Match for every write (server.require_if_match)"
+        reason = "this server requires a precondition for every write (server.require_if_match)"
         members = overridable("if_match", reason)
         raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
 
@@ -79,14 +82,19 @@ async def preconditions(
 async def shared_options(
     by: Calling,
     idempotency_key: Annotated[
-        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
+        str,
+        Header(
+            max_length=PUSH_ID_LIMIT, description="A repeated request with the same key gets the answer of the first"
+        ),
     ] = "",
-    dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
-    allow_empty: Annotated[bool, Query(description="The group may become empty while nodes are connected")] = False,
+    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
+    allow_empty: Annotated[
+        bool, Query(description="Allow the group to become empty while nodes are connected")
+    ] = False,
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
     strict: Strict = False,
 ) -> PushOptions:
-    """The options of a push to whatever groups, from its headers and query."""
+    """The options of a push to any number of groups, from its headers and query."""
     return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
 
 
@@ -102,9 +110,11 @@ async def push_options(
 
 
 async def wait_preference(
-    prefer: Annotated[str, Header(description="`wait=30`: answer when the connected nodes have it, 30 s at most")] = "",
+    prefer: Annotated[
+        str, Header(description="`wait=30`: answer when the connected nodes have the push, after at most 30 s")
+    ] = "",
 ) -> float:
-    """Seconds to wait for the fleet (RFC 7240)."""
+    """Seconds to wait for the fleet, from ``Prefer`` (RFC 7240)."""
     found = _WAIT.search(prefer)
     return min(float(found[1]), WAIT_LIMIT_S) if found else 0.0
 
@@ -115,7 +125,7 @@ Wait = Annotated[float, Depends(wait_preference)]
 
 @dataclass(frozen=True, slots=True)
 class PushContext:
-    """A pushing request's collaborators and wishes."""
+    """The collaborators and options of a pushing request."""
 
     here: Services
     options: PushOptions
@@ -123,7 +133,7 @@ class PushContext:
 
 
 async def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
-    """All that a pushing route needs besides its input."""
+    """Everything that a pushing route needs besides its input."""
     return PushContext(here, options, wait_s)
 
 
@@ -131,7 +141,7 @@ Pushing = Annotated[PushContext, Depends(push_context)]
 
 
 async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
-    """200 with what changed and the warnings of its input; after ``Prefer: wait``, 202 while nodes are pending."""
+    """200 with the changes and the warnings of the input; after ``Prefer: wait`` 202 while nodes are pending."""
     body, pending = await answered(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
     return await run_sized(
@@ -142,7 +152,7 @@ async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Vi
 async def answered(
     pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
 ) -> tuple[PushAnswer, bool]:
-    """What a push came to, once it was waited for as wished; and whether nodes are pending still."""
+    """The answer to a push after the requested wait, and whether nodes are still pending."""
     body = push_answer(result)
     body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
     if pushing.options.dry_run:
@@ -161,13 +171,13 @@ def status_of(pending: bool) -> HTTPStatus:
 
 
 def applied(pushing: PushContext) -> dict[str, str]:
-    """The header that says that the wish to wait was heeded."""
+    """The header that confirms the preference to wait."""
     waits = pushing.wait_s and not pushing.options.dry_run
     return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
 
 
 async def settled(here: Services, group: str, revision: int, wait_s: float) -> Convergence | None:
-    """How far a push has come, once that is decided or ``wait_s`` seconds are over; None for an unknown push."""
+    """The progress of a push once it is decided or ``wait_s`` seconds are over; None for an unknown push."""
     end = time.monotonic() + wait_s
     while True:
         seen = here.fleet.changes
@@ -181,7 +191,7 @@ async def settled(here: Services, group: str, revision: int, wait_s: float) -> C
 
 
 def wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
-    """What the document must be now; empty: whatever it is. Raises ``RequestError``."""
+    """The etag that the document must have; empty if any will do. Raises ``RequestError``."""
     check_stated(here, if_match, if_none_match)
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:

@@ -1,11 +1,10 @@
-"""How the routes of the API are put together.
+"""Routers of the API, the scope that each route needs, and the caller of a request.
 
-Who may do what: each route needs one scope of the caller's token or certificate.
+Each route needs one scope of the caller's token or certificate. It follows from the method (reading: ``read``; writing
+below a group: ``write:group/<group>``; any other write: ``admin``), unless the route has ``openapi_extra=needs(...)``.
+So a new route is never open by mistake.
 
-What a route needs follows from its method (reading: ``read``; writing below a group: ``write:group/<group>``; any other
-write: ``admin``) unless it says otherwise with ``openapi_extra=needs(...)``; so a new route is never open by oversight.
-
-Who asks for a write: whom the door has authenticated, what the client says besides, and its address.
+The caller of a write consists of the authenticated actor, the claimed author, and the address.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from fastapi.routing import APIRoute
 
 from xds.api.problem import RequestError
 from xds.control.access import ANONYMOUS, Identity
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.tokens import ADMIN, EVERYTHING, READ, SECRETS, Grant, write_scope
 
 API_PREFIX = "/api/v1"
 
 
 def api_router(tag: str, prefix: str = "") -> APIRouter:
-    """A router whose routes lie under the API's prefix and look at the caller's scopes, complete as they are defined.
+    """A router whose routes lie under the API's prefix and check the caller's scopes.
 
-    A router that an application has to complete is built anew for each application, within its first request: with
-    hundreds of models that takes some tenths of a second, in which the event loop is held.
+    Its routes are complete when they are defined. FastAPI builds other routers anew for each application, within the
+    first request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
     return APIRouter(
         prefix=f"{API_PREFIX}{prefix}",
@@ -40,27 +39,27 @@ def api_router(tag: str, prefix: str = "") -> APIRouter:
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of the function that answers, as generators of clients want it."""
+    """The name of the route's function, as generators of clients expect it."""
     return route.name
 
 
 SCOPE_KEY = "x-scope"
-ANY = "any"  # a valid token is enough; the route itself looks further
+ANY = "any"  # a valid token is enough; the route itself checks further
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def needs(scope: str) -> dict[str, Any]:
-    """For ``openapi_extra`` of a route whose need does not follow from its method."""
+    """The ``openapi_extra`` of a route whose scope does not follow from its method."""
     return {SCOPE_KEY: scope}
 
 
 def grant_of(request: Request) -> Grant:
-    """What the caller may do; everything where no tokens are set up."""
+    """The scopes of the caller; all scopes if no tokens are configured."""
     return cast(Grant, getattr(request.state, "grant", EVERYTHING))
 
 
 def identity_of(request: Request) -> Identity:
-    """Who the caller has proved to be; nobody where no credentials are set up."""
+    """The authenticated identity of the caller; empty if no credentials are configured."""
     return cast(Identity, getattr(request.state, "identity", ANONYMOUS))
 
 
@@ -85,10 +84,10 @@ def demand(request: Request, scope: str) -> None:
 async def secrets_shown(
     request: Request,
     show_secrets: Annotated[
-        bool, Query(description="Secret values as they are; needs the scope `secrets:read`. Else `[redacted]`")
+        bool, Query(description="Show secret values; needs the scope `secrets:read`. Otherwise they are `[redacted]`")
     ] = False,
 ) -> bool:
-    """Whether secret values are answered. Raises ``RequestError`` (403)."""
+    """Whether secret values are shown. Raises ``RequestError`` (403)."""
     if show_secrets:
         demand(request, SECRETS)
     return show_secrets
@@ -119,7 +118,10 @@ async def caller(
     request: Request,
     author: Annotated[
         str,
-        Query(max_length=AUTHOR_LIMIT, description="Who asks, as the client says; kept beside who is authenticated"),
+        Query(
+            max_length=AUTHOR_LIMIT,
+            description="The author as the client claims; stored beside the authenticated actor",
+        ),
     ] = "",
 ) -> Caller:
     """The caller of a route, as a dependency."""
@@ -127,7 +129,7 @@ async def caller(
 
 
 def peer_of(request: Request) -> str:
-    """The address of whoever sent a request."""
+    """The address that a request came from."""
     client = request.client
     if client is None:
         return ""

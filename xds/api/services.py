@@ -1,4 +1,4 @@
-"""What the routes work with, handed in by the composition root."""
+"""The collaborators of the routes, passed in by the composition root."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Limits, credentials and addresses; ``config`` is what ``/config`` shows.
+    """Limits, credentials and addresses; ``config`` is the answer of ``/config``.
 
-    ``bodies_in_flight_bytes`` bounds what all requests together may hold. ``tokens``: who may do what; without any,
-    everybody everything. ``access`` says more, and then has the tokens; ``wants_certificates``: the port asks for
-    client certificates, so that nobody comes in without a credential. ``browser``: which requests may not come from a
-    page. ``envoy`` is the binary that validates on request. ``archive_bytes`` bounds what is restored; it is kept in
-    ``spool`` meanwhile, or where temporary files are. The addresses go into bootstraps; their ports may be known only
-    after the start. ``decoder`` reads pushes, with the limit on a resource.
+    ``bodies_in_flight_bytes`` bounds the bodies of all requests together. ``tokens`` are the tokens with their scopes;
+    without any, every caller may do everything. ``access`` has more rules, and then has the tokens.
+    ``wants_certificates``: the port asks for client certificates, so every request needs a credential. ``browser``:
+    which requests must not come from a page. ``envoy`` is the binary that validates on request. ``archive_bytes``
+    bounds a restored archive, which is kept in ``spool`` meanwhile, by default the directory of temporary files. The
+    addresses go into bootstraps; their ports may be known only after the start. ``decoder`` reads pushes, with the
+    limit on a resource.
     """
 
     body_bytes: int = 64 * MIB
@@ -55,23 +56,23 @@ class ApiOptions:
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
 
     def accepted(self) -> Access:
-        """Who may do what, now."""
+        """The access rules at present."""
         return self.access if self.access is not None else Access(self.tokens)
 
 
 async def _nobody(node_ids: Collection[str]) -> None:
-    """No stream is there."""
+    """The default for ``disconnect`` and ``let_go``: there are no streams."""
 
 
 @dataclass(slots=True)
 class Services:
     """The application's collaborators.
 
-    ``metrics`` renders the Prometheus text, in a thread; ``phase`` says where the server is. ``limit_hits`` counts
-    requests beyond a limit by the name of its setting, ``foreign_refused`` what `BrowserSafety` refused by reason.
-    ``disconnect`` ends the streams of a node and says how many there were; ``let_go`` ends what lingers for some nodes.
-    ``load`` is what clients report, ``assignments`` is what is made of it. ``watched`` is the directory that is kept
-    applied, None where there is none. ``condition`` is that of the store.
+    ``metrics`` renders the Prometheus text, in a thread; ``phase`` is the phase of the server. ``limit_hits`` counts
+    requests beyond a limit by the name of its setting, ``foreign_refused`` requests that `BrowserSafety` refused by
+    reason. ``disconnect`` ends the streams of a node and returns their number; ``let_go`` ends lingering for some
+    nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
+    None if there is none. ``condition`` is that of the store.
     """
 
     publisher: Publisher
@@ -98,7 +99,7 @@ def services_of(request: Request) -> Services:
 
 
 async def services(request: Request) -> Services:
-    """As a dependency. All of ours are coroutines: FastAPI calls plain functions in a thread each time."""
+    """The services as a dependency. It is a coroutine, because FastAPI calls plain functions in a thread each time."""
     return services_of(request)
 
 

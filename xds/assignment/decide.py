@@ -1,10 +1,10 @@
-"""The decision: from demand, capacity and the assignment before to what every source locality is assigned.
+"""The decision: from demand, capacity and the previous assignment to the assignment of every source locality.
 
 `xds.assignment.following` compares it with what the nodes really did.
 
-`decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of
-targets that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets:
-1 ms for three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
+`decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of targets
+that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets: 1 ms for
+three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _Decided = tuple[SourceAssignment, SourceDecision]
 
 
 def decide(policy: Policy, observed: Observation, previous: Assignment | None, now: float) -> Decision:
-    """What to assign at ``now``, in epoch seconds. ``previous`` is the assignment of the decision before, if any.
+    """Decide the assignment at ``now`` (epoch seconds). ``previous`` is the assignment of the decision before, if any.
 
     A source that ``observed`` does not have is forgotten. A figure that is negative or not a number counts as missing,
     with a reason.

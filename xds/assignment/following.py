@@ -51,10 +51,11 @@ _NONE = FlowRate(0.0)
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What came of the comparison.
+    """The result of the comparison.
 
     ``paths`` are for the next decision. ``gone``: the targets without capacity for any source. ``barred``: by source,
-    those without capacity for it only. ``probes``: by source, the shares that are sent to see whether a target is back.
+    those without capacity for it only. ``probes``: by source, the shares that are sent to find out whether a target is
+    back.
     """
 
     paths: Mapping[Path, PathMemory] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class _Comparison:
         self.reasons: dict[Locality, list[Reason]] = {}
 
     def result(self) -> Following:
+        """The result of the comparison."""
         before = self.previous.memory.paths
         paths = {key: path for key, path in before.items() if self._is_known(key)}
         if self.observed.flows is not None:

@@ -1,4 +1,4 @@
-"""Field names of Cloud Service Mesh and Cloud Load Balancing, and what they are here: hints for who writes them."""
+"""Field names of Cloud Service Mesh and Cloud Load Balancing with their equivalents here, as hints in errors."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ _FOLDED = {name.lower(): hint for name, hint in _OWN_NAMES.items()}
 
 
 def own_name(name: str) -> str:
-    """What a foreign field is here, in words; empty for an unknown name. Case and underscores do not matter."""
+    """The equivalent of a foreign field, in words; empty for an unknown name. Case and underscores do not matter."""
     return _FOLDED.get(name.replace("_", "").replace("-", "").lower(), "")

@@ -236,7 +236,7 @@ class _Placement:
             near = {target: capacity[target] for target in self._nearest(source, capacity)}
             total = sum(near.values())
             for target, part in near.items():
-                self.flows[source][target] += rps * part / total
+                self.flows[source][target] += rps * (part / total)  # so that tiny capacities do not underflow
         flows = {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}
         return Placement(flows, surplus)
 

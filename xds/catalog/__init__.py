@@ -1,1 +1,1 @@
-"""What exists: config entries, read and checked. Pure."""
+"""Config entries: reading, checking and writing them. Pure."""

@@ -1,4 +1,4 @@
-"""What the load balancer of a service-resolver must not say (VS21, VS22)."""
+"""Rules for the load balancer of a service-resolver (VS21, VS22)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATH: Path = ("LoadBalancer",)
 
 
 def check_balancer(balancer: LoadBalancer, findings: Findings) -> None:
-    """The policy, and what goes with it only."""
+    """Check the policy, and that only its own settings are given."""
     check_choice(balancer.policy, POLICIES, "load balancing policy", findings, (*_PATH, "Policy"))
     _check_config(balancer, "RingHashConfig", balancer.ring_hash_config, "ring_hash", findings)
     _check_config(balancer, "LeastRequestConfig", balancer.least_request_config, "least_request", findings)

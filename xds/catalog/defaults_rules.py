@@ -1,4 +1,4 @@
-"""What service-defaults and proxy-defaults must not say."""
+"""Rules for service-defaults and proxy-defaults."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PROTOCOLS = ("", "tcp", "http", "http2", "grpc")
 PORTS = range(1, 65_536)
 PERCENT_LIMIT = 100
 _BALANCES = ("", "exact_balance")
-_NAME_LIMIT = 253  # of a host
+_NAME_LIMIT = 253  # of a host name
 _LABEL = re.compile(r"[^.*\s/:]{1,63}")
 
 
 def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:
-    """Every rule of the entry itself."""
+    """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name == WILDCARD:
         told = "service-defaults name must be the name of a service, and not a wildcard"
@@ -43,7 +43,7 @@ def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:
 
 
 def check_proxy_defaults(entry: ProxyDefaults, findings: Findings) -> None:
-    """Every rule of the entry itself."""
+    """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name != GLOBAL:
         told = f"invalid name ({short_repr(entry.name)}), only {GLOBAL!r} is supported"
@@ -111,7 +111,7 @@ def _check_balance(value: str, findings: Findings, path: Path) -> None:
     check_choice(value, _BALANCES, "balance of connections", findings, path)
 
 
-# Destinations outside
+# Destinations outside the mesh
 
 
 def _check_destination(destination: Destination, findings: Findings) -> None:

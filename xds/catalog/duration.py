@@ -9,7 +9,7 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
-# What Go's time.Duration holds: 64 bits with sign.
+# The range of Go's time.Duration: 64 bits with sign.
 LIMIT_NS = 2**63 - 1
 
 _UNIT_NS = {
@@ -27,7 +27,7 @@ _TEXT_LIMIT = 200  # characters
 
 
 def parse_duration(text: str) -> int:
-    """The nanoseconds of a Go duration, fractions of one cut off. Raises ``ValueError``."""
+    """The nanoseconds of a Go duration; fractions of a nanosecond are cut off. Raises ``ValueError``."""
     sign, left = (-1 if text[:1] == "-" else 1), text[text[:1] in ("-", "+") :]
     if left == "0":
         return 0
@@ -52,7 +52,7 @@ def _part_ns(found: re.Match[str]) -> int:
 
 
 def duration_text(value_ns: int) -> str:
-    """As Go prints it: ``5s``, ``1m30s``, ``1.5ms``, ``0s``."""
+    """The duration as Go prints it: ``5s``, ``1m30s``, ``1.5ms``, ``0s``."""
     sign, left = ("-" if value_ns < 0 else ""), abs(value_ns)
     if left == 0:
         return "0s"

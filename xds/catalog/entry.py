@@ -1,6 +1,6 @@
-"""Config entries of the five kinds: text or plain values to checked values, and back to JSON.
+"""Config entries of the five kinds: from text or plain values to checked values, and back to JSON.
 
-``entry_json`` writes what ``read_entry`` reads to an equal entry; names are as Consul writes them.
+``entry_json`` writes JSON that ``read_entry`` reads as an equal entry. Names are those of Consul.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKS: Mapping[type[Any], Callable[[Any, Findings], None]] = {
     ProxyDefaults: check_proxy_defaults,
 }
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in _CHECKS}
-# Consul's other kinds: known by name, so that they are refused as such.
+# Consul's other kinds. They are refused with an error that names the kind.
 OTHER_KINDS = (
     "api-gateway",
     "bound-api-gateway",
@@ -59,20 +59,20 @@ _KIND_KEYS = ("Kind", "kind")
 # How HCL says of what kind an entry is; it is no YAML, but YAML takes it for one long text.
 _HCL = re.compile(r"^\s*[\"']?kind[\"']?\s*=", re.IGNORECASE | re.MULTILINE)
 _HCL_LOOKED_AT = 64 * 1024  # characters
-# What an answer of Consul's API has besides; it says nothing about the content.
+# Fields that answers of Consul's API have besides. They say nothing about the content.
 _IGNORED = frozenset(("kind", "createindex", "modifyindex", "hash"))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEntries:
-    """``entries`` in the order of the text; ``warnings`` are findings that stop nothing."""
+    """``entries`` are in the order of the text; ``warnings`` are findings that are not errors."""
 
     entries: tuple[ConfigEntry, ...]
     warnings: tuple[Violation, ...] = ()
 
 
 def key_of(entry: ConfigEntry) -> Key:
-    """What an entry is kept under: its kind and name."""
+    """The key of an entry: its kind and name."""
     return entry.kind, entry.name
 
 
@@ -84,11 +84,12 @@ def entry_json(entry: ConfigEntry) -> dict[str, object]:
 def read_entries(
     text: bytes | str, format: TextFormat = "auto", source: str = "", *, kind: str = "", name: str = ""
 ) -> ReadEntries:
-    """The entries of a text: one, a list, or several documents of either. ``source`` names the file in findings.
+    """Read the entries of a text: one entry, a list, or several documents. ``source`` names the file in findings.
 
     ``kind`` and ``name`` as in ``read_entry``; then it must be one entry.
 
-    Raises ``MalformedError`` for what cannot be read, ``ValidationError`` with every finding of all entries otherwise.
+    Raises ``MalformedError`` for text that cannot be parsed, ``ValidationError`` with the findings of all entries
+    otherwise.
     """
     layout, given = read_listed(text, format, source)
     findings = Findings()
@@ -117,6 +118,7 @@ def read_listed(text: bytes | str, format: TextFormat = "auto", source: str = ""
 
 
 def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
+    """The values of single entries, and their places in the text."""
     parts, given = [], list[object]()
     for number, value in values.documents.items():
         listed = value if isinstance(value, list) else [value]
@@ -127,10 +129,10 @@ def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
 
 
 def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
-    """One entry from plain values. ``kind`` and ``name`` are what the caller knows already (the path of a request):
-    the value may leave them out, and must not say otherwise.
+    """Read one entry from plain values. ``kind`` and ``name`` are what the caller knows from the path of a request.
 
-    Raises ``ValidationError`` with every finding, without places.
+    The value may leave them out, and must not differ from them. Raises ``ValidationError`` with every finding, without
+    places.
     """
     findings = Findings()
     entry = _read(value, findings, kind, name)
@@ -140,7 +142,7 @@ def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
 
 
 def entry_from_json(value: Mapping[str, object]) -> ConfigEntry:
-    """An entry that was checked when it was written. Raises ``ValidationError`` where it cannot be read any more."""
+    """An entry that was checked when it was written. Raises ``ValidationError`` if it is not valid any more."""
     findings = Findings()
     kind = KINDS.get(str(value.get("Kind")))
     entry: ConfigEntry | None = None if kind is None else read_message(kind, value, findings, (), _IGNORED)

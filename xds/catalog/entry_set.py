@@ -1,4 +1,4 @@
-"""A set of config entries, as the compiler asks for them."""
+"""A set of config entries, with the lookups that the compiler needs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from xds.catalog.router import ServiceRouter
 from xds.catalog.service_defaults import ServiceDefaults
 from xds.catalog.splitter import ServiceSplitter
 
-# What a change makes of an entry: its new content, or None where it goes away.
+# The changes of entries: the new content, or None for a deleted entry.
 Changes = Mapping[Key, ConfigEntry | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntries:
-    """Entries by kind and name. Never changed: ``with_changes`` makes a new set, which shares the kinds that stay."""
+    """Entries by kind and name. Immutable: ``with_changes`` makes a new set, which shares the unchanged kinds."""
 
     by_kind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Iterable[ConfigEntry]) -> ConfigEntries:
-        """A set of these; of two with one key, the later."""
+        """A set of these entries. If two have one key, the later one counts."""
         return cls().with_changes({key_of(entry): entry for entry in entries})
 
     def with_changes(self, changes: Changes) -> ConfigEntries:
-        """The set after the changes; what goes away need not have been there."""
+        """The set after the changes. A deleted entry need not exist."""
         changed = {kind: dict(self.by_kind.get(kind, {})) for kind in {kind for kind, _ in changes}}
         for (kind, name), entry in changes.items():
             if entry is None:
@@ -78,6 +78,6 @@ class ConfigEntries:
         return found
 
     def proxy_defaults(self) -> ProxyDefaults | None:
-        """The one entry of its kind."""
+        """The proxy-defaults; there is at most one such entry."""
         found: ProxyDefaults | None = self.by_kind.get(ProxyDefaults.kind, {}).get(GLOBAL)
         return found

@@ -1,4 +1,4 @@
-"""Changes of HTTP headers, of requests and of responses."""
+"""Changes of the HTTP headers of requests and responses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class HeaderModifiers:
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing is changed."""
+        """Whether no header is changed."""
         return not (self.add or self.set or self.remove)
 
 
 def merge_headers(base: HeaderModifiers | None, override: HeaderModifiers | None) -> HeaderModifiers | None:
-    """Both changes in one: on equal keys ``override`` wins; removals of ``base`` come first, none twice."""
+    """Both changes in one: on equal keys ``override`` wins; removals of ``base`` come first, without duplicates."""
     if base is None or base.is_empty:
         return override
     if override is None or override.is_empty:

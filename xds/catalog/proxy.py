@@ -1,4 +1,4 @@
-"""What service-defaults and proxy-defaults have in common: settings of the proxies of a service."""
+"""The settings that service-defaults and proxy-defaults share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MeshGateway:
 
 @dataclass(frozen=True, slots=True)
 class TransparentProxy:
-    """``dialed_directly``: instances are reached by their own addresses."""
+    """``dialed_directly``: clients reach instances by their own addresses."""
 
     outbound_listener_port: int = member("OutboundListenerPort", INTEGER)
     dialed_directly: bool = member("DialedDirectly", FLAG)
@@ -25,7 +25,7 @@ class TransparentProxy:
 
 @dataclass(frozen=True, slots=True)
 class EnvoyExtension:
-    """Kept and shown; not carried out."""
+    """An Envoy extension. It is stored and shown, but has no effect."""
 
     name: str = member("Name", TEXT, always=True)
     required: bool = member("Required", FLAG)
@@ -47,7 +47,7 @@ class ExposedPath:
 
 @dataclass(frozen=True, slots=True)
 class Expose:
-    """What the inbound side opens."""
+    """The paths that the inbound side opens."""
 
     checks: bool = member("Checks", FLAG)
     paths: tuple[ExposedPath, ...] = member("Paths", ListOf(Message(ExposedPath)))

@@ -32,7 +32,7 @@ class AccessLogs:
 
 @dataclass(frozen=True, slots=True)
 class ProxyDefaults:
-    """``config`` is a map of its own; of it, the chain reads the protocol."""
+    """``config`` is an opaque map; the chain reads only the protocol from it."""
 
     kind: ClassVar[str] = "proxy-defaults"
 
@@ -53,7 +53,10 @@ class ProxyDefaults:
 
     @property
     def protocol(self) -> str:
-        """``protocol`` of the config, its key in any case: as spelt here first, else the first by the alphabet."""
+        """``protocol`` of the config, its key in any case:
+
+        exactly this spelling first, else the alphabetically first one.
+        """
         keys = (
             [_PROTOCOL] if _PROTOCOL in self.config else sorted(key for key in self.config if key.lower() == _PROTOCOL)
         )

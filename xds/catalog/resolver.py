@@ -1,4 +1,4 @@
-"""service-resolver: which instances serve the requests of a service."""
+"""service-resolver: the instances that serve the requests of a service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Subset:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """What is resolved instead. At least one field is set."""
+    """The service, subset or datacenter that is resolved instead. At least one field is set."""
 
     service: str = member("Service", TEXT)
     service_subset: str = member("ServiceSubset", TEXT)
@@ -61,7 +61,7 @@ class FailoverTarget:
 
 @dataclass(frozen=True, slots=True)
 class FailoverPolicy:
-    """How failover targets are chosen. Consul Enterprise."""
+    """How failover targets are chosen. Only in Consul Enterprise."""
 
     mode: str = member("Mode", TEXT)
     regions: tuple[str, ...] = member("Regions", TEXTS)
@@ -69,7 +69,7 @@ class FailoverPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Where requests go while no instance is healthy: ``datacenters`` or ``targets`` in order, or a single place."""
+    """Where requests go while no instance is healthy: ``datacenters`` or ``targets`` in order, or a single target."""
 
     service: str = member("Service", TEXT)
     service_subset: str = member("ServiceSubset", TEXT)
@@ -82,14 +82,14 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class LocalityPriority:
-    """Which localities are preferred. Consul Enterprise."""
+    """The preferred localities. Only in Consul Enterprise."""
 
     mode: str = member("Mode", TEXT)
 
 
 @dataclass(frozen=True, slots=True)
 class RingHashConfig:
-    """Sizes of the ring; 0 leaves Envoy's default."""
+    """Sizes of the ring; 0 means Envoy's default."""
 
     minimum_ring_size: int = member("MinimumRingSize", Integer(UINT64))
     maximum_ring_size: int = member("MaximumRingSize", Integer(UINT64))
@@ -97,14 +97,14 @@ class RingHashConfig:
 
 @dataclass(frozen=True, slots=True)
 class LeastRequestConfig:
-    """How many hosts are compared; 0 leaves Envoy's default."""
+    """The number of hosts that are compared; 0 means Envoy's default."""
 
     choice_count: int = member("ChoiceCount", COUNT)
 
 
 @dataclass(frozen=True, slots=True)
 class CookieConfig:
-    """The cookie that Envoy makes up for clients without one."""
+    """The cookie that Envoy sets for clients without one."""
 
     session: bool = member("Session", FLAG)
     ttl_ns: int = member("TTL", Span(as_number=True))
@@ -113,7 +113,7 @@ class CookieConfig:
 
 @dataclass(frozen=True, slots=True)
 class HashPolicy:
-    """What is hashed: a header, cookie or query parameter, or the client's address."""
+    """The input of the hash: a header, cookie or query parameter, or the client's address."""
 
     field: str = member("Field", TEXT)
     field_value: str = member("FieldValue", TEXT)
@@ -124,7 +124,7 @@ class HashPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancer:
-    """How a host is chosen; an empty ``policy`` leaves Envoy's default."""
+    """How a host is chosen; an empty ``policy`` means Envoy's default."""
 
     policy: str = member("Policy", TEXT)
     ring_hash_config: RingHashConfig | None = member("RingHashConfig", Message(RingHashConfig))
@@ -133,13 +133,13 @@ class LoadBalancer:
 
     @property
     def is_hash_based(self) -> bool:
-        """True where equal requests go to equal hosts."""
+        """Whether the policy sends equal requests to the same host."""
         return self.policy in HASHING_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceResolver:
-    """The resolver of the service of its name."""
+    """The resolver of the service with its name."""
 
     kind: ClassVar[str] = "service-resolver"
 
@@ -158,7 +158,7 @@ class ServiceResolver:
 
     @property
     def is_default(self) -> bool:
-        """True where it says nothing: as if there were no entry."""
+        """Whether the entry has no setting, so that it has no effect."""
         return not (
             self.default_subset
             or self.subsets

@@ -1,4 +1,4 @@
-"""What a service-resolver must not say (VS1 to VS24); its load balancer is checked in ``balancer_rules``."""
+"""Rules for a service-resolver (VS1 to VS24). Its load balancer is checked in ``balancer_rules``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pair = tuple[str, str]
 
 
 def check_resolver(entry: ServiceResolver, findings: Findings) -> None:
-    """Every rule of the entry itself."""
+    """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     _check_subsets(entry, findings)
     if entry.redirect is not None:
@@ -43,7 +43,7 @@ def check_resolver(entry: ServiceResolver, findings: Findings) -> None:
 
 
 def check_locality(priority: LocalityPriority | None, findings: Findings) -> None:
-    """PrioritizeByLocality, of a resolver or of all proxies."""
+    """Check PrioritizeByLocality of a resolver or of proxy-defaults."""
     if priority is not None:
         path = ("PrioritizeByLocality", "Mode")
         if check_choice(priority.mode, _LOCALITY_MODES, "locality mode", findings, path):
@@ -51,7 +51,7 @@ def check_locality(priority: LocalityPriority | None, findings: Findings) -> Non
 
 
 def check_policy_mode(mode: str, regions: tuple[str, ...], findings: Findings, path: Path) -> None:
-    """How failover targets are chosen."""
+    """Check how failover targets are chosen."""
     if check_choice(mode, _POLICY_MODES, "failover mode", findings, (*path, "Mode")):
         check_enterprise("a failover policy", bool(mode or regions), findings, path)
 
@@ -81,7 +81,7 @@ def _check_subsets(entry: ServiceResolver, findings: Findings) -> None:
 
 @lru_cache(maxsize=_FILTERS_REMEMBERED)
 def _filter_error(text: str) -> FilterSyntaxError | None:
-    """What is wrong with a filter; many services have the same ones."""
+    """The syntax error of a filter; cached, because many services have equal filters."""
     try:
         compile_filter(text)
     except FilterSyntaxError as error:
@@ -95,14 +95,14 @@ def _known(entry: ServiceResolver) -> str:
 
 
 def _check_own_subset(entry: ServiceResolver, service: str, subset: str, findings: Findings, path: Path) -> None:
-    """A subset of the entry's own service must be one; others are looked up when chains are compiled."""
+    """Check that a subset of the entry's own service exists. Subsets of others are checked when chains are compiled."""
     if subset and service in ("", entry.name) and subset not in entry.subsets:
         told = f"ServiceSubset {short_repr(subset)} is not a valid subset of {short_repr(entry.name)}"
         findings.add("unknown_subset", told, (*path, "ServiceSubset"), hint=_known(entry))
 
 
 def _check_pairs(values: dict[str, object], pairs: tuple[Pair, ...], findings: Findings, path: Path) -> None:
-    """Of each pair only one may be set."""
+    """Check that only one field of each pair is set."""
     for one, other in pairs:
         if values[one] and values[other]:
             findings.add("conflict", f"{one} cannot be set with {other}", (*path, other))

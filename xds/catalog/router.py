@@ -1,4 +1,4 @@
-"""service-router: which requests go where. The first route that matches wins."""
+"""service-router: routes for the requests of a service. The first route that matches wins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from xds.catalog.shape import (
 
 @dataclass(frozen=True, slots=True)
 class HeaderMatch:
-    """Exactly one of ``present``, ``exact``, ``prefix``, ``suffix``, ``regex`` says what the header is."""
+    """Exactly one of ``present``, ``exact``, ``prefix``, ``suffix``, ``regex`` is set: the condition on the header."""
 
     name: str = member("Name", TEXT, always=True)
     present: bool = member("Present", FLAG)
@@ -37,7 +37,7 @@ class HeaderMatch:
 
 @dataclass(frozen=True, slots=True)
 class QueryParamMatch:
-    """Exactly one of ``present``, ``exact``, ``regex``."""
+    """Exactly one of ``present``, ``exact``, ``regex`` is set."""
 
     name: str = member("Name", TEXT, always=True)
     present: bool = member("Present", FLAG)
@@ -47,7 +47,7 @@ class QueryParamMatch:
 
 @dataclass(frozen=True, slots=True)
 class HttpMatch:
-    """All that is given must hold; at most one of the three kinds of path."""
+    """All given conditions must hold; at most one of the three kinds of path is given."""
 
     path_exact: str = member("PathExact", TEXT)
     path_prefix: str = member("PathPrefix", TEXT)
@@ -60,14 +60,14 @@ class HttpMatch:
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """Without ``http`` it matches everything."""
+    """The condition of a route. Without ``http`` it matches every request."""
 
     http: HttpMatch | None = member("HTTP", Message(HttpMatch))
 
 
 @dataclass(frozen=True, slots=True)
 class RouteDestination:
-    """Where matching requests go (empty: the router's own service), and what is done to them on the way."""
+    """Where matching requests go (empty: the router's own service), and how they are changed on the way."""
 
     service: str = member("Service", TEXT)
     service_subset: str = member("ServiceSubset", TEXT)
@@ -94,7 +94,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRouter:
-    """The router of the service of its name."""
+    """The router of the service with its name."""
 
     kind: ClassVar[str] = "service-router"
 

@@ -1,4 +1,4 @@
-"""What a service-router must not say (VR1 to VR10)."""
+"""Rules for a service-router (VR1 to VR10)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUERY_KINDS = ("Present", "Exact", "Regex")
 
 
 def check_router(entry: ServiceRouter, findings: Findings) -> None:
-    """Every rule of the entry itself; services and subsets are looked up when chains are compiled."""
+    """Check every rule that concerns the entry alone. Services and subsets are looked up when chains are compiled."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     for index, route in enumerate(entry.routes):
         _check_route(route, index, findings)

@@ -32,7 +32,7 @@ def _not_negative(value: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLimits:
-    """Circuit breakers; None leaves Envoy's default."""
+    """Circuit breakers; None means Envoy's default."""
 
     max_connections: int | None = member("MaxConnections", Integer(optional=True))
     max_pending_requests: int | None = member("MaxPendingRequests", Integer(optional=True))
@@ -41,7 +41,7 @@ class UpstreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class PassiveHealthCheck:
-    """Outlier detection; None and 0 leave Envoy's default, but an enforcement of 0 is one."""
+    """Outlier detection; None and 0 mean Envoy's default, except that an enforcement of 0 is a value."""
 
     interval_ns: int = member("Interval", SPAN)
     max_failures: int = member("MaxFailures", COUNT)
@@ -52,7 +52,7 @@ class PassiveHealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """How a service, as downstream, calls one other (by ``name``) or, as defaults, all of them."""
+    """How a service, as downstream, calls one upstream (``name``) or, as defaults, all upstreams."""
 
     name: str = member("Name", TEXT)
     peer: str = member("Peer", TEXT)
@@ -70,7 +70,7 @@ class UpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfiguration:
-    """``defaults`` for all upstreams, ``overrides`` for single ones."""
+    """``defaults`` apply to all upstreams, ``overrides`` to single ones."""
 
     overrides: tuple[UpstreamConfig, ...] = member("Overrides", ListOf(Message(UpstreamConfig)))
     defaults: UpstreamConfig | None = member("Defaults", Message(UpstreamConfig))
@@ -78,7 +78,7 @@ class UpstreamConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A service outside, by address and port."""
+    """A service outside the mesh, by address and port."""
 
     addresses: tuple[str, ...] = member("Addresses", TEXTS)
     port: int = member("Port", INTEGER)
@@ -113,7 +113,7 @@ class RateLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDefaults:
-    """The defaults of the service of its name. An empty ``protocol`` is tcp, whatever proxy-defaults say."""
+    """The defaults of the service with its name. An empty ``protocol`` means tcp, whatever proxy-defaults say."""
 
     kind: ClassVar[str] = "service-defaults"
 

@@ -1,7 +1,7 @@
-"""What fields of config entries hold, and how each is read and written.
+"""The shapes of fields of config entries: how each kind of value is read and written.
 
-Consul's decoder is lax (words for booleans, numbers in quotes, a list of one for an object): what it takes is taken
-here as well, with a warning.
+Consul's decoder is lax (words for booleans, numbers in quotes, a list of one for an object). What it accepts is
+accepted here as well, with a warning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 UINT32 = range(2**32)
 UINT64 = range(2**64)
 INT64 = range(-(2**63), 2**63)
-# No real entry has more; what is compiled from one stays bounded with it.
+# Real entries have fewer. This also bounds what is compiled from one entry.
 ITEMS_LIMIT = 10_000
 KEY_LIMIT = 1_024  # characters of a key, and of a name
 SHAPE = "shape"
@@ -33,12 +33,12 @@ class Shape(ABC):
     """How the values of a field are read and written."""
 
     def empty(self) -> Any:
-        """What a field that is not given holds."""
+        """The value of a field that is not given."""
         return None
 
     @abstractmethod
     def read(self, value: object, findings: Findings, path: Path) -> Any:
-        """The field's value, or an empty one and a finding."""
+        """The field's value; on an error an empty value and a finding."""
 
     def write(self, value: Any) -> object:
         """The JSON value."""
@@ -46,7 +46,7 @@ class Shape(ABC):
 
 
 def read_scalar(convert: Callable[[object], object], value: object, findings: Findings, path: Path, empty: Any) -> Any:
-    """One scalar: what it cannot be is an error, what it should not be a warning."""
+    """Read one scalar with ``convert``. An impossible value is an error, an unusual one a warning."""
     try:
         found = convert(value)
     except scalar.ScalarError as error:
@@ -60,26 +60,30 @@ def read_scalar(convert: Callable[[object], object], value: object, findings: Fi
 
 @dataclass(frozen=True, slots=True)
 class TextShape(Shape):
-    """A string; ``normal`` is what becomes of it (lower case)."""
+    """A string. ``normal`` normalises it, such as to lower case."""
 
     normal: Callable[[str], str] = str
 
     def empty(self) -> Any:
+        """The empty string."""
         return ""
 
     def read(self, value: object, findings: Findings, path: Path) -> str:
+        """The normalised string."""
         if type(value) is str and value.isascii():
             return self.normal(value)
         return self.normal(read_scalar(scalar.text, value, findings, path, ""))
 
 
 class Flag(Shape):
-    """True or false."""
+    """A boolean."""
 
     def empty(self) -> Any:
+        """False."""
         return False
 
     def read(self, value: object, findings: Findings, path: Path) -> bool:
+        """The boolean; Consul's words for booleans are accepted with a warning."""
         if value is True or value is False:
             return value
         return bool(read_scalar(scalar.boolean, value, findings, path, False))
@@ -87,27 +91,31 @@ class Flag(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Integer(Shape):
-    """A whole number of a range. An ``optional`` one tells 0 from what is not given. ``normal`` as for texts."""
+    """An integer within a range. An ``optional`` one distinguishes 0 from a missing value. ``normal`` as for texts."""
 
     valid: range = INT64
     optional: bool = False
     normal: Callable[[int], int] = int
 
     def empty(self) -> Any:
+        """0; None if the field is optional."""
         return None if self.optional else 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int | None:
+        """The integer, checked against the range."""
         found = read_scalar(lambda given: scalar.integer(given, self.valid), value, findings, path, self.empty())
         return None if found is None else self.normal(found)
 
 
 class Weight(Shape):
-    """A percentage, held in basis points."""
+    """A percentage, stored in basis points."""
 
     def empty(self) -> Any:
+        """0 basis points."""
         return 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int:
+        """Basis points."""
         found = read_scalar(scalar.number, value, findings, path, 0.0)
         if not 0 <= found <= 100:
             findings.add("out_of_range", f"a weight of {short_repr(value)} is not between 0 and 100", path)
@@ -115,20 +123,23 @@ class Weight(Shape):
         return basis_points(found)
 
     def write(self, value: int) -> object:
+        """The percentage."""
         return percent(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Span(Shape):
-    """A duration in nanoseconds: a Go duration, or an integer. ``as_number`` ones are written as integers."""
+    """A duration in nanoseconds: a Go duration, or an integer. ``as_number``: written as an integer."""
 
     as_number: bool = False
     optional: bool = False
 
     def empty(self) -> Any:
+        """0; None if the field is optional."""
         return None if self.optional else 0
 
     def read(self, value: object, findings: Findings, path: Path) -> int | None:
+        """Nanoseconds."""
         if not isinstance(value, str):
             number = read_scalar(lambda given: scalar.integer(given, INT64), value, findings, path, self.empty())
             return None if number is None else max(-LIMIT_NS, int(number))
@@ -141,6 +152,7 @@ class Span(Shape):
         return empty
 
     def write(self, value: int) -> object:
+        """A Go duration, or an integer of nanoseconds."""
         return value if self.as_number else duration_text(value)
 
 
@@ -149,7 +161,7 @@ def _unit_hint(value: str) -> str:
 
 
 def _listed(value: object, findings: Findings, path: Path) -> list[Any]:
-    """The items of a list; a value that stands alone is a list of one."""
+    """The items of a list. A single value counts as a list of one."""
     if not isinstance(value, list):
         findings.warn("lax", "read as a list of one", path, hint="write a list")
         return [value]
@@ -161,31 +173,36 @@ def _listed(value: object, findings: Findings, path: Path) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Shape):
-    """A list of scalars or of messages, held as a tuple."""
+    """A list of scalars or of messages, stored as a tuple."""
 
     item: Shape
 
     def empty(self) -> Any:
+        """An empty tuple."""
         return ()
 
     def read(self, value: object, findings: Findings, path: Path) -> tuple[Any, ...]:
+        """The items. One with an error is read as an empty value."""
         listed = _listed(value, findings, path)
         return tuple(_item(self.item, one, findings, (*path, index)) for index, one in enumerate(listed))
 
     def write(self, value: tuple[Any, ...]) -> object:
+        """The items as JSON."""
         return [self.item.write(one) for one in value]
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf(Shape):
-    """An object whose keys are names that people choose."""
+    """An object whose keys are chosen by users."""
 
     item: Shape
 
     def empty(self) -> Any:
+        """An empty mapping."""
         return {}
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, Any]:
+        """The values by key."""
         given = _object(value, findings, path)
         if given is None:
             return {}
@@ -199,6 +216,7 @@ class MapOf(Shape):
         }
 
     def write(self, value: Mapping[str, Any]) -> object:
+        """The values as JSON, by key."""
         return {key: self.item.write(one) for key, one in sorted(value.items())}
 
 
@@ -209,17 +227,19 @@ def _item(shape: Shape, value: object, findings: Findings, path: Path) -> Any:
 
 
 class Opaque(Shape):
-    """An object that is kept as it was given."""
+    """An object that is stored as it was given."""
 
     def empty(self) -> Any:
+        """An empty mapping."""
         return {}
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, object]:
+        """The object, unchanged."""
         return _object(value, findings, path) or {}
 
 
 def _object(value: object, findings: Findings, path: Path) -> dict[str, object] | None:
-    """An object; a list of one is that one, as HCL's blocks are."""
+    """An object. A list of one object counts as that object, as HCL writes blocks."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         findings.warn("lax", "a list of one is read as the object in it", path, hint="write the object")
         return value[0]
@@ -231,19 +251,25 @@ def _object(value: object, findings: Findings, path: Path) -> dict[str, object] 
 
 @dataclass(frozen=True, slots=True)
 class Message(Shape):
-    """An object with fields of its own, a dataclass. An ``optional`` one tells an empty object from none."""
+    """An object with fields of its own, read as a dataclass.
+
+    An ``optional`` one distinguishes an empty object from none.
+    """
 
     kind: type[Any]
     optional: bool = True
 
     def empty(self) -> Any:
+        """An instance with empty fields; None if the field is optional."""
         return None if self.optional else self.kind()
 
     def read(self, value: object, findings: Findings, path: Path) -> Any:
+        """The dataclass instance."""
         given = _object(value, findings, path)
         return self.empty() if given is None else read_message(self.kind, given, findings, path)
 
     def write(self, value: Any) -> object:
+        """The fields as JSON."""
         return write_message(value)
 
 
@@ -264,7 +290,7 @@ class Member:
 
 
 def member(name: str, shape: Shape, *, always: bool = False, default: object = None) -> Any:
-    """A dataclass field that is called ``name`` in JSON; ``always``: written even when empty."""
+    """A dataclass field with the JSON name ``name``; ``always``: written even if it is empty."""
     metadata = {SHAPE: (name, shape, always)}
     empty = shape.empty() if default is None else default
     if isinstance(empty, dict):
@@ -273,7 +299,7 @@ def member(name: str, shape: Shape, *, always: bool = False, default: object = N
 
 
 def message(name: str, kind: type[Any]) -> Any:
-    """A dataclass field that always holds an object, and is written even when that is empty."""
+    """A dataclass field that always has an object, and is written even if that is empty."""
     return field(default_factory=kind, metadata={SHAPE: (name, Message(kind, optional=False), True)})
 
 
@@ -281,7 +307,7 @@ _MEMBERS: dict[type[Any], dict[str, Member]] = {}
 
 
 def members(kind: type[Any]) -> dict[str, Member]:
-    """The fields of a dataclass by their names without notation (``connecttimeout``), in the order of writing."""
+    """The fields of a dataclass by bare name (``connecttimeout``), in the order of writing."""
     found = _MEMBERS.get(kind)
     if found is None:
         shapes = {one.name: one.metadata[SHAPE] for one in fields(kind)}
@@ -295,9 +321,9 @@ def members(kind: type[Any]) -> dict[str, Member]:
 def read_message(
     kind: type[Any], given: Mapping[str, object], findings: Findings, path: Path, ignored: frozenset[str] = frozenset()
 ) -> Any:
-    """An object to a dataclass: names in CamelCase or snake_case, null for what is not given.
+    """Read an object as a dataclass. Names are in CamelCase or snake_case; null means that a field is not given.
 
-    Keys whose bare form is in ``ignored`` are passed over.
+    Keys whose bare name is in ``ignored`` are skipped.
     """
     known, values, spelt = members(kind), {}, dict[str, str]()
     for key, value in given.items():
@@ -319,7 +345,7 @@ def read_message(
 
 @lru_cache(maxsize=_NAMES_REMEMBERED)
 def _plain(key: str) -> str:
-    """A name without what CamelCase and snake_case differ in. Names repeat: they are worked out once."""
+    """The bare name, which is the same for CamelCase and snake_case. Results are cached, because names repeat."""
     return key.replace("_", "").lower()
 
 
@@ -329,7 +355,7 @@ def _field_hint(key: str, known: Mapping[str, Member]) -> str:
 
 
 def write_message(value: Any) -> dict[str, object]:
-    """The JSON object of a dataclass, without the fields that are empty (but for those that are always written)."""
+    """The JSON object of a dataclass without empty fields, except for those that are always written."""
     written: dict[str, object] = {}
     for one in members(type(value)).values():
         held = getattr(value, one.attribute)

@@ -1,4 +1,4 @@
-"""Rules that entries of several kinds share."""
+"""Rules that several kinds of entries share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENTERPRISE = "there is one namespace and one partition here, both called defaul
 
 
 def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: str, findings: Findings) -> None:
-    """What holds for every entry: a name, bounded meta, no namespace and no partition but the default ones."""
+    """Check what holds for every entry: a name, bounded meta, only the default namespace and partition."""
     if not name:
         findings.add("missing_name", "Name is required", ("Name",))
     if len(name) > KEY_LIMIT:
@@ -31,7 +31,7 @@ def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: 
 
 
 def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
-    """The limits of Meta."""
+    """Check the limits of Meta."""
     if len(meta) > META_PAIRS_LIMIT:
         findings.add("bad_meta", f"Meta has {len(meta)} pairs; {META_PAIRS_LIMIT} are allowed", ("Meta",))
     for key, value in meta.items():
@@ -43,7 +43,7 @@ def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
 
 
 def check_place(namespace: str, partition: str, findings: Findings, path: Path) -> None:
-    """Namespaces and partitions are Consul Enterprise's: only the default ones are taken."""
+    """Check that namespace and partition are the default ones; others need Consul Enterprise."""
     for field, value in (("Namespace", namespace), ("Partition", partition)):
         if value not in ("", DEFAULT):
             told = f"{field} {short_repr(value)} requires Consul Enterprise"
@@ -51,13 +51,13 @@ def check_place(namespace: str, partition: str, findings: Findings, path: Path) 
 
 
 def check_enterprise(field: str, is_set: bool, findings: Findings, path: Path) -> None:
-    """A field that only Consul Enterprise has."""
+    """Refuse a field that only Consul Enterprise has."""
     if is_set:
         findings.add("enterprise", f"{field} requires Consul Enterprise", path)
 
 
 def check_choice(value: str, choices: tuple[str, ...], field: str, findings: Findings, path: Path) -> bool:
-    """One of few words; what people are told leaves out the empty one."""
+    """Check that the value is one of the choices. The message leaves out the empty choice."""
     if value in choices:
         return True
     named = [choice for choice in choices if choice]
@@ -74,7 +74,7 @@ def check_proxy(
     extensions: tuple[EnvoyExtension, ...],
     findings: Findings,
 ) -> None:
-    """What service-defaults and proxy-defaults share."""
+    """Check what service-defaults and proxy-defaults share."""
     check_choice(mode, _PROXY_MODES, "proxy mode", findings, ("Mode",))
     check_choice(mutual_tls_mode, _MUTUAL_TLS_MODES, "mode of mutual TLS", findings, ("MutualTLSMode",))
     check_gateway(gateway, findings, ())
@@ -85,5 +85,5 @@ def check_proxy(
 
 
 def check_gateway(gateway: MeshGateway, findings: Findings, path: Path) -> None:
-    """The mode of mesh gateways."""
+    """Check the mode of mesh gateways."""
     check_choice(gateway.mode, _GATEWAY_MODES, "mesh gateway mode", findings, (*path, "MeshGateway", "Mode"))

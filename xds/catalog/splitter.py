@@ -1,4 +1,4 @@
-"""service-splitter: which share of a service's requests goes where."""
+"""service-splitter: the distribution of a service's requests by weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xds.catalog.shape import TEXT, TEXT_MAP, WEIGHT, ListOf, Message, member
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One leg. ``weight`` is in basis points; without ``service`` it leads to the splitter's own."""
+    """One leg. ``weight`` is in basis points. Without ``service`` it leads to the splitter's own service."""
 
     weight: int = member("Weight", WEIGHT, always=True)
     service: str = member("Service", TEXT)
@@ -25,7 +25,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSplitter:
-    """The splitter of the service of its name. Weights sum up to 100 percent."""
+    """The splitter of the service with its name. Weights sum up to 100 percent."""
 
     kind: ClassVar[str] = "service-splitter"
 

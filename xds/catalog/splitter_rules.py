@@ -1,4 +1,4 @@
-"""What a service-splitter must not say."""
+"""Rules for a service-splitter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xds.codec.findings import Findings, short_repr
 
 
 def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
-    """Every rule of the entry itself."""
+    """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if not entry.splits:
         findings.add("missing_field", "no splits configured", ("Splits",))
@@ -22,7 +22,7 @@ def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
 
 
 def _check_destinations(entry: ServiceSplitter, findings: Findings) -> None:
-    """No destination twice: an empty service is the entry's own."""
+    """Check that no destination occurs twice. An empty service is the entry's own."""
     first: dict[tuple[str, str, str, str], int] = {}
     for index, split in enumerate(entry.splits):
         path = ("Splits", index)

@@ -10,19 +10,19 @@ BASIS_POINTS = 100  # of one percent
 
 
 def basis_points(percent: float) -> int:
-    """Rounded to 0.01, halves away from zero, in the single precision that Consul computes with."""
+    """The percentage rounded to 0.01, halves away from zero, in the single precision that Consul uses."""
     scaled = _single(_single(percent) * BASIS_POINTS)
     return math.floor(scaled + 0.5) if scaled >= 0 else -math.floor(-scaled + 0.5)
 
 
 def percent(points: int) -> int | float:
-    """The number that is printed: ``33.33``, and ``50`` rather than ``50.0``."""
+    """The percentage as it is printed: ``33.33``, and ``50`` rather than ``50.0``."""
     whole, rest = divmod(points, BASIS_POINTS)
     return points / BASIS_POINTS if rest else whole
 
 
 def product(outer: int, inner: int) -> int:
-    """The weight of a leg below a leg, both in basis points, halves rounded up."""
+    """The weight of a leg within a leg, both in basis points, halves rounded up."""
     return (outer * inner * 2 + WHOLE) // (2 * WHOLE)
 
 

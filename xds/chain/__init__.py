@@ -1,1 +1,1 @@
-"""Config entries to compiled discovery chains. Pure."""
+"""The compiler of discovery chains from config entries. Pure."""

@@ -1,6 +1,6 @@
-"""The first pass: from the service's own router, or splitter, down to the resolvers.
+"""The first pass: from the service's router or splitter down to the resolvers.
 
-Splitters lead to splitters, as deep as people write them: they are followed with a stack of our own.
+Splitters may lead to splitters to any depth, so they are followed with an explicit stack.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def assemble(compilation: Compilation) -> None:
 
 
 def _describe(compilation: Compilation, service: str) -> None:
-    """What of the chain's own service stands beside its nodes."""
+    """Record the properties of the chain's own service that are not nodes."""
     defaults, proxy_defaults = compilation.entries.defaults(service), compilation.entries.proxy_defaults()
     if defaults is not None:
         compilation.service_meta = dict(defaults.meta)
@@ -62,7 +62,7 @@ def _route(compilation: Compilation, router: ServiceRouter) -> str:
 
 
 def _catch_all(service: str, has_partitions: bool) -> Route:
-    """The route that every router ends with, whatever the others match."""
+    """The last route of every router, which matches whatever the others do not."""
     match = RouteMatch(HttpMatch(path_prefix="/"))
     partition = DEFAULT if has_partitions else ""
     return Route(match, RouteDestination(service=service, namespace=DEFAULT, partition=partition))
@@ -81,7 +81,7 @@ def _splitter_or_resolver(compilation: Compilation, service: str) -> str:
 
 @dataclass(slots=True)
 class _Frame:
-    """A splitter whose legs are being followed: ``at`` is the next one."""
+    """A splitter whose legs are being followed; ``at`` is the index of the next one."""
 
     node: SplitterDraft
     entry: ServiceSplitter
@@ -89,7 +89,7 @@ class _Frame:
 
 
 def _split(compilation: Compilation, service: str) -> str:
-    """The key of the service's splitter node; empty where it has none."""
+    """The key of the service's splitter node; empty if it has none."""
     key = node_key(SPLITTER, compilation.naming.service(service))
     if key in compilation.nodes:
         return key
@@ -104,7 +104,7 @@ def _split(compilation: Compilation, service: str) -> str:
 
 
 def _frame(compilation: Compilation, service: str) -> _Frame | None:
-    """Begin a splitter: its node is kept before its legs are followed, so that a cycle ends here."""
+    """Begin a splitter. Its node is recorded before its legs are followed, so that a cycle ends here."""
     entry = compilation.entries.splitter(service)
     if entry is None:
         return None
@@ -118,7 +118,7 @@ def _frame(compilation: Compilation, service: str) -> _Frame | None:
 
 
 def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
-    """Follow the next leg of the uppermost splitter, or end it."""
+    """Follow the next leg of the topmost splitter, or finish the splitter."""
     frame = stack[-1]
     if frame.at == len(frame.entry.splits):
         stack.pop()
@@ -128,7 +128,7 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
     frame.at += 1
     service = leg.service or frame.entry.name
     key = ""
-    if service != frame.entry.name and not leg.service_subset:  # a leg to its own service never splits again
+    if service != frame.entry.name and not leg.service_subset:  # a leg to its own service is not split again
         key = node_key(SPLITTER, compilation.naming.service(service))
         if key not in compilation.nodes:
             below = _frame(compilation, service)
@@ -140,7 +140,7 @@ def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
 
 
 def _leg_resolver(compilation: Compilation, node: SplitterDraft, leg: Split, service: str) -> str:
-    """The resolver of a leg. The first hash-based load balancer becomes the splitter's, as in Consul."""
+    """The resolver of a leg. As in Consul, the first hash-based load balancer becomes that of the splitter."""
     found = resolve(compilation, compilation.target(service, leg.service_subset))
     if node.load_balancer is None and found.load_balancer is not None and found.load_balancer.is_hash_based:
         node.load_balancer = found.load_balancer

@@ -1,4 +1,4 @@
-"""The compiled discovery chain of one service: nodes, and the targets that they lead to."""
+"""The compiled discovery chain of one service: its nodes and targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xds.chain.request import PeerLocality
 
 @dataclass(frozen=True, slots=True)
 class ChainRoute:
-    """A route and the node it leads to. The last route of a router matches everything."""
+    """A route and the node that it leads to. The last route of a router matches everything."""
 
     definition: Route
     next_node: str
@@ -30,12 +30,12 @@ class RouterNode:
 
     @property
     def key(self) -> str:
-        """What the node is found under."""
+        """The key of the node in the chain."""
         return node_key(ROUTER, self.name)
 
     @property
     def next_nodes(self) -> tuple[str, ...]:
-        """Where it leads, in order."""
+        """The keys of the nodes that it leads to, in order."""
         return tuple(route.next_node for route in self.routes)
 
 
@@ -58,18 +58,18 @@ class SplitterNode:
 
     @property
     def key(self) -> str:
-        """What the node is found under."""
+        """The key of the node in the chain."""
         return node_key(SPLITTER, self.name)
 
     @property
     def next_nodes(self) -> tuple[str, ...]:
-        """Where it leads, in order."""
+        """The keys of the nodes that it leads to, in order."""
         return tuple(split.next_node for split in self.splits)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolverNode:
-    """The end of a way: a target, and those it fails over to, in order, by their IDs."""
+    """The end of a path: a target and its failover targets in order, by their IDs."""
 
     name: str
     target: str
@@ -81,12 +81,12 @@ class ResolverNode:
 
     @property
     def key(self) -> str:
-        """What the node is found under."""
+        """The key of the node in the chain."""
         return node_key(RESOLVER, self.name)
 
     @property
     def next_nodes(self) -> tuple[str, ...]:
-        """Nothing follows."""
+        """Empty: no node follows."""
         return ()
 
 
@@ -95,7 +95,7 @@ Node = RouterNode | SplitterNode | ResolverNode
 
 @dataclass(frozen=True, slots=True)
 class ChainTarget:
-    """A set of instances. ``name`` never changes, ``sni`` may be the service's own."""
+    """A set of instances. ``name`` is the opaque name; ``sni`` may be set by the service."""
 
     id: str
     place: TargetKey
@@ -112,7 +112,7 @@ class ChainTarget:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryChain:
-    """The result of a compilation. ``has_partitions`` says how names and JSON are shaped."""
+    """The result of a compilation. ``has_partitions`` decides the form of names and JSON."""
 
     service: str
     namespace: str
@@ -132,5 +132,5 @@ class DiscoveryChain:
 
     @property
     def start(self) -> Node:
-        """Where every request begins."""
+        """The node where every request begins."""
         return self.nodes[self.start_node]

@@ -1,4 +1,4 @@
-"""Why no chain can be compiled."""
+"""Errors of the compilation of a chain."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from xds.model.errors import XdsError
 
 
 class CompileRequestError(XdsError):
-    """The request itself is wrong: a parameter is missing or not supported."""
+    """The compile request is wrong: a parameter is missing or not supported."""
 
 
 class Flaw(Enum):
-    """What is wrong between config entries."""
+    """The kinds of contradictions between config entries."""
 
     PROTOCOL_MISMATCH = "protocol_mismatch"
     PROTOCOL_NOT_HTTP = "protocol_not_http"
@@ -26,9 +26,9 @@ class Flaw(Enum):
 
 
 class ChainError(XdsError):
-    """Config entries contradict each other: Consul's graph error.
+    """Config entries contradict each other; Consul calls this a graph error.
 
-    ``chain`` is the service whose chain fails, ``path`` the nodes from its start to where it fails.
+    ``chain`` is the service whose chain fails, ``path`` the nodes from its start to the error.
     """
 
     def __init__(self, flaw: Flaw, detail: str, chain: str, path: tuple[str, ...] = ()) -> None:
@@ -39,11 +39,11 @@ class ChainError(XdsError):
         self.path = path
 
 
-PATH_SHOWN = 20  # nodes of a path that a person is shown
+PATH_SHOWN = 20  # nodes of a path that a message shows
 
 
 def path_text(path: tuple[str, ...]) -> str:
-    """``a -> b -> c``; of a long path, the two ends."""
+    """``a -> b -> c``; a long path is shortened in the middle."""
     shown = path
     if len(path) > PATH_SHOWN:
         half = PATH_SHOWN // 2

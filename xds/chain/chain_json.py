@@ -1,6 +1,6 @@
-"""The JSON of a compiled chain: Consul's names and omissions.
+"""The JSON of a compiled chain, with the names and omissions of Consul.
 
-Two quirks are Consul's own: RequestTimeout of a resolver and TTL of a cookie are integers of nanoseconds.
+As in Consul, RequestTimeout of a resolver and TTL of a cookie are integers of nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Json = dict[str, Any]
 
 
 def response_json(chain: DiscoveryChain) -> Json:
-    """What the API answers: ``{"Chain": {...}}``."""
+    """The answer of the API: ``{"Chain": {...}}``."""
     return {"Chain": chain_json(chain)}
 
 
 def chain_json(chain: DiscoveryChain) -> Json:
-    """The ``CompiledDiscoveryChain``. Without partitions, in the shape of Consul before 1.11."""
+    """The ``CompiledDiscoveryChain``. Without partitions it has the form of Consul before 1.11."""
     if not chain.has_partitions:
         return _unpartitioned(chain)
     return {

@@ -1,4 +1,4 @@
-"""What one compilation works on. Its passes are in modules of their own; nobody else changes it."""
+"""The state of one compilation. Only its passes, each in its own module, change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, Naming, TargetKey, 
 from xds.chain.protocol import HTTP_LIKE, service_protocol
 from xds.chain.request import CompileRequest, PeerLocality
 
-# Redirects, splitters and the like behind each other. Real chains have a handful; every chain above a deep one pays.
+# The depth of redirects, splitters and the like. Real chains have a handful; a deep chain costs every chain above it.
 DEPTH_LIMIT = 100
 _NO_SUBSET = Subset()
 
@@ -46,7 +46,7 @@ class RouterDraft:
     kind = ROUTER
 
     def next_nodes(self) -> list[str]:
-        """Where it leads, in order."""
+        """The keys of the nodes that it leads to, in order."""
         return [route.next_node for route in self.routes]
 
 
@@ -60,7 +60,7 @@ class SplitterDraft:
     kind = SPLITTER
 
     def next_nodes(self) -> list[str]:
-        """Where it leads, in order."""
+        """The keys of the nodes that it leads to, in order."""
         return [split.next_node for split in self.splits]
 
 
@@ -78,7 +78,7 @@ class ResolverDraft:
     kind = RESOLVER
 
     def next_nodes(self) -> list[str]:
-        """Nothing follows."""
+        """Empty: no node follows."""
         return []
 
 
@@ -87,7 +87,7 @@ NodeDraft = RouterDraft | SplitterDraft | ResolverDraft
 
 @dataclass(slots=True)
 class Customized:
-    """Which overrides changed something."""
+    """The overrides that had an effect."""
 
     protocol: bool = False
     connect_timeout: bool = False
@@ -95,7 +95,7 @@ class Customized:
 
 
 class Compilation:
-    """Nodes, targets and the protocol, as far as they are known."""
+    """The nodes, targets and protocol that are known so far."""
 
     def __init__(self, request: CompileRequest, entries: ConfigEntries) -> None:
         self.request = request
@@ -105,7 +105,7 @@ class Compilation:
         self.resolvers: dict[str, ResolverDraft] = {}  # by target ID
         self.targets: dict[str, TargetDraft] = {}
         self.retained: set[str] = set()
-        self.path: list[str] = []  # the nodes that are being followed, from the start
+        self.path: list[str] = []  # the nodes from the start to the one that is being followed
         self.protocol = ""
         self.start_node = ""
         self.uses_http = False
@@ -116,28 +116,31 @@ class Compilation:
         self.ignores_http = self.override_protocol not in ("", *HTTP_LIKE)
 
     def error(self, flaw: Flaw, detail: str) -> ChainError:
-        """The error at the end of what is being followed."""
+        """The error for the node that is being followed."""
         return ChainError(flaw, detail, self.request.service, tuple(self.path))
 
     def enter(self, key: str) -> None:
-        """Follow a node: what is wrong from here on is wrong behind it. Raises ``ChainError`` too deep down."""
+        """Follow a node: errors from here on have it in their path. Raises ``ChainError`` if the path is too deep."""
         self.path.append(key)
         if len(self.path) > DEPTH_LIMIT:
             told = f"more than {DEPTH_LIMIT} redirects and splits behind each other: [{path_text(tuple(self.path))}]"
             raise self.error(Flaw.TOO_LARGE, told)
 
     def leave(self, depth: int) -> None:
-        """Follow no more than the first ``depth`` nodes."""
+        """Return to the first ``depth`` nodes of the path."""
         del self.path[depth:]
 
     def record(self, node: NodeDraft) -> None:
-        """Keep a node; a resolver is found by its target, too."""
+        """Record a node; a resolver also by its target."""
         self.nodes[node_key(node.kind, node.name)] = node
         if isinstance(node, ResolverDraft):
             self.resolvers[node.target.id] = node
 
     def record_protocol(self, service: str) -> None:
-        """The first service says what the chain speaks; raises ``ChainError`` where another speaks otherwise."""
+        """Record the protocol.
+
+        The first service decides it; raises ``ChainError`` if another service has a different one.
+        """
         spoken = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
         if not self.protocol:
             self.protocol = spoken
@@ -151,12 +154,12 @@ class Compilation:
     # Targets
 
     def target(self, service: str, subset: str = "") -> TargetDraft:
-        """The target of a service here."""
+        """The target of a service in the own datacenter."""
         request = self.request
         return self.target_at(TargetKey(service, subset, request.namespace, request.partition, request.datacenter, ""))
 
     def target_at(self, place: TargetKey) -> TargetDraft:
-        """The target of a place, one object for each ID."""
+        """The target of a key; one object for each ID."""
         found_id = self.naming.target(place)
         found = self.targets.get(found_id)
         if found is None:
@@ -174,14 +177,15 @@ class Compilation:
         datacenter: str = "",
         peer: str = "",
     ) -> TargetDraft:
-        """The target with what is given in place of its own. Another service begins without a subset; a rewrite
-        without a peer leads back here.
+        """The target with the given parts replaced.
+
+        Another service starts without a subset, and without a peer it is local.
         """
         request, place = self.request, target.place
         if not service or service == place.service:
             service, subset = place.service, subset or place.subset
         if peer:
-            # A peer's has no datacenter, and is seen from our partition.
+            # A target of a peer has no datacenter, and is seen from the own partition.
             return self.target_at(TargetKey(service, subset, namespace or DEFAULT, request.partition, "", peer))
         datacenter = datacenter or place.datacenter or request.datacenter
         return self.target_at(

@@ -1,6 +1,6 @@
-"""The compiler: config entries to the discovery chain of one service, in named passes.
+"""The compiler: from config entries to the discovery chain of one service, in named passes.
 
-Pure and deterministic: equal entries and parameters give an equal chain, in whatever order the entries came.
+Pure and deterministic: equal entries and parameters give an equal chain, in any order of the entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HASH_LENGTH = 8  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A chain, or why there is none; ``consulted`` are the entries, present or not, that the outcome depends on."""
+    """A chain, or the error. ``consulted`` are the entries, present or not, that the result depends on."""
 
     chain: DiscoveryChain | None
     error: ChainError | None
@@ -33,9 +33,9 @@ class Compiled:
 
 
 def compile_chain(request: CompileRequest) -> DiscoveryChain:
-    """The chain of a service; without any entries, the default one.
+    """The chain of a service; the default chain if there are no entries.
 
-    Raises ``CompileRequestError`` for wrong parameters, ``ChainError`` where entries contradict each other.
+    Raises ``CompileRequestError`` for wrong parameters, ``ChainError`` if entries contradict each other.
     """
     compiled = compile_recorded(request)
     if compiled.chain is None:
@@ -45,12 +45,12 @@ def compile_chain(request: CompileRequest) -> DiscoveryChain:
 
 
 def compile_recorded(request: CompileRequest) -> Compiled:
-    """As ``compile_chain``, with what the outcome depends on. Raises ``CompileRequestError``."""
+    """As ``compile_chain``, with the entries that the result depends on. Raises ``CompileRequestError``."""
     compilation = Compilation(request, check_request(request))
     try:
         chain, error = _compiled(compilation), None
     except ChainError as raised:
-        chain, error = None, raised.with_traceback(None)  # whose frames hold the whole state
+        chain, error = None, raised.with_traceback(None)  # without the traceback, whose frames hold the whole state
     return Compiled(chain, error, frozenset(compilation.entries.keys))
 
 
@@ -65,7 +65,7 @@ def _compiled(compilation: Compilation) -> DiscoveryChain:
 
 
 def _reachable(compilation: Compilation) -> list[str]:
-    """What the start still leads to: splitters that were taken over go away."""
+    """The nodes that the start leads to. Splitters that were flattened into others are left out."""
     seen, left = {compilation.start_node: None}, [compilation.start_node]
     while left:
         for key in compilation.nodes[left.pop()].next_nodes():
@@ -91,7 +91,7 @@ def _override_protocol(compilation: Compilation) -> None:
 
 
 def _customization_hash(compilation: Compilation) -> str:
-    """Of the overrides that changed something; empty where none did. The digits mean nothing."""
+    """The hash of the overrides that had an effect; empty if none had. Its digits have no meaning."""
     overrides, customized = compilation.request.overrides, compilation.customized
     effective = (
         overrides.mesh_gateway_mode if customized.mesh_gateway else "",
@@ -130,7 +130,7 @@ def _sealed(compilation: Compilation, kept: Iterable[str]) -> DiscoveryChain:
 
 
 def _is_default(request: CompileRequest, start: Node, targets: dict[str, ChainTarget]) -> bool:
-    """True where the chain does nothing: the service itself, resolved by default, in whatever datacenter."""
+    """Whether the chain only resolves the service itself by default, in any datacenter."""
     if not isinstance(start, ResolverNode) or not start.is_default:
         return False
     place = targets[start.target].place

@@ -1,7 +1,7 @@
-"""Config entries as one compilation asks for them, with a record of what it asked for.
+"""Config entries for one compilation, with a record of the entries that it looked up.
 
-The record is the chain's invalidation set: whatever happens to other entries, the chain comes out the same. What is
-not there counts as well, for it may appear.
+The record is the chain's invalidation set: changes of other entries do not change the chain. A missing entry counts as
+well, because it may be added.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PROXY_DEFAULTS: Key = (ProxyDefaults.kind, GLOBAL)
 
 
 class ConsultedEntries:
-    """``keys`` grows with every question."""
+    """The lookups of one compilation. ``keys`` grows with each of them."""
 
     __slots__ = ("_defaults", "_proxy_defaults", "_resolvers", "_routers", "_splitters", "keys")
 
     def __init__(self, entries: ConfigEntries) -> None:
-        # Asked many times in one compilation: the ways to them are gone once.
+        # These lookups occur many times in one compilation, so the methods are resolved once.
         self._routers: Mapping[str, ServiceRouter] = entries.by_kind.get(ServiceRouter.kind, {})
         self._splitters: Mapping[str, ServiceSplitter] = entries.by_kind.get(ServiceSplitter.kind, {})
         self._resolvers: Mapping[str, ServiceResolver] = entries.by_kind.get(ServiceResolver.kind, {})
@@ -54,5 +54,5 @@ class ConsultedEntries:
         return self._defaults.get(service)
 
     def proxy_defaults(self) -> ProxyDefaults | None:
-        """The one entry of its kind, which every chain asks for."""
+        """The proxy-defaults, which every chain looks up."""
         return self._proxy_defaults

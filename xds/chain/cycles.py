@@ -9,9 +9,9 @@ from xds.chain.compilation import Compilation
 
 
 def find_cycles(compilation: Compilation) -> list[str]:
-    """The nodes that the start reaches, each behind all that it leads to. Raises ``ChainError`` for a cycle.
+    """The nodes that the start reaches, each after all nodes that it leads to. Raises ``ChainError`` for a cycle.
 
-    Every node is entered once, however many ways lead to it, and nothing recurses.
+    Every node is visited once, however many paths lead to it, and nothing recurses.
     """
     done: dict[str, None] = {}
     path: dict[str, Iterator[str]] = {compilation.start_node: _following(compilation, compilation.start_node)}

@@ -1,6 +1,6 @@
 """The third pass: a splitter that leads to a splitter takes over its legs.
 
-The deepest come first, so that weights are rounded in one order whatever the order of the entries.
+The deepest come first, so that weights are rounded in the same order whatever the order of the entries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.compilation import Compilation, SplitterDraft
 from xds.chain.node_names import SPLITTER, node_key
 
-# Legs that flattening makes, in all splitters of a chain. Diamonds of splitters double them at every level, and there
-# are 10,000 basis points to share among them.
+# The number of legs that flattening may make in one chain. Splitters in a diamond double them at every level, and all
+# of them share 10,000 basis points.
 LEGS_LIMIT = 20_000
 
 
 def flatten(compilation: Compilation, order: Iterable[str]) -> None:
-    """Leave no splitter behind a splitter. ``order``: each node behind all that it leads to."""
+    """Flatten all splitters that lead to splitters. ``order``: each node after all nodes that it leads to."""
     made = 0
     for key in order:
         node = compilation.nodes[key]
@@ -57,7 +57,7 @@ def _taken_over(outer: ChainSplit, inner: ChainSplit) -> ChainSplit:
 
 
 def _merged(outer: Split, inner: Split) -> Split:
-    """The inner leg, as if requests went through the outer one first, and responses last."""
+    """The inner leg with the changes of both: requests pass the outer one first, responses last."""
     changes = (outer.request_headers, outer.response_headers, inner.request_headers, inner.response_headers)
     if changes == (None, None, None, None):
         return inner

@@ -1,4 +1,4 @@
-"""Names of nodes and targets, and of what TLS asks for. Opaque to clients, and equal to Consul's."""
+"""Names of nodes and targets, and their TLS server names. They are opaque to clients, and equal to Consul's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUTER, SPLITTER, RESOLVER = "router", "splitter", "resolver"
 
 
 class TargetKey(NamedTuple):
-    """What a target is: a set of instances, by where they are."""
+    """The identity of a target: a set of instances and its place."""
 
     service: str
     subset: str
@@ -22,7 +22,7 @@ class TargetKey(NamedTuple):
 
 
 def node_key(kind: str, name: str) -> str:
-    """What a node is found under."""
+    """The key of a node in a chain."""
     return f"{kind}:{name}"
 
 
@@ -34,11 +34,11 @@ class Naming:
     has_partitions: bool
 
     def service(self, name: str) -> str:
-        """A router's or splitter's name."""
+        """The name of a router or splitter."""
         return f"{name}.{DEFAULT}.{DEFAULT}" if self.has_partitions else f"{name}.{DEFAULT}"
 
     def target(self, place: TargetKey) -> str:
-        """A target's ID. A peer's has no subset and no datacenter."""
+        """The ID of a target. A target of a peer has no subset and no datacenter."""
         partition = f".{place.partition}" if self.has_partitions else ""
         if place.peer:
             return f"{place.service}.{place.namespace}{partition}.external.{place.peer}"
@@ -46,7 +46,7 @@ class Naming:
         return f"{subset}{place.service}.{place.namespace}{partition}.{place.datacenter}"
 
     def sni(self, place: TargetKey) -> str:
-        """What a target is called in TLS; nothing is known of a peer's."""
+        """The TLS server name of a target; empty for a target of a peer."""
         if place.peer:
             return ""
         subset = f"{place.subset}." if place.subset else ""

@@ -1,4 +1,4 @@
-"""The protocol of a service, and the one of a whole chain."""
+"""The protocol of a service, and the kinds of protocols."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ HTTP_LIKE = frozenset(("http", "http2", "grpc"))
 
 
 def service_protocol(defaults: ServiceDefaults | None, proxy_defaults: ProxyDefaults | None) -> str:
-    """What the service speaks.
+    """The protocol of a service.
 
-    service-defaults without a protocol mean tcp, and hide what proxy-defaults say: Consul's own rule.
+    service-defaults without a protocol mean tcp, and override proxy-defaults, as in Consul.
     """
     if defaults is not None:
         return defaults.protocol.lower() or TCP

@@ -1,4 +1,4 @@
-"""What a chain is compiled from besides config entries."""
+"""The parameters of a compilation besides config entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GATEWAY_MODES = ("", "none", "local", "remote")
 
 @dataclass(frozen=True, slots=True)
 class PeerLocality:
-    """Where a peer is."""
+    """The locality of a peer."""
 
     region: str = ""
     zone: str = ""
@@ -22,7 +22,7 @@ class PeerLocality:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What one downstream wants otherwise. Empty ones, and such as change nothing, leave no trace in the chain."""
+    """What one downstream overrides. Empty values, and those without effect, leave no trace in the chain."""
 
     protocol: str = ""
     connect_timeout_ns: int = 0
@@ -31,9 +31,9 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """``datacenter`` and ``trust_domain`` are those that the chain is seen from.
+    """``datacenter`` and ``trust_domain`` are those of the caller.
 
-    ``has_partitions``: names and JSON have partitions, as Consul 1.11 and later write them; without, as before.
+    ``has_partitions``: names and JSON have partitions, as in Consul 1.11 and later.
     """
 
     service: str
@@ -50,7 +50,7 @@ class CompileRequest:
 
 
 def check_request(request: CompileRequest) -> ConfigEntries:
-    """The entries of a sound request. Raises ``CompileRequestError``, with Consul's words for what is missing."""
+    """The entries of a valid request. Raises ``CompileRequestError``, in Consul's words if a parameter is missing."""
     for name, value in (
         ("serviceName", request.service),
         ("evaluateInNamespace", request.namespace),

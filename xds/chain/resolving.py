@@ -1,6 +1,6 @@
 """Resolvers: redirects and default subsets are followed, settings are looked up, failover is added.
 
-Redirects are followed in a loop, and failover is one level deep: nothing recurses.
+Redirects are followed in a loop, and failover is one level deep, so nothing recurses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NO_SUBSET = Subset()
 
 
 def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
-    """The resolver node of a target, kept with its failover. Raises ``ChainError``."""
+    """The resolver node of a target, recorded with its failover. Raises ``ChainError``."""
     known = compilation.resolvers.get(target.id)
     if known is not None:
         return known
@@ -34,7 +34,7 @@ def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
 
 
 def _resolved(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
-    """The node where redirects lead, and its entry; a node that is kept already comes without one."""
+    """The node where redirects end, and its entry. A node that is recorded already comes without an entry."""
     depth = len(compilation.path)
     try:
         return _follow(compilation, target)
@@ -64,7 +64,10 @@ def _follow(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraf
 
 
 def _redirected(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
-    """Where the entry sends on to; None where it is to be resolved here. A redirect to where it is counts as done."""
+    """The target of the entry's redirect; None if it is to be resolved here.
+
+    A redirect to the same target counts as followed.
+    """
     if entry.redirect is not None:
         moved = _rewritten_by(compilation, target, entry.redirect)
         if moved.id != target.id:
@@ -115,7 +118,7 @@ def _connect_timeout_ns(compilation: Compilation, entry: ServiceResolver) -> int
 
 
 def _check_external(compilation: Compilation, service: str, entry: ServiceResolver) -> None:
-    """What is outside cannot be redirected, selected from or failed over."""
+    """Check that a service outside the mesh has no redirect, subset or failover."""
     for flaw, is_set, what in (
         (Flaw.EXTERNAL_REDIRECT, entry.redirect is not None, "redirects"),
         (Flaw.EXTERNAL_SUBSETS, bool(entry.subsets), "subsets"),
@@ -127,7 +130,7 @@ def _check_external(compilation: Compilation, service: str, entry: ServiceResolv
 
 
 def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> None:
-    """Mesh gateway and transparent proxy: the service's own, else those of all proxies, else the override."""
+    """Look up mesh gateway and transparent proxy: those of the service, else of all proxies, else of the override."""
     defaults, proxy_defaults = compilation.entries.defaults(target.place.service), compilation.entries.proxy_defaults()
     if defaults is not None:
         target.mesh_gateway_mode = defaults.mesh_gateway.mode
@@ -145,7 +148,7 @@ def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> No
 
 
 def _failover_targets(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> list[TargetDraft]:
-    """Where requests fail over to, before the redirects of those places; never to the target itself."""
+    """The failover targets before their own redirects; never the target itself."""
     failover = entry.failover.get(target.place.subset) or entry.failover.get(WILDCARD)
     if failover is None:
         return []

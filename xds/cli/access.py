@@ -1,4 +1,4 @@
-"""``xds auth``: who may be which node, and who asks."""
+"""``xds auth``: which principal may be which node, and the caller's own principal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from time import time
 from typing import Any
 
 from xds.cli.errors import CommandError, Exit
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 from xds.control.certificate import Certificate, read_pem
 
 Json = dict[str, Any]
 
 FILE_LIMIT_BYTES = 1 << 20
 
-RULES = View(
+RULES = TableLayout(
     name=lambda item: str(item["rule"]),
     columns=(
         Column("RULE", lambda item: str(item["rule"])),
@@ -29,7 +29,7 @@ RULES = View(
 def question(
     node_id: str, cert: Path | None, token: str, cluster: str, metadata: Sequence[str], place: tuple[str, str, str]
 ) -> Json:
-    """What the server is asked: the names of the certificate, never its file. Raises ``CommandError``."""
+    """The question for the server: the names in the certificate, never its file. Raises ``CommandError``."""
     if (cert is None) == (not token):
         raise CommandError(Exit.USAGE, "either --cert or --token")
     asked: Json = {
@@ -64,9 +64,9 @@ def verdict_text(found: Json, style: Style) -> str:
 
 
 def caller_text(found: Json) -> str:
-    """Who asks, for people."""
+    """The caller's own principal and scopes, for people."""
     if not found["authenticated"]:
-        who = "nobody: the server asks for no credentials"
+        who = "principal: none; the server asks for no credentials"
     else:
         who = ", ".join(found["principals"]) or "a token without a name"
     return f"principal: {who}\nname:      {found['name'] or '-'}\nscopes:    {', '.join(found['scopes'])}\n"
@@ -88,5 +88,5 @@ def _certificate(file: Path) -> Certificate:
 def _pair(text: str) -> tuple[str, str]:
     key, mark, value = text.partition("=")
     if not key or not mark:
-        raise CommandError(Exit.USAGE, f"--metadata {text!r}: KEY=VALUE is expected")
+        raise CommandError(Exit.USAGE, f"--metadata {text!r}: expected KEY=VALUE")
     return key, value

@@ -1,7 +1,7 @@
-"""The application that the commands register on, and the options that all of them share.
+"""The application on which the commands register, and the options that all commands share.
 
-The shared options are those of the root command. A `Command` takes them behind its name, too, and tells the function
-nothing of them: it finds all in ``context.obj``.
+The shared options belong to the root command. A `Command` also accepts them after its own name, and does not pass them
+to its function, which finds all of them in ``context.obj``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xds.cli.client import Client
 
 _COMMAND_LINE = "COMMANDLINE"
-# Options whose value may be left out, which is beyond the argument parser; their metavar begins with "[=".
+# Options whose value may be left out, which the argument parser does not support. Their metavar begins with "[=".
 _BARE = {"--wait": "100%", "--dry-run": "server"}
 
 
@@ -45,17 +45,17 @@ class Shared:
     quiet: bool = False
 
     def style(self, default: Format = Format.TABLE) -> Style:
-        """How a list is wanted."""
+        """The style of a list."""
         columns = tuple(part.strip() for part in self.columns.split(",") if part.strip())
         chosen = self.output or default
         return Style(chosen, not self.no_headers, columns, self.sort_by, self.limit, self.timestamps, self.color)
 
     def document_format(self) -> Format:
-        """How a single document is wanted: YAML unless JSON is asked for."""
+        """The format of a single document: YAML unless JSON is given."""
         return self.output if self.output in {Format.JSON, Format.JSONL} else Format.YAML
 
     def connect(self) -> Client:
-        """A client of the server that is meant. Raises ``CommandError``."""
+        """A client of the server that the options name. Raises ``CommandError``."""
         from xds.cli.client import Client
 
         return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
@@ -79,7 +79,10 @@ class Command(TyperCommand):
         return [*own, *self._shared(ctx, own)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves the shared options into ``ctx.obj``; those before the command's name hold where none is behind it."""
+        """Move the shared options into ``ctx.obj``.
+
+        An option after the command's name overrides the same one before it.
+        """
         rest = super().parse_args(ctx, self._completed(args))
         names = [param.name for param in self._shared(ctx, super().get_params(ctx))]
         values = {name: ctx.params.pop(name) for name in names}
@@ -120,7 +123,7 @@ class Command(TyperCommand):
 
 
 class ServerCommand(Command):
-    """A command that is no client: the shared options mean nothing to it."""
+    """A command that is not a client. The shared options have no meaning for it."""
 
     is_client = False
 
@@ -147,7 +150,7 @@ def _section(context: Any, formatter: Any, title: str, params: list[Any]) -> Non
 
 app = typer.Typer(
     name="xds",
-    help="An Envoy-compatible xDS management server, and its client.",
+    help="Envoy-compatible xDS management server, and its client.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -167,19 +170,23 @@ def _version(wanted: bool) -> None:
 def _main(
     context: typer.Context,
     server: Annotated[str, typer.Option(help="URL of the admin API (XDS_ADDR; http://127.0.0.1:18080).")] = "",
-    token_file: Annotated[Path | None, typer.Option(help="File with the token (XDS_TOKEN_FILE, XDS_TOKEN).")] = None,
-    cacert: Annotated[Path | None, typer.Option(help="PEM file of authorities to trust (XDS_CACERT).")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token (XDS_TOKEN_FILE, XDS_TOKEN).")
+    ] = None,
+    cacert: Annotated[
+        Path | None, typer.Option(help="PEM file of trusted certificate authorities (XDS_CACERT).")
+    ] = None,
     cert: Annotated[Path | None, typer.Option(help="PEM file of the client's certificate (XDS_CERT).")] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM file of its key (XDS_KEY).")] = None,
-    output: Annotated[Format | None, typer.Option("-o", "--output", help="How data is written.")] = None,
-    no_headers: Annotated[bool, typer.Option("--no-headers", help="Tables without their first line.")] = False,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the client's key (XDS_KEY).")] = None,
+    output: Annotated[Format | None, typer.Option("-o", "--output", help="Output format.")] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Tables without the line of column names.")] = False,
     columns: Annotated[str, typer.Option(help="Only these columns of a table, in this order.", metavar="A,B")] = "",
     sort_by: Annotated[str, typer.Option(help="Order a list by this column.", metavar="COLUMN")] = "",
-    limit: Annotated[int, typer.Option(help="At most so many items of a list; 0: all.", min=0)] = 0,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Times (RFC 3339) instead of ages.")] = False,
-    color: Annotated[Color, typer.Option(help="When text is colored; also NO_COLOR.")] = Color.AUTO,
+    limit: Annotated[int, typer.Option(help="Maximum number of items in a list; 0: all.", min=0)] = 0,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Print times (RFC 3339) instead of ages.")] = False,
+    color: Annotated[Color, typer.Option(help="When to color text; see also NO_COLOR.")] = Color.AUTO,
     show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Do not redact keys and tokens.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No messages but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only data and errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,

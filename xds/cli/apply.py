@@ -1,7 +1,4 @@
-"""``xds apply``: push files, and wait until the fleet has them.
-
-``xds put``: single resources into a group that keeps the rest.
-"""
+"""``xds apply``: push files and wait until the fleet has them. ``xds put``: push single resources."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ Json = dict[str, Any]
 
 
 class DryRun(StrEnum):
-    """Who says what would happen: the server, or the command alone, which knows the files only."""
+    """Who computes the dry run: the server, or the command alone, which knows only the files."""
 
     NO = ""
     SERVER = "server"
@@ -39,10 +36,10 @@ class DryRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """``wait_percent`` of the connected nodes are waited for, 0 for none, ``timeout_s`` seconds at most.
+    """Options of ``apply``. ``wait_percent`` of the connected nodes are waited for (0: none), at most ``timeout_s``.
 
-    Without ``allow_none`` a group that has no node is an error then. ``prune`` deletes the groups of the server that
-    are not among the sources.
+    When waiting, a group without nodes is an error unless ``allow_none``. ``prune`` deletes the groups of the server
+    that have no source.
     """
 
     message: str = ""
@@ -59,9 +56,9 @@ class ApplyOptions:
 
 
 def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
-    """Push every source, or none of them; delete what is to be pruned, then wait for all. Raises ``CommandError``."""
+    """Push every source or none, delete the groups to prune, then wait for all groups. Raises ``CommandError``."""
     if options.if_match and (options.prune or len(sources) > 1):
-        raise CommandError(Exit.USAGE, "--if-match is about one group; name it with -g")
+        raise CommandError(Exit.USAGE, "--if-match applies to one group; name it with -g")
     doomed = _doomed(client, sources, options) if options.prune else []
     answers = [_push(client, sources[0], options)] if len(sources) == 1 else _push_all(client, sources, options)
     answers += [_delete(client, group, options) for group in doomed]
@@ -73,7 +70,7 @@ def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
 
 
 def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> None:
-    """Wait for all groups, also behind one that has no node. Raises ``CommandError``."""
+    """Wait for all groups, also after one that has no node. Raises ``CommandError``."""
     end = time.monotonic() + options.timeout_s
     deserted: list[CommandError] = []
     for answer in answers:
@@ -113,7 +110,7 @@ def _push(client: Client, source: Source, options: ApplyOptions) -> Json:
 
 
 def _push_all(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[Json]:
-    """All groups, or none of them."""
+    """Push all groups, or none of them."""
     changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
     try:
         answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
@@ -132,11 +129,11 @@ def _query(options: ApplyOptions) -> dict[str, str]:
 
 
 def _doomed(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[str]:
-    """The groups that are not among the files; shown, and on a terminal asked for."""
+    """The groups without files, which ``--prune`` deletes; asks for confirmation on a terminal."""
     kept = {source.group for source in sources}
     doomed = [item["group"] for item in client.items("/groups") if item["group"] not in kept]
     if doomed:
-        say(f"groups that are not among the files: {', '.join(doomed)}")
+        say(f"groups without files: {', '.join(doomed)}")
     if doomed and not options.dry_run:
         confirm(f"delete {len(doomed)} groups?", options.yes)
     return doomed
@@ -150,12 +147,12 @@ def _delete(client: Client, group: str, options: ApplyOptions) -> Json:
 def put_resources(
     client: Client, files: Iterable[Path], group: str, query: Mapping[str, str], if_match: str, *, create: bool
 ) -> Json:
-    """Put all resources of the files as one; the answer to the push. Raises ``CommandError``."""
+    """Put all resources of the files in one push; the answer of the server. Raises ``CommandError``."""
     (source,) = read_sources(files, group)
     if not source.resources:
-        raise CommandError(Exit.INVALID, "there is no resource in what -f names")
+        raise CommandError(Exit.INVALID, "the files given by -f have no resource")
     if source.label or source.labels:
-        raise CommandError(Exit.INVALID, "a version is that of a whole snapshot: take it out, or use xds apply")
+        raise CommandError(Exit.INVALID, "version is for whole snapshots: remove it from the file, or use xds apply")
     change = {"group": group, "put": source.resources, **_precondition(client, group, if_match, create)}
     try:
         answer = client.call("POST", "/transactions", query, body={"changes": [change]})
@@ -168,7 +165,7 @@ def put_resources(
 
 
 def _precondition(client: Client, group: str, if_match: str, create: bool) -> dict[str, str]:
-    """The group must be there, as a mistyped name would make another one; or it may not be there yet."""
+    """The precondition of the push: the group exists, unless ``create``. A mistyped name must not create a group."""
     if if_match:
         return {"if_match": header(if_match)["If-Match"]}
     if create and not _exists(client, group):
@@ -177,7 +174,7 @@ def _precondition(client: Client, group: str, if_match: str, create: bool) -> di
 
 
 def _exists(client: Client, group: str) -> bool:
-    """Has the group a snapshot?"""
+    """Whether the group has a snapshot."""
     try:
         return bool(client.call("GET", group_path(group))["revision"])
     except CommandError as error:

@@ -9,6 +9,8 @@ from xds.cli.errors import CommandError, Exit
 
 Json = dict[str, Any]
 
+PORT_LIMIT = 65_535
+
 
 def serve_flags(
     grpc: str,
@@ -48,8 +50,10 @@ def serve_flags(
 def parse_address(text: str) -> tuple[str, int]:
     """``HOST:PORT``, IPv6 hosts in brackets. Raises ``CommandError``."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not port.isdecimal():
         raise CommandError(Exit.USAGE, f"not HOST:PORT: {text!r}")
+    if int(port) > PORT_LIMIT:
+        raise CommandError(Exit.USAGE, f"the port of {text!r} is not between 0 and {PORT_LIMIT}")
     return host.strip("[]"), int(port)
 
 

@@ -1,4 +1,4 @@
-"""``xds assignment``: policies of traffic assignment, and what they decide."""
+"""``xds assignment``: traffic assignment policies, and their decisions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
 POLICY_LIMIT_BYTES = 256 * 1024
 _STYLES = {"settled": "good", "moving": "warn", "held": "bad", "pushed": "dim"}
 
-SOURCES = View(
+SOURCES = TableLayout(
     name=lambda row: f"{row['cluster']} {row['source']}".strip(),
     columns=(
         Column("CLUSTER", lambda row: row["cluster"]),
@@ -48,7 +48,7 @@ def list_text(client: Client, group: str, style: Style) -> str:
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
-    """One policy: a row for each source, the reasons and warnings as messages; or the whole item."""
+    """Write one policy: one row per source, with reasons and warnings as messages; or the whole item."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return
@@ -60,21 +60,21 @@ def show(item: Json, style: Style, format: Format | None) -> None:
 def put(
     client: Client, group: str, cluster: str, policy: Json, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
-    """Put a policy in force, or see what it would do. Raises ``CommandError``."""
+    """Set a policy, or try it with a dry run. Raises ``CommandError``."""
     named = cluster or policy.get("cluster", "")
     if not isinstance(named, str) or not named:
-        raise CommandError(Exit.USAGE, "name the cluster, as an argument or in the policy")
+        raise CommandError(Exit.USAGE, "no cluster given: name it as an argument or in the policy")
     return client.call("PUT", assignment_path(group, named), query, headers, policy)
 
 
 def read_policy(file: Path) -> Json:
-    """A policy from a file, not checked yet. Raises ``CommandError``."""
+    """Read a policy from a file, without checking it. Raises ``CommandError``."""
     return read_object(file, "one policy", POLICY_LIMIT_BYTES)
 
 
 def _rows(item: Json) -> Iterator[Json]:
     if not item["sources"]:
-        # Nobody reports and nobody is connected, or there is nothing to decide about.
+        # There is no row if no node reports or is connected, or if nothing is to be decided.
         empty = dict.fromkeys(("source", "standing", "rps", "shares", "changed_at", "wanted", "nodes"), "")
         yield {"cluster": item["cluster"], **empty, "why": item["waits_for"]}
     for source in item["sources"]:
@@ -93,9 +93,9 @@ def _rows(item: Json) -> Iterator[Json]:
 
 def _told(item: Json) -> Iterator[str]:
     if item.get("dry_run"):
-        yield "dry run: nothing is changed"
+        yield "dry run: nothing was changed"
     if item["waits_for"]:
-        yield f"nothing is decided: {item['waits_for']}"
+        yield f"no decision yet: {item['waits_for']}"
     for source in item["sources"]:
         for reason in source["reasons"]:
             yield f"{place(source['source']) or 'the unnamed locality'}: {reason['detail']}"
@@ -107,7 +107,7 @@ def _told(item: Json) -> Iterator[str]:
 
 
 def place(locality: Mapping[str, str]) -> str:
-    """``region/zone/sub_zone``, as far as there is."""
+    """``region/zone/sub_zone``, without the parts that are empty."""
     return "/".join(filter(None, locality.values()))
 
 

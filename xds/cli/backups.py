@@ -1,6 +1,6 @@
 """``xds backup``, ``restore``, ``store check`` and ``store salvage``.
 
-Files for their owner alone, there as a whole or not at all.
+Files that are written are readable by their owner alone, and appear complete or not at all.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ _TAR = "application/x-tar"
 
 
 def take_backup(client: Client, target: str, query: Mapping[str, str]) -> None:
-    """Write a backup to a file, verified before it has its name; or to standard output. Raises ``CommandError``."""
+    """Write a backup to standard output, or to a file that is verified before it gets its name.
+
+    Raises ``CommandError``.
+    """
     if target == STDOUT:
         if sys.stdout.isatty():
-            raise CommandError(Exit.USAGE, "a backup is no text for a terminal: name a file")
+            raise CommandError(Exit.USAGE, "a backup is binary and cannot be written to a terminal: name a file")
         client.download("/backup", query, sys.stdout.buffer.write)
         sys.stdout.buffer.flush()
         return
@@ -46,7 +49,7 @@ def take_backup(client: Client, target: str, query: Mapping[str, str]) -> None:
 
 
 def check_backup(source: Path, format: Format | None) -> None:
-    """Verify a file without a server. Raises ``CommandError``."""
+    """Verify an archive without a server. Raises ``CommandError``."""
     with _opened(source) as file:
         checked = _checked(file, str(source))
     problems = backup_archive.restorable(checked)
@@ -58,7 +61,7 @@ def check_backup(source: Path, format: Format | None) -> None:
 
 
 def restore_backup(client: Client, source: Path, query: Mapping[str, str], format: Format | None) -> None:
-    """Have the server take a backup. Raises ``CommandError``."""
+    """Send a backup to the server for restoring. Raises ``CommandError``."""
     with _opened(source) as file:
         found = client.upload("/restore", query, file, _TAR)
     done = "restored" if found["restored"] else "can be restored"
@@ -69,15 +72,15 @@ def restore_backup(client: Client, source: Path, query: Mapping[str, str], forma
 
 
 def check_store(data_dir: Path, format: Format | None) -> None:
-    """Say what of a store on disk is sound; exits 1 when something is not. Raises ``CommandError``."""
+    """Report the integrity of a store on disk; exits 1 if anything is damaged. Raises ``CommandError``."""
     found = _examined(data_dir)
     _tell(found, format)
     if found.findings:
-        raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves what is sound")
+        raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves its undamaged groups")
 
 
 def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
-    """Write what is sound of a store as a backup. Raises ``CommandError``."""
+    """Write the undamaged part of a store to a backup. Raises ``CommandError``."""
     found = _examined(data_dir)
     with private_file(target) as file:
         for piece in archived(found, time.time()):
@@ -98,7 +101,7 @@ def _tell(found: SalvageResult, format: Format | None) -> None:
     groups = [f"group {name}: {told}" for name, told in found.groups.items()]
     lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
     document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}
-    _show(document, "\n".join(lines) or "the store holds nothing", format)
+    _show(document, "\n".join(lines) or "the store is empty", format)
 
 
 def _show(document: Json, text: str, format: Format | None) -> None:
@@ -130,13 +133,14 @@ def _opened(source: Path) -> IO[bytes]:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 that takes the name ``path`` when all is written; what has that name stays until then.
+    """A file of mode 0600 that gets the name ``path`` when it is complete. A file of that name stays until then.
 
-    Raises ``CommandError`` where it cannot be written.
+    Raises ``CommandError`` if it cannot be written.
     """
     made = ""
     try:
-        descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)  # of mode 0600
+        # creates the file with mode 0600
+        descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
         with os.fdopen(descriptor, "w+b") as file:
             yield file
             file.flush()

@@ -1,7 +1,7 @@
-"""The command line's side of the admin API.
+"""The client of the admin API.
 
-The standard library's HTTP client, because every command pays for its import: an ``xds nodes`` on httpx takes twice as
-long to start (0.41 s against 0.20 s).
+It uses the HTTP client of the standard library, because every command pays for the import: ``xds nodes`` takes twice as
+long to start with httpx (0.41 s instead of 0.20 s).
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _EXITS = {
     422: Exit.INVALID,
     428: Exit.CONFLICT,
 }
-# How the command line says what the API calls these parameters.
+# The flags of the command line for parameters that messages of the API name.
 _WAYS = {
-    "allow_empty": "pass --allow-empty when that is meant",
-    "if_match": "pass --if-match with the revision that you know",
+    "allow_empty": "pass --allow-empty to do it anyway",
+    "if_match": "pass --if-match with the revision that you expect",
 }
 
 
 class RefusedError(CommandError):
-    """The server answered that it will not; ``status`` is HTTP's, ``problem`` its RFC 9457 body where it sent one."""
+    """The server refused a request. ``status`` is HTTP's; ``problem`` is its RFC 9457 body, if it sent one."""
 
     def __init__(self, status: int, message: str, problem: Json) -> None:
-        # 5xx and 429 say nothing about what was asked: the server is not able to answer now.
+        # 5xx and 429 say nothing about the request itself: the server cannot answer at the moment.
         super().__init__(_EXITS.get(status, Exit.UNREACHABLE), message)
         self.status = status
         self.problem = problem
@@ -67,25 +67,27 @@ class RefusedError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful answer. ``headers`` by lower-case name."""
+    """A successful answer. ``headers`` have lower-case names."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Json:
-        """The body. Raises ``CommandError`` when this is no answer of ours."""
+        """The body. Raises ``CommandError`` if it is not a JSON object."""
         try:
             found = json.loads(self.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise CommandError(Exit.UNREACHABLE, "the answer is not that of an xDS server: no JSON object")
+            raise CommandError(
+                Exit.UNREACHABLE, "this is not the admin API of an xDS server: the answer is not a JSON object"
+            )
         return found
 
 
 class Client:
-    """One server's admin API; errors become ``CommandError``. What is empty comes from the environment."""
+    """The admin API of one server. Errors become ``CommandError``. Empty arguments are taken from the environment."""
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Json:
-        """One request; its JSON. Raises ``CommandError`` for whatever is no success."""
+        """Send one request; its JSON. Raises ``CommandError`` for every answer that is not a success."""
         return self.fetch(method, path, query, headers, body).json()
 
     def fetch(
@@ -121,7 +123,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Answer:
-        """One request of a path under ``/api/v1``. Raises as ``call``."""
+        """Send one request to a path under ``/api/v1``. Raises as ``call``."""
         return self._request(method, f"{PREFIX}{path}", query, headers, body)
 
     def probe(self, path: str) -> Answer:
@@ -146,10 +148,10 @@ class Client:
         quiet_s: float,
         begun: Callable[[Mapping[str, str]], None],
     ) -> Iterator[str]:
-        """The lines of an endless answer, as they come; ends when the server ends it.
+        """The lines of an endless answer as they arrive. Ends when the server ends it.
 
-        ``begun`` is called with the answer's headers, names in lower case. Raises ``CommandError``, also when nothing
-        comes for ``quiet_s`` seconds.
+        ``begun`` is called with the headers of the answer, in lower case. Raises ``CommandError``, also if nothing
+        arrives for ``quiet_s`` seconds.
         """
         connection = self._connect()
         try:
@@ -165,7 +167,7 @@ class Client:
             connection.close()
 
     def download(self, path: str, query: Mapping[str, str], take: Callable[[bytes], object]) -> None:
-        """GET of what is too large to be held; ``take`` is called with piece after piece. Raises as ``call``."""
+        """GET of an answer that is too large for memory; ``take`` is called with each piece. Raises as ``call``."""
         connection = self._connect()
         try:
             with self._reaching():
@@ -178,7 +180,7 @@ class Client:
             connection.close()
 
     def upload(self, path: str, query: Mapping[str, str], file: IO[bytes], media_type: str) -> Json:
-        """POST of a file, as long as it takes; the JSON of the answer. Raises as ``call``."""
+        """POST of a file, without a time limit; the JSON of the answer. Raises as ``call``."""
         connection = self._connect()
         try:
             with self._reaching():
@@ -208,7 +210,7 @@ class Client:
             try:
                 response, content = self._exchange(method, path, query, headers, body)
             except (ConnectionError, HTTPException):
-                # The server may close an idle connection at any time; reading again is harmless.
+                # The server may close an idle connection at any time. Repeating a read is harmless.
                 if not reused or method != "GET":
                     raise
                 self.close()
@@ -228,7 +230,7 @@ class Client:
         return response, content
 
     def certificate(self) -> Mapping[str, Any]:
-        """The certificate that the server shows, as ``ssl`` tells it; empty without TLS."""
+        """The certificate that the server presents, in the form of ``ssl``; empty without TLS."""
         connection = self._connect()
         with self._reaching():
             connection.connect()
@@ -237,7 +239,7 @@ class Client:
         return found or {}
 
     def close(self) -> None:
-        """Give the connection up; the next request makes another."""
+        """Close the connection. The next request opens another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -284,8 +286,13 @@ class Client:
             yield
         except (OSError, HTTPException) as error:
             self.close()
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {reason}") from None
+            raise CommandError(Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}") from None
+
+
+def _reason(error: OSError | HTTPException) -> str:
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # of `ssl.SSLError`
+        return "the server speaks plain HTTP there; use http://"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _headers(response: HTTPResponse) -> dict[str, str]:
@@ -293,7 +300,7 @@ def _headers(response: HTTPResponse) -> dict[str, str]:
 
 
 def _set_timeout(connection: HTTPConnection, timeout_s: float) -> None:
-    if connection.sock is not None:  # None: the answer is the last one on it
+    if connection.sock is not None:  # None if this was the last answer on the connection
         connection.sock.settimeout(timeout_s)
 
 
@@ -310,12 +317,12 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     except ValueError as error:
         raise CommandError(Exit.USAGE, f"{url}: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise CommandError(Exit.USAGE, f"not the URL of a server: {url!r} (such as {DEFAULT_SERVER})")
+        raise CommandError(Exit.USAGE, f"not a server URL: {url!r} (such as {DEFAULT_SERVER})")
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), parts.path
 
 
 def _token(file: Path | None) -> str:
-    """The bearer token; a file that is named wins over the variable, a flag over the environment."""
+    """The bearer token. A file overrides the variable; a flag overrides the environment."""
     given = str(file) if file is not None else os.environ.get(TOKEN_FILE_VARIABLE, "")
     if file is None and os.environ.get(TOKEN_VARIABLE):
         return os.environ[TOKEN_VARIABLE].strip()
@@ -368,7 +375,7 @@ def _refused(status: int, reason: str, content: bytes) -> RefusedError:
 
 
 def problem_text(problem: Json) -> str:
-    """What a problem says, and with which option of ours it goes away."""
+    """The detail of a problem document, with the option of this command that resolves it."""
     lines = [finding_line(error) for error in problem.get("errors", [])]
     way = _WAYS.get(str(problem.get("override")))
     text = "\n".join(lines) or str((way and problem.get("reason")) or problem.get("detail") or "")
@@ -376,7 +383,7 @@ def problem_text(problem: Json) -> str:
 
 
 def finding_line(found: Mapping[str, Any]) -> str:
-    """One finding of the server in a line: where, what, and what to do."""
+    """One finding of the server on a line: place, detail and hint."""
     place = " ".join(part for part in (found.get("source"), found.get("resource"), found.get("pointer")) if part)
     hint = f" ({found['hint']})" if found.get("hint") else ""
     return f"{place}: {found.get('detail')}{hint}" if place else f"{found.get('detail')}{hint}"

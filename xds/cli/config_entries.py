@@ -16,7 +16,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_of, read_bytes, shown_name
 from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
 from xds.cli.push_options import tell_warnings
-from xds.cli.table import Column, View, who
+from xds.cli.table import Column, TableLayout, who
 
 if TYPE_CHECKING:
     from xds.codec.positions import TextLayout
@@ -29,7 +29,7 @@ _NAMES_SHOWN = 20
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
-LIST = View(
+LIST = TableLayout(
     name=lambda item: f"{item['kind']}/{item['name']}",
     columns=(
         Column("KIND", lambda item: item["kind"]),
@@ -46,7 +46,7 @@ def _what(item: Json) -> str:
     return f"{made} (undone by {item['undone_by']})" if item["undone_by"] else made
 
 
-HISTORY = View(
+HISTORY = TableLayout(
     name=lambda item: str(item["revision"]),
     columns=(
         Column("REVISION", lambda item: str(item["revision"])),

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where the two documents go: the snapshot without a file to standard output, the bootstrap nowhere."""
+    """Files for the documents. Default: the snapshot to standard output, no bootstrap."""
 
     snapshot: Path | None
     bootstrap: Path | None
@@ -27,7 +27,7 @@ class Outputs:
 
 
 def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
-    """Write the snapshot, and what is left of the configuration. Raises ``CommandError``."""
+    """Write the snapshot, and the rest of the configuration as a bootstrap. Raises ``CommandError``."""
     from xds.control.convert import convert
     from xds.model.errors import ValidationError
 

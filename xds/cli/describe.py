@@ -1,4 +1,4 @@
-"""``xds describe``: all about one group, node or resource."""
+"""``xds describe``: one group, node or resource in detail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from xds.cli.nodes import NACKS, NODES
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
 from xds.cli.rollout import HISTORY, STATUS
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
 
 SHOWN = 10
 
-TYPES = View(
+TYPES = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -37,7 +37,7 @@ TYPES = View(
     ),
 )
 
-STREAMS = View(
+STREAMS = TableLayout(
     name=lambda item: str(item["id"]),
     columns=(
         Column("STREAM", lambda item: str(item["id"])),
@@ -49,7 +49,7 @@ STREAMS = View(
     ),
 )
 
-LINKS = View(
+LINKS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("HOW", lambda item: item["how"]),
@@ -61,7 +61,7 @@ LINKS = View(
 
 
 def describe(client: Client, kind: str, name: str, group: str, secrets: bool = False) -> Json:
-    """What is known of it, as a document: ``group``, ``node`` or ``resource`` and what belongs to it."""
+    """The details as a document: ``group``, ``node`` or ``resource``, and related items."""
     if kind in {"group", "groups"}:
         return _group(client, name)
     if kind in {"node", "nodes"}:
@@ -87,11 +87,11 @@ def _group(client: Client, group: str) -> Json:
 
 
 def _watch_refused(client: Client, group: str) -> list[Json]:
-    """What of the group's watched files cannot be applied. Raises ``CommandError``."""
+    """The files of the group's watched directory that cannot be applied. Raises ``CommandError``."""
     try:
         refused: list[Json] = client.call("GET", "/watch", {"group": group})["refused"]
     except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:  # an earlier release does not tell
+        if error.code is not Exit.NOT_FOUND:  # an older server has no /watch
             raise
         return []
     return refused
@@ -116,7 +116,7 @@ def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -
 
 
 def _references(client: Client, group: str, type: str, name: str) -> Iterator[Json]:
-    """What the resource refers to, and what refers to it. Raises ``CommandError``."""
+    """What the resource refers to, and the resources that refer to it. Raises ``CommandError``."""
     from xds.codec.resources import decode_resource
     from xds.model.errors import ValidationError
     from xds.model.resource_type import type_url_of
@@ -126,7 +126,7 @@ def _references(client: Client, group: str, type: str, name: str) -> Iterator[Js
         try:
             resource = decode_resource(document)
         except ValidationError:
-            continue  # its secrets are redacted: it refers to nothing
+            continue  # its secrets are redacted, and it has no references
         members[resource.type_url, resource.name] = resource
     asked = (type_url_of(type), name)
     for reference in members[asked].references if asked in members else ():
@@ -137,7 +137,7 @@ def _references(client: Client, group: str, type: str, name: str) -> Iterator[Js
 
 
 def _use(key: Key, members: Collection[Key]) -> Json:
-    """What a resource uses; all of a type may be meant, and it may be unknown which of all clusters."""
+    """A reference of a resource: to one resource, to all of a type, or to unknown clusters."""
     from xds.model.names import WILDCARD
     from xds.model.resource_type import alias_of
 
@@ -178,7 +178,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
 
 
 def _removals(group: Json) -> str:
-    """What the group says itself of how long removed content stays."""
+    """The group's own settings for lingering."""
     parts = {"stay": group.get("removal_delay_s"), "behind listeners, besides,": group.get("listener_drain_s")}
     return ", ".join(f"{what} {seconds:g} s" for what, seconds in parts.items() if seconds is not None)
 
@@ -224,8 +224,8 @@ def fields_text(values: Mapping[str, object]) -> str:
     )
 
 
-def _titled(title: str, items: list[Json], view: View, style: Style) -> str:
-    return f"{title}\n{rendered(items, view, style)}" if items else ""
+def _titled(title: str, items: list[Json], layout: TableLayout, style: Style) -> str:
+    return f"{title}\n{rendered(items, layout, style)}" if items else ""
 
 
 def _when(timestamp: str, style: Style) -> str:

@@ -1,6 +1,6 @@
-"""``xds diff``: what differs between two sets of resources, by content; how a file is written does not matter.
+"""``xds diff``: differences between two sets of resources, by content. The layout of files does not matter.
 
-Documents without their secrets; the schema is read only when one is shown.
+Secrets are left out of the documents. The schema is loaded only when a document is shown.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _STYLES = {"+": "good", "-": "bad", "@": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One set of resources: what it is called, and its documents."""
+class DiffSide:
+    """One of the two sets of resources: its label and its documents."""
 
     label: str
     documents: Mapping[Key, Json]
@@ -39,14 +39,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two sets of one group."""
+    """The two sets of resources of one group."""
 
     group: str
-    old: Side
-    new: Side
+    old: DiffSide
+    new: DiffSide
 
     def changes(self) -> Iterator[tuple[Key, Json | None, Json | None]]:
-        """What is not the same, by type and name: before and after, None for what is not there."""
+        """The differences by type and name: the documents before and after, None where there is none."""
         for key in sorted({*self.old.documents, *self.new.documents}):
             before, after = self.old.documents.get(key), self.new.documents.get(key)
             if before != after:
@@ -54,34 +54,34 @@ class Difference:
 
 
 def of_files(client: Client, paths: Sequence[Path], group: str) -> list[Difference]:
-    """What a push of the files would change, group by group. Raises ``CommandError``."""
+    """The changes that a push of the files would make, group by group. Raises ``CommandError``."""
     from xds.cli.files import read_sources
 
     found = []
     for source in read_sources(paths, group):
-        new = Side(f"{source.group} (files)", _by_key(source.resources))
+        new = DiffSide(f"{source.group} (files)", _by_key(source.resources))
         found.append(Difference(source.group, _served(client, source.group), new))
     return found
 
 
 def between_revisions(client: Client, group: str, old: int, new: int) -> Difference:
-    """What happened between two revisions. Raises ``CommandError``."""
+    """The changes between two revisions. Raises ``CommandError``."""
     newer = _snapshot(client, group, new)
     older = _snapshot(client, group, old or newer["revision"] - 1)
     return Difference(group, _side(older), _side(newer))
 
 
 def of_node(client: Client, node: str) -> Difference:
-    """What a node has against what its group holds of that. Raises ``CommandError``."""
+    """The resources that a node holds, against the same resources of its group. Raises ``CommandError``."""
     has, served = (_held(client, node, side) for side in ("acked", "served"))
     group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
-    return Difference(group, Side(f"{node} (has)", has), Side(f"{group} (served)", served))
+    return Difference(group, DiffSide(f"{node} (has)", has), DiffSide(f"{group} (served)", served))
 
 
 def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
     query = {"side": side, "contents": "true"}
     items = _with_secrets(lambda secrets: list(held(client, node, {**query, **secrets_query(secrets)})))
-    # What lingers is what the node is to have: the group's content, and that for a while.
+    # Lingering resources are intended: the node has the group's content and, for a while, these.
     lasting = (item for item in items if "resource" in item and not item.get("lingers"))
     return {(item["type"], item["name"]): item["resource"] for item in lasting}
 
@@ -91,18 +91,18 @@ def _snapshot(client: Client, group: str, revision: int = 0) -> Json:
 
 
 def _with_secrets(read: Callable[[bool], T]) -> T:
-    """Secrets are compared, though not shown, as far as the caller may read them."""
+    """Read with secrets if the caller may, so that secrets are compared, although they are not shown."""
     try:
         return read(True)
     except RefusedError as error:
         if error.status != FORBIDDEN:
             raise
-    say("the token may not read secrets (scope secrets:read): changes of secrets are not seen")
+    say("the token may not read secrets (scope secrets:read): changes of secrets are not shown")
     return read(False)
 
 
 def show_differences(found: Sequence[Difference], options: Shared) -> None:
-    """Write them. Raises ``CommandError`` with exit 1 when there are any."""
+    """Write the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         shown = [_document(difference, options.show_secrets) for difference in found]
         write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
@@ -131,7 +131,7 @@ def _hunks(difference: Difference, name: str, sides: tuple[Json | None, Json | N
         for side, label in zip(sides, (difference.old.label, difference.new.label), strict=True)
     ]
     found = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
-    return found or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ the difference is in what is redacted @@"]
+    return found or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ only redacted values differ @@"]
 
 
 def _lines(document: Json | None, secrets: bool) -> list[str]:
@@ -157,25 +157,24 @@ def _document(difference: Difference, secrets: bool) -> Json:
     return {"group": difference.group, "from": difference.old.label, "to": difference.new.label, "changes": changes}
 
 
-def _served(client: Client, group: str) -> Side:
-    """What a group is served now; nothing for one that there is not."""
+def _served(client: Client, group: str) -> DiffSide:
+    """The snapshot of a group; an empty set if the group does not exist."""
     try:
         return _side(_snapshot(client, group))
     except RefusedError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
-        return Side(f"{group} (none)", {})
+        return DiffSide(f"{group} (none)", {})
 
 
-def _side(found: Json) -> Side:
-    return Side(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
+def _side(found: Json) -> DiffSide:
+    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
 
 
 def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Json]:
-    """Documents as they come back from bytes: the same content reads the same.
+    """The documents in the form that they have when they are read from bytes, so that equal content compares equal.
 
-    Those of the server (``is_ours``) are so already; where they are redacted, they cannot be read. Raises
-    ``CommandError``.
+    Documents of the server (``is_ours``) have this form already. Redacted ones cannot be read. Raises ``CommandError``.
     """
     from xds.codec.render import render_resource
     from xds.codec.resources import decode_resource
@@ -199,7 +198,7 @@ def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Jso
 
 
 def without_secrets(document: Json) -> Json:
-    """A copy of a resource's document with keys and tokens replaced; it cannot be applied again."""
+    """A copy of a resource's document with secret values replaced. It cannot be applied again."""
     from xds.codec.redaction import redact
 
     return redact(document)

@@ -6,18 +6,18 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a command's exit code says."""
+    """Exit codes of all commands."""
 
     OK = 0
-    NEGATIVE = 1  # the answer is no: refused by the fleet, check failed
+    NEGATIVE = 1  # negative result: rejected by the fleet, something differs, a check failed
     USAGE = 2
-    INVALID = 3  # the configuration is wrong
+    INVALID = 3  # invalid configuration
     NOT_FOUND = 4
     CONFLICT = 5
     AUTH = 6
     UNREACHABLE = 7
     TIMED_OUT = 8
-    NOBODY = 9  # no node to wait for
+    NOBODY = 9  # no node is connected to wait for
     INTERRUPTED = 130
 
 

@@ -1,8 +1,6 @@
-"""``xds watch``: events as lines.
+"""``xds watch``: events as lines, read without a gap across reconnects. ``xds audit``: writes and refused writes.
 
-The event feed: read without a gap across reconnects, and lists that are shown again when something happened.
-
-``xds audit``: who wrote what, and who was turned away.
+Also lists that are printed again whenever an event reports a change (``-w``).
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from typing import Any
 from xds.cli.client import Client
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import printable, say, sequence, write
-from xds.cli.table import Column, View, who
+from xds.cli.table import Column, TableLayout, who
 
 Json = dict[str, Any]
 
 
 def event_line(event: Json) -> str:
-    """One event for people: when, what, to whom."""
+    """One event on a line, for people: time, event, subject."""
     told = {name: event[name] for name in ("group", "node", "type", "revision") if event.get(name) not in {None, ""}}
     details = event.get("details") or {}
     told.update({name: value for name, value in details.items() if name not in {"actor", "author"}})
@@ -36,12 +34,12 @@ def event_line(event: Json) -> str:
     return printable("  ".join(part for part in (event.get("time", "-"), what, where, message) if part)) + "\n"
 
 
-KEEP_ALIVE_LIMIT_S = 45.0  # the server says something every 15 s
+KEEP_ALIVE_LIMIT_S = 45.0  # the server sends something every 15 s
 RETRY_S = 2.0
 RETRY_LIMIT_S = 30.0
-RENDER_S = 1.0  # at most one rendering in so many seconds
-REGULARLY_S = 2.0  # of what no event tells
-REFRESH_S = 10.0  # ages change without any event
+RENDER_S = 1.0  # at most one rendering within this time
+REGULARLY_S = 2.0  # for data without events
+REFRESH_S = 10.0  # ages change without an event
 OLDEST = "0"
 _FEED = {"Accept": "application/x-ndjson"}
 _POSITION = "last-event-id"
@@ -49,12 +47,12 @@ _CLEAR = sequence("[H") + sequence("[2J")
 
 
 def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
-    """Events without end, across restarts of the server; what was missed meanwhile comes first.
+    """Read events without end, across restarts of the server. Events that were missed come first.
 
-    Also when the connection was lost before the first event: the server says where it begins.
+    This holds even if the connection was lost before the first event: the server sends the id at which it begins.
 
-    Where some are forgotten, a message says so; not when all that is known is asked for (``since`` 0). Raises
-    ``CommandError`` for what coming back does not mend, and when the server cannot be reached at first.
+    A message says if events were dropped, except with ``since`` 0, which asks for all that are known. Raises
+    ``CommandError`` for errors that a reconnect does not solve, and if the server cannot be reached at first.
     """
     seen, is_first, delay_s = since, True, RETRY_S
 
@@ -82,9 +80,9 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "") -> It
 
 
 def show_again(client: Client, query: Mapping[str, str], render: Callable[[], str]) -> None:
-    """Write what ``render`` gives now and whenever it changes, until interrupted.
+    """Write the result of ``render`` now and whenever it changes, until interrupted.
 
-    A terminal shows the newest only; otherwise every rendering follows the one before, parted by an empty line.
+    A terminal shows only the newest. Otherwise each result follows the one before, after an empty line.
     """
     happened: Queue[CommandError | None] = Queue(maxsize=1)
     Thread(target=_watch, args=(client, query, happened), daemon=True).start()
@@ -101,7 +99,7 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
 
 
 def show_regularly(render: Callable[[], str]) -> None:
-    """Write what ``render`` gives, again and again where it has changed, until interrupted; else as `show_again`."""
+    """Write the result of ``render`` regularly when it has changed, until interrupted; else as `show_again`."""
     shown = ""
     while True:
         shown = _show_change(render, shown)
@@ -109,7 +107,7 @@ def show_regularly(render: Callable[[], str]) -> None:
 
 
 def _show_change(render: Callable[[], str], shown: str) -> str:
-    """Write what it gives now where that is not what was shown; what is shown then."""
+    """Write the result if it differs from what was shown; returns what is shown now."""
     text = _rendered(render, shown)
     if text != shown:
         _show(text, is_first=not shown)
@@ -117,7 +115,7 @@ def _show_change(render: Callable[[], str], shown: str) -> str:
 
 
 def _rendered(render: Callable[[], str], shown: str) -> str:
-    """What it gives now; what was shown, while the server cannot be reached."""
+    """The result of ``render``; what was shown before while the server cannot be reached."""
     try:
         return render()
     except CommandError as error:
@@ -146,7 +144,7 @@ VALUE_SHOWN = 200
 
 
 def _changed(item: Json) -> str:
-    """What was written, or tried."""
+    """The change that was written or refused."""
     if item["refused"]:
         return f"{item.get('subject', '')}: {item.get('reason', '')}"
     told = [item.get("subject", ""), item.get("message", "")]
@@ -161,7 +159,7 @@ def _short(value: object) -> str:
     return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}..."
 
 
-AUDIT = View(
+AUDIT = TableLayout(
     name=lambda item: str(item["id"]),
     columns=(
         Column("AGE", lambda item: item["time"], is_time=True),
@@ -179,14 +177,14 @@ AUDIT = View(
 
 
 def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
-    """The list, the oldest first; a message says how to go on behind it, and whether something is missing."""
+    """The audit list, oldest first. A message says how to continue, and whether entries are missing."""
     place = cursor
     while True:
         page = client.call("GET", "/audit", {**filters, **({"cursor": place} if place else {})})
         if page["lagged"]:
-            say("some changes behind this cursor are not kept any more")
+            say("some entries after this cursor were deleted by retention")
         yield from page["items"]
         place = page["cursor"]
         if "next_page_token" not in page:
             break
-    say(f"go on with --cursor {place}")
+    say(f"continue with --cursor {place}")

@@ -1,4 +1,4 @@
-"""``xds explain``: what a node gets, and why."""
+"""``xds explain``: what a node is served, and why."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xds.cli.client import Client
 from xds.cli.files import read_object
 from xds.cli.output import printable
 from xds.cli.resources import known_type
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
 NODE_LIMIT_BYTES = 1 << 20
 
-CANDIDATES = View(
+CANDIDATES = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),
@@ -30,7 +30,7 @@ CANDIDATES = View(
     ),
 )
 
-ANSWERS = View(
+ANSWERS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -43,7 +43,7 @@ ANSWERS = View(
 
 
 def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
-    """The server's explanation for a node it knows, or for one described like in a bootstrap."""
+    """The server's explanation for a known node, or for a node that is described as in a bootstrap."""
     query = given(type=known_type(type) if type else "", name=name)
     if isinstance(node, str):
         return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
@@ -54,14 +54,14 @@ def explanation_text(found: Json, style: Style) -> str:
     """An explanation for people."""
     head = [f"node:     {found['node'].get('id', '')}"]
     if found["node"].get("principals"):
-        head.append(f"is:       {', '.join(found['node']['principals'])}")
+        head.append(f"principal: {', '.join(found['node']['principals'])}")
     if found["group"]:
         head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
         if found["overlay"] is not None:
             place = "/".join(filter(None, found["overlay"].values()))
-            head += [f"overlay:  the assignment of traffic for {place}"]
+            head += [f"overlay:  traffic assignment for {place}"]
     else:
-        head += ["group:    none; the node keeps its stream and is answered when one appears"]
+        head += ["group:    none; the node is answered when a group matches"]
     parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
     if found["resources"]:
         parts.append(rendered(found["resources"], ANSWERS, style))
@@ -69,7 +69,7 @@ def explanation_text(found: Json, style: Style) -> str:
 
 
 def read_node(file: Path) -> Json:
-    """A node from a file: the message itself, or a bootstrap that has one. Raises ``CommandError``."""
+    """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
     found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
     node = found.get("node")
     return node if isinstance(node, dict) else found

@@ -1,7 +1,4 @@
-"""Which files are meant, which group they are for, and what they hold.
-
-Files to push: which they are, what group they are for, what they hold together.
-"""
+"""The files to push: which files a path names, the group of each, and their resources."""
 
 from __future__ import annotations
 
@@ -25,7 +22,9 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
 def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Path]]:
-    """The files of each group: all paths to ``group``, or each to the group it is named after (``-``: ``default``).
+    """The files of each group: all paths for ``group``, or each for the group that it is named after (``-``:
+
+    ``default``).
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
@@ -55,7 +54,7 @@ def files_of(path: Path) -> Iterator[Path]:
 
 
 def read_bytes(file: Path) -> bytes:
-    """A file's content, or what standard input holds. Raises ``CommandError``."""
+    """The content of a file, or of standard input. Raises ``CommandError``."""
     try:
         return sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()
     except OSError as error:
@@ -63,7 +62,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
-    """The one object of a JSON or YAML file; ``wanted`` is what errors say was expected. Raises ``CommandError``."""
+    """Read a JSON or YAML file with one object; ``wanted`` is its name in errors. Raises ``CommandError``."""
     from xds.codec.document import parse_values
     from xds.model.errors import ValidationError
 
@@ -76,12 +75,12 @@ def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict
         raise CommandError(Exit.INVALID, "\n".join(map(str, error.violations))) from None
     found = values[0] if len(values) == 1 else None
     if not isinstance(found, dict):
-        raise CommandError(Exit.INVALID, f"{name}: {wanted} is expected")
+        raise CommandError(Exit.INVALID, f"{name}: expected {wanted}")
     return found
 
 
 def shown_name(file: Path) -> str:
-    """How messages call a file."""
+    """The name of a file in messages."""
     return "standard input" if file == STANDARD_INPUT else str(file)
 
 
@@ -93,7 +92,7 @@ _CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?|/put(?:/\d+
 
 @dataclass(slots=True)
 class Source:
-    """What goes to one group. ``documents`` are the files that the resources come from, in order."""
+    """The push to one group. ``documents`` are the files that the resources come from, in order."""
 
     group: str
     resources: list[object] = field(default_factory=list)
@@ -102,7 +101,7 @@ class Source:
     documents: list[Document] = field(default_factory=list)
 
     def add(self, document: Document, name: str) -> None:
-        """Take in one file. Raises ``CommandError`` when it disagrees about the version."""
+        """Add one file. Raises ``CommandError`` if its version differs from that of another file."""
         if self.label and document.label and self.label != document.label:
             raise CommandError(Exit.INVALID, f"{name}: version {document.label!r} differs from {self.label!r} before")
         self.resources.extend(document.resources)
@@ -120,7 +119,7 @@ class Source:
         }
 
     def origin(self, index: int) -> tuple[Document, int] | None:
-        """The file that a resource comes from, and its position there; None for what is none of ours."""
+        """The file that a resource comes from, and its position there; None if it comes from no file."""
         first = 0
         for document in self.documents:
             if first <= index < first + len(document.resources):
@@ -130,16 +129,16 @@ class Source:
 
 
 def refused(error: RefusedError, sources: Sequence[Source]) -> RefusedError:
-    """A refusal of the server that names the places in our files."""
+    """A refusal of the server with the places in our files."""
     found = placed(error.problem.get("errors", []), sources)
     problem = {**error.problem, "errors": found}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
 def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
-    """Findings of the server about what was sent, with ``file:line:column`` of our files.
+    """Findings of the server about pushed resources, with ``file:line:column`` of our files.
 
-    Several sources were the changes of one transaction, and pointers begin with their number.
+    Several sources are changes of one transaction, so pointers begin with the number of the change.
     """
     found = [dict(finding) for finding in findings]
     wanted: dict[int, list[tuple[Json, Violation]]] = {}
@@ -153,7 +152,7 @@ def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
             documents[id(document)] = document
             violation = Violation("", "", pointer=finding["pointer"], index=index)
             wanted.setdefault(id(document), []).append((finding, violation))
-    for key, pairs in wanted.items():  # each text is gone through once
+    for key, pairs in wanted.items():  # each text is searched once
         violations = locate(documents[key].layout, [violation for _, violation in pairs])
         for (finding, _), violation in zip(pairs, violations, strict=True):
             finding["source"] = violation.source
@@ -161,7 +160,7 @@ def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:
-    """What to push where: all paths to ``group``, or each to the group it is named after (``-``: to ``default``).
+    """Read what to push: all paths to ``group``, or each to the group that it is named after (``-``: ``default``).
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """

@@ -1,7 +1,4 @@
-"""``xds group``: which nodes a group takes, and how its pushes are ordered.
-
-``xds delete``.
-"""
+"""``xds group`` and ``xds delete``: settings of groups; deleting groups and resources."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from xds.cli.client import Client, RefusedError, group_path, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
 from xds.cli.resources import known_type, resources_path, seconds
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
-DEFAULT = "default"  # as a value: as the server is set
+DEFAULT = "default"  # as a value: the server's setting
 NONE = "none"  # as an etag: there are no settings yet
 ATTEMPTS = 5
 
@@ -31,9 +28,9 @@ _FLAGS = {
     "removal_delay_s": "--removal-delay",
     "listener_drain_s": "--listener-drain",
 }
-_UNSET: Mapping[str, object] = {"priority": 0}  # of a group that is not there; the others have none
+_UNSET: Mapping[str, object] = {"priority": 0}  # of a group that does not exist; other settings are empty
 
-SETTINGS = View(
+SETTINGS = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),
@@ -50,7 +47,7 @@ SETTINGS = View(
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The settings as the command line says them; None and empty ones stay as they are."""
+    """The settings that the command line gives. None and empty ones are not changed."""
 
     selector: str | None = None
     priority: int | None = None
@@ -59,7 +56,7 @@ class Given:
     listener_drain: str = ""
 
     def changes(self) -> Json:
-        """What is to change, in the API's words. Raises ``CommandError``."""
+        """The changes in the API's terms. Raises ``CommandError``."""
         found: Json = {}
         if self.selector is not None:
             found["selector"] = self.selector
@@ -78,10 +75,10 @@ class Given:
 def set_group(
     client: Client, group: str, given: Given, query: Mapping[str, str], if_match: str = ""
 ) -> tuple[Json, Json]:
-    """Change these settings, keep the others; the group before (empty: there was none) and after.
+    """Change the given settings and keep the others; the group before (empty: it did not exist) and after.
 
-    What somebody else changes meanwhile stays, too. With ``if_match`` the settings must have that etag, or be none
-    (``none``). Raises ``CommandError``.
+    Settings that somebody else changes at the same time are kept, too. With ``if_match`` the settings must have that
+    etag, or not exist (``none``). Raises ``CommandError``.
     """
     changes = given.changes()
     for _ in range(ATTEMPTS if not if_match else 1):
@@ -104,7 +101,7 @@ def _change(client: Client, group: str, changes: Json, query: Mapping[str, str],
 
 
 def difference(before: Json, after: Json) -> str:
-    """What changed, in a line."""
+    """The changed settings on a line."""
     pairs = [(name, _shown(before.get(name, _UNSET.get(name))), _shown(after[name])) for name in _FLAGS]
     changed = [f"{_FLAGS[name].removeprefix('--')} {old} -> {new}" for name, old, new in pairs if old != new]
     return f"group {after['group']}: {', '.join(changed) or 'unchanged'}"
@@ -114,7 +111,7 @@ def fields(item: Json) -> dict[str, object]:
     """A group with its settings, for people."""
     return {
         "group": item["group"],
-        "revision": f"{item['revision']} ({item['etag']})" if item["revision"] else "none: it takes no nodes yet",
+        "revision": f"{item['revision']} ({item['etag']})" if item["revision"] else "none: no nodes belong to it yet",
         "pushed": f"{age(item['time'])} ago by {item['author'] or '-'}" if item["revision"] else "",
         "nodes": f"{item['nodes']} connected",
         "settings": item["settings_etag"] or "none",
@@ -137,7 +134,7 @@ def _present(client: Client, group: str) -> Json:
 
 
 def _in_our_words(error: RefusedError) -> RefusedError:
-    """The refusal, with our flags where the API names its fields."""
+    """The refusal, with our flags instead of the API's field names."""
     errors = [
         {
             **found,
@@ -164,5 +161,5 @@ def delete_group(client: Client, group: str, query: Mapping[str, str], headers: 
 def delete_resource(
     client: Client, group: str, kind: str, name: str, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
-    """Take one resource out of a group; the answer to the push. Raises ``CommandError``."""
+    """Remove one resource from a group; the answer to the push. Raises ``CommandError``."""
     return client.call("DELETE", resources_path(group, known_type(kind), name), query, headers)

@@ -1,4 +1,4 @@
-"""``xds check`` and ``version``: is the server well, and does it fit this command."""
+"""``xds check`` and ``xds version``: the health of the server, and whether its version fits this command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import xds
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ _DAY_S = 86_400
 _MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
 _STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
-CHECKS = View(
+CHECKS = TableLayout(
     name=lambda item: str(item["check"]),
     columns=(
         Column("CHECK", lambda item: item["check"]),
@@ -42,7 +42,7 @@ Found = tuple[str, str]  # state and detail
 
 
 def versions(client: Client) -> dict[str, str]:
-    """The versions of this command and of the server; empty where it does not answer."""
+    """The versions of this command and of the server; empty if the server does not answer."""
     try:
         server = str(client.call("GET", "/version").get("version", ""))
     except CommandError:
@@ -51,7 +51,7 @@ def versions(client: Client) -> dict[str, str]:
 
 
 def check_ready(client: Client) -> list[Json]:
-    """Only what ``/readyz`` says, which needs no token. Raises ``CommandError`` when the server cannot be reached."""
+    """The answer of ``/readyz``, which needs no token. Raises ``CommandError`` when the server cannot be reached."""
     return [_item("ready", _ready(client))]
 
 
@@ -62,7 +62,7 @@ def check_all(client: Client) -> list[Json]:
 
 
 def wait_until_ready(client: Client, timeout_s: float) -> None:
-    """Wait until ``/readyz`` says yes. Raises ``CommandError`` when the time is over."""
+    """Wait until ``/readyz`` reports readiness. Raises ``CommandError`` after ``timeout_s``."""
     end = time.monotonic() + timeout_s
     say(f"waiting for {client.server}")
     while True:
@@ -102,13 +102,13 @@ def _ready(client: Client) -> Found:
 
 
 def _store(client: Client) -> Found:
-    """History is read from the store itself; what is served comes from memory."""
+    """Reads the history, which comes from the store itself. Snapshots are served from memory."""
     condition = client.call("GET", "/store")
     if condition["state"] != "ok":
         return FAILED, str(condition["detail"])
     group = next(iter(client.items("/groups", {"limit": "1"})), None)
     if group is None:
-        return OK, "holds no group yet"
+        return OK, "has no group yet"
     head = client.call("GET", group_path(group["group"], "/revisions"), {"limit": "1"})["items"][0]
     return OK, f"reads: group {group['group']} is at revision {head['revision']}"
 
@@ -135,7 +135,7 @@ def _watch(client: Client) -> Found:
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
-        return OK, "this server does not tell"  # an earlier release
+        return OK, "this version of the server has no such check"  # an older server
     if found["directory"] is None:
         return OK, "no directory is watched"
     if not found["refused_total"]:
@@ -145,7 +145,7 @@ def _watch(client: Client) -> Found:
 
 
 def refused_line(refused: Json) -> str:
-    """Which files of a watched directory cannot be applied, since when, and why."""
+    """The files of a watched directory that cannot be applied, since when, and why."""
     at = refused["source"] or ", ".join(refused["files"])
     others = f" (and {refused['findings'] - 1} more)" if refused["findings"] > 1 else ""
     return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
@@ -160,8 +160,8 @@ def _tls(client: Client) -> Found:
     from xds.control.settings import is_loopback
 
     if is_loopback(parts.hostname or ""):
-        return OK, "not used, on the loopback"
-    return WARNING, "not used: tokens and configuration travel in the clear"
+        return OK, "off; the server listens on the loopback"
+    return WARNING, "off: tokens and configuration are sent unencrypted"
 
 
 _CHECKS: dict[str, Callable[[Client], Found]] = {

@@ -1,4 +1,4 @@
-"""What lingers on a node and what is held back from it, in a few words."""
+"""Short texts about lingering and held resources of a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
@@ -15,7 +15,7 @@ NAMED = 3
 
 
 def note(node: Json) -> str:
-    """What is to be said of a node besides the state of its types."""
+    """A note on a node besides the states of its types: rejected, held and lingering resources."""
     refused = (_refused_text(type, state) for type, state in node["types"].items())
     held = map(held_text, node["held"])
     return "; ".join(filter(None, (*refused, *held, lingering_text(node["lingering"]))))
@@ -27,7 +27,7 @@ def _refused_text(type: str, state: Json) -> str:
 
 
 def lingering_text(lingering: Iterable[Json]) -> str:
-    """``3 clusters, 1 secrets linger until 12:10:05``; nothing where nothing does."""
+    """``3 clusters, 1 secrets linger until 12:10:05``; empty if nothing lingers."""
     counts: Counter[str] = Counter()
     ends: list[str | None] = []
     for each in lingering:
@@ -38,12 +38,14 @@ def lingering_text(lingering: Iterable[Json]) -> str:
     what = ", ".join(f"{count} {type}" for type, count in counts.items())
     known = [end for end in ends if end is not None]
     return (
-        f"{what} linger {until(max(known))}" if len(known) == len(ends) else f"{what} linger, their time has not begun"
+        f"{what} linger {until(max(known))}"
+        if len(known) == len(ends)
+        else f"{what} linger; their time has not started"
     )
 
 
 def until(end: str) -> str:
-    """When something ends, on the clock of who reads it."""
+    """The end of a lingering in local time."""
     return f"until {datetime.fromisoformat(end).astimezone():%H:%M:%S}"
 
 
@@ -51,19 +53,19 @@ def held_text(held: Json) -> str:
     """``listeners/web waits for cluster c``."""
     names = [f"{each['type']}/{each['name']}" for each in held["resources"]]
     waits = "waits" if held["count"] == 1 else "wait"
-    why = ", which nobody can read," if held["any_cluster"] else ""
+    why = ", with unreadable references," if held["any_cluster"] else ""
     clusters = held["waits_for"]
     kind = "cluster" if len(clusters) == 1 else "clusters"
     return f"{some(names, held['count'])}{why} {waits} for {kind} {some(clusters, len(clusters))}"
 
 
 def some(names: list[str], count: int) -> str:
-    """The first of so many names."""
+    """The first ``NAMED`` names, and how many more there are."""
     shown = ", ".join(names[:NAMED])
     return f"{shown} and {count - NAMED} more" if count > NAMED else shown
 
 
-LINGERING = View(
+LINGERING = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),

@@ -1,4 +1,4 @@
-"""``xds load``: what clients report of their load."""
+"""``xds load``: the load that clients report."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from urllib.parse import quote
 
 from xds.cli.client import Client
 from xds.cli.output import Format, to_json, to_yaml
-from xds.cli.table import Column, Style, View, rendered
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
-# What of a cluster's load stands in rows of its own, and under which key the answer has them.
+# The breakdowns of a cluster's load, and the key of each in the API's answer.
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 _ERRORS_BAD, _ERRORS_WARN = 0.05, 0.005
 
 
 def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
-    """All clusters. Raises ``CommandError``."""
+    """All clusters as text. Raises ``CommandError``."""
     return rendered(client.items("/load", query), CLUSTERS, style)
 
 
 def cluster_text(found: Json, style: Style) -> str:
-    """One cluster as ``cluster_load`` gives it. Raises ``CommandError``."""
+    """One cluster as text, from the answer of ``cluster_load``. Raises ``CommandError``."""
     if style.format is Format.YAML:
         return to_yaml(found)
     if style.format in {Format.JSON, Format.JSONL}:
@@ -45,7 +45,7 @@ def cluster_load(client: Client, cluster: str, query: Mapping[str, str]) -> Json
 
 
 def summary(found: Json) -> str:
-    """A cluster in a line."""
+    """A cluster on one line."""
     drops = ", ".join(f"{category} {_number(number)}" for category, number in found["drops"].items())
     nodes = found["nodes"]
     parts = [
@@ -59,7 +59,7 @@ def summary(found: Json) -> str:
 
 
 def _number(value: float) -> str:
-    """Without decimals where there are none worth a look."""
+    """The number, without decimals if they are negligible."""
     return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.1f}"
 
 
@@ -108,7 +108,7 @@ _FROM = Column("FROM", partial(_place, "source"))
 _TO = Column("TO", partial(_place, "locality"))
 _SEEN = Column("REPORTED", lambda item: item["reported"], is_time=True)
 
-CLUSTERS = View(
+CLUSTERS = TableLayout(
     name=lambda item: str(item["cluster"]),
     columns=(
         Column("CLUSTER", lambda item: item["cluster"]),
@@ -123,12 +123,12 @@ CLUSTERS = View(
 )
 
 _VIEWS = {
-    "locality": View(name=partial(_place, "locality"), columns=(_FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS)),
-    "node": View(
+    "locality": TableLayout(name=partial(_place, "locality"), columns=(_FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS)),
+    "node": TableLayout(
         name=lambda item: str(item["node"]),
         columns=(Column("NODE", lambda item: item["node"]), _FROM, *_TRAFFIC, _SHARE, _SEEN, *_COUNTS),
     ),
-    "endpoint": View(
+    "endpoint": TableLayout(
         name=lambda item: str(item["endpoint"]),
         columns=(Column("ENDPOINT", lambda item: item["endpoint"]), _FROM, _TO, *_TRAFFIC, _SHARE, *_COUNTS),
     ),

@@ -1,4 +1,4 @@
-"""The ``xds`` command. Each subcommand imports what it needs when it runs: light ones start fast."""
+"""The ``xds`` command. Each subcommand imports its modules when it runs, so that light ones start fast."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 import xds
 
 SHADOWED = (
-    "another package has taken the import name 'xds' (the xds-protos wheel does; grpcio-csds and grpcio-admin pull"
-    " it in). Uninstall it and reinstall xds-server."
+    "another package is installed under the import name 'xds' (the xds-protos wheel; grpcio-csds and grpcio-admin"
+    " depend on it). Uninstall it and reinstall xds-server."
 )
 
 
 def main() -> None:
     """Entry point; ends the process with the exit codes of the command line."""
-    # The other wheel overwrites xds/__init__.py itself, so that this module may still be ours.
+    # The other package overwrites xds/__init__.py only, so this module may still be ours.
     if not hasattr(xds, "__version__"):
         sys.exit(SHADOWED)
     from xds.cli.commands import run

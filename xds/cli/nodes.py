@@ -1,7 +1,4 @@
-"""``xds nodes``, ``nacks`` and ``config``: which proxy has what, who refused what and why.
-
-``xds release``: nodes let go of what lingers.
-"""
+"""``xds nodes``, ``nacks``, ``config`` and ``release``: the state of proxies, and their NACKs."""
 
 from __future__ import annotations
 
@@ -16,23 +13,23 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, some, until
 from xds.cli.output import age
 from xds.cli.push_options import author
-from xds.cli.table import Column, View
+from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
 
-# The grid's columns: the types nearly every proxy has; wide shows the others, too.
+# The columns of types: those that nearly every proxy has; wide shows the others, too.
 GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "routes", "SDS": "secrets"}
 WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
-_HASH = re.compile(r"\+[0-9a-f]{8}$")  # of what is served; whose push it is stands before it
+_HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
 
 def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
-    """Nodes, narrowed to those with a type in one of ``states``. Raises ``CommandError``."""
+    """Nodes with a type in one of ``states``; all nodes if that is empty. Raises ``CommandError``."""
     unknown = [state for state in states if state not in STATES]
     if unknown:
-        raise CommandError(Exit.USAGE, f"no such state: {unknown[0]!r} (some of {', '.join(STATES)})")
+        raise CommandError(Exit.USAGE, f"no such state: {unknown[0]!r} (expected some of {', '.join(STATES)})")
     if len(states) == 1:
         query = {**query, "state": states[0]}
     for node in client.items("/nodes", query):
@@ -41,7 +38,7 @@ def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] =
 
 
 def counts(nodes: Iterable[Json], group: str = "") -> str:
-    """How many there are, and how many of them are not in step."""
+    """The number of nodes, and how many of them are not in sync."""
     total = nacked = pending = gone = 0
     for node in nodes:
         states = {type["state"] for type in node["types"].values()}
@@ -56,7 +53,7 @@ def counts(nodes: Iterable[Json], group: str = "") -> str:
 
 
 def held(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
-    """What a node has, resource by resource; with ``contents`` in the query, the documents, too."""
+    """The resources that a node holds; with ``contents`` in the query also their documents."""
     return client.items(f"/nodes/{quote(node, safe='')}/resources", query)
 
 
@@ -70,13 +67,13 @@ def _state(alias: str, node: Json) -> str:
         case "synced":
             shown = f"✓ {has}"
         case "nacked":
-            way = sent if has == sent else f"{has or '-'}→{sent}"  # it may have taken the rest
+            way = sent if has == sent else f"{has or '-'}→{sent}"  # it may have accepted the rest of the response
             shown = f"✗ {way} NACK {age(state['since'])}"
         case "pending":
             shown = f"… {sent or has} PENDING"
         case word:
             shown = f"! {has} {word.upper()}"
-    unsent = len(state.get("unexpressed", ()))  # what the old transport cannot express; -o yaml says why
+    unsent = len(state.get("unexpressed", ()))  # resources that v2 cannot express; -o yaml has the reasons
     return f"{shown.rstrip()}, {unsent} unsent" if unsent else shown.rstrip()
 
 
@@ -85,7 +82,7 @@ def _style(alias: str, node: Json) -> str:
 
 
 def _up(node: Json) -> str:
-    """Since when it is connected; a node that left says so."""
+    """How long the node is connected, or that it left."""
     opened = [stream["opened"] for stream in node["streams"] if "load" not in stream]
     return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
 
@@ -102,13 +99,13 @@ def _streams(key: str, node: Json) -> str:
 
 
 def _lingers(item: Json) -> str:
-    """Whether a push removed it, and how long it stays."""
+    """Whether the resource lingers, and until when."""
     if not item.get("lingers"):
         return ""
     return until(item["until"]) if item["until"] else "yes"
 
 
-NODES = View(
+NODES = TableLayout(
     name=lambda node: str(node["id"]),
     columns=(
         Column("NODE", lambda node: node["id"]),
@@ -129,7 +126,7 @@ NODES = View(
     ),
 )
 
-NACKS = View(
+NACKS = TableLayout(
     name=lambda record: str(record["node"]),
     columns=(
         Column("LAST", lambda record: record["last"], is_time=True),
@@ -147,7 +144,7 @@ NACKS = View(
     ),
 )
 
-HELD = View(
+HELD = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -163,16 +160,16 @@ HELD = View(
 
 
 def release(client: Client, node: str, group: str) -> Json:
-    """Have a node, or those of a group, let go; how many did, and of what. Raises ``CommandError``."""
+    """End lingering for a node or a group; the numbers of nodes and resources. Raises ``CommandError``."""
     if bool(node) == bool(group):
-        raise CommandError(Exit.USAGE, "either --node or --group says whose it is")
+        raise CommandError(Exit.USAGE, "give either --node or --group")
     path = f"/nodes/{quote(node, safe='')}/release" if node else group_path(group, "/release")
     return client.call("POST", path, {"author": author()})
 
 
 def release_text(found: Json) -> str:
-    """``2 nodes let go of 3 clusters, 3 endpoints``."""
+    """``2 nodes released 3 clusters, 3 endpoints``."""
     if not found["nodes"]:
         return "nothing lingered"
     what = ", ".join(f"{count} {type}" for type, count in found["released"].items())
-    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} let go of {what}"
+    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"

@@ -13,16 +13,16 @@ from secrets import token_hex
 from typing import TextIO
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-# Sets sequences of our own apart from those that a proxy has put into its node id or a NACK: it cannot know this.
+# Marks our own control sequences. A proxy cannot know this value, so those in its node id or NACK do not pass.
 _OURS = token_hex(16)
 _OUR_SEQUENCE = re.compile(rf"{_OURS}(\x1b\[[0-9;]*[A-Za-z])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line's end
-_NOT_IN_JSON = re.compile(r"[\x7f-\x9f]")  # what JSON allows as it is
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all except tab and newline
+_NOT_IN_JSON = re.compile(r"[\x7f-\x9f]")  # control characters that JSON allows unescaped
 _CODES = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "head": "1"}
 
 
 class Format(StrEnum):
-    """How data is written. ``wide`` is a table with more columns, ``jsonl`` one JSON object per line."""
+    """Output formats. ``wide`` is a table with more columns, ``jsonl`` one JSON object per line."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -54,12 +54,12 @@ def paint(text: str, style: str) -> str:
 
 
 def sequence(code: str) -> str:
-    """A control sequence that reaches the terminal, ``code`` without its ESC; no other one does."""
+    """A control sequence that reaches the terminal; ``code`` is without ESC. No other sequence does."""
     return f"{_OURS}\x1b{code}"
 
 
 def printable(text: str) -> str:
-    """``text`` of somebody else for a person, on one line: what moves a cursor or turns letters round is spelt out."""
+    """Foreign text on one line, with control characters and bidirectional overrides escaped."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _spelt(each) for each in text)
 
 
@@ -71,29 +71,29 @@ _hushed = False
 
 
 def hush() -> None:
-    """From here on only errors are messages (``--quiet``)."""
+    """Suppress all messages except errors (``--quiet``)."""
     global _hushed  # noqa: PLW0603 - one process is one command
     _hushed = True
 
 
 def say(message: str) -> None:
-    """A message for a person; nothing with ``--quiet``."""
+    """Print a message; nothing with ``--quiet``."""
     if not _hushed:
         complain(message)
 
 
 def complain(message: str) -> None:
-    """An error for a person."""
+    """Print an error message."""
     sys.stderr.write(f"{_safe(message, sys.stderr)}\n")
 
 
 def write(text: str) -> None:
-    """Data; a reader that has gone (``| head``) ends the command quietly."""
+    """Write data. If the reader has gone (``| head``), the command ends without a message."""
     try:
         sys.stdout.write(_safe(text, sys.stdout))
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # The rest of the buffer would raise again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
@@ -104,13 +104,13 @@ def write_document(document: object, format: Format) -> None:
 
 
 def to_json(document: object, format: Format = Format.JSON) -> str:
-    """A value as JSON, on one line for ``JSONL``."""
+    """A value as JSON; on one line for ``JSONL``."""
     text = json.dumps(document, indent=2 if format is Format.JSON else None, ensure_ascii=False)
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def to_yaml(document: object) -> str:
-    """A value as YAML, keys in their order."""
+    """A value as YAML, keys in their given order."""
     from xds.codec.text import to_yaml as written
 
     return written(document)
@@ -122,7 +122,7 @@ def write_names(names: Iterable[str]) -> None:
 
 
 def age(timestamp: str | None) -> str:
-    """How long ago an RFC 3339 time is, in its largest unit; ``-`` for none."""
+    """How long ago an RFC 3339 time was, in its largest unit; ``-`` for none."""
     if not timestamp:
         return "-"
     seconds = max(0.0, (datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds())
@@ -130,9 +130,9 @@ def age(timestamp: str | None) -> str:
 
 
 def _safe(text: str, stream: TextIO) -> str:
-    """``text`` as the stream may get it: whole, but for what its encoding cannot hold and what steers terminals.
+    """``text`` without characters that the stream's encoding lacks, and without foreign control sequences.
 
-    A locale must not end a command. Documents hold no control characters: JSON and YAML spell them out.
+    A locale must not end a command. Documents have no control characters: JSON and YAML escape them.
     """
     encoding = stream.encoding or "utf-8"
     parts = _OUR_SEQUENCE.split(text)

@@ -1,4 +1,4 @@
-"""What the commands that change something have in common."""
+"""What all commands that change something share: query parameters, confirmation, the summary of the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def push_query(message: str = "", **flags: bool) -> dict[str, str]:
-    """Author, message and flags as the API takes them."""
+    """Author, message and flags as query parameters of the API."""
     query = {"author": author()}
     if message:
         query["message"] = message
@@ -24,7 +24,10 @@ def push_query(message: str = "", **flags: bool) -> dict[str, str]:
 
 
 def author() -> str:
-    """Who runs this command: the server keeps it beside whom it has authenticated. In a container it may be no name."""
+    """The user who runs this command; empty if it has no name, as in a container.
+
+    The server stores it beside the authenticated actor.
+    """
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -32,24 +35,24 @@ def author() -> str:
 
 
 def if_match(revision: str) -> dict[str, str]:
-    """The header that makes a push depend on a revision (``42``) or etag; none for an empty one."""
+    """The header that makes a push conditional on a revision (``42``) or etag; none for an empty one."""
     if not revision:
         return {}
     return {"If-Match": f"r{revision}" if revision.isdecimal() else revision}
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, on a terminal. Raises ``CommandError`` when the answer is no."""
+    """Ask for confirmation on a terminal. Raises ``CommandError`` if the answer is no."""
     if yes or not sys.stdin.isatty():
         return
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise CommandError(Exit.NEGATIVE, "nothing was changed")
+        raise CommandError(Exit.NEGATIVE, "cancelled; nothing was changed")
 
 
 def summary(answer: Json) -> str:
-    """What a push came to, in a line."""
+    """The result of a push on a line."""
     if not answer["changed"]:
         return f"group {answer['group']}: revision {answer['revision']}, unchanged"
     counts = [
@@ -69,7 +72,7 @@ def _outcome(answer: Json) -> str:
 
 
 def moves(answer: Json) -> Iterator[str]:
-    """Where the nodes of a deleted group go, a line for each group."""
+    """Where the nodes of a deleted group move: one line per group."""
     would = "would " if answer.get("dry_run") else ""
     for group, number in answer.get("moves", {}).items():
         nodes = "1 node" if number == 1 else f"{number} nodes"
@@ -77,24 +80,24 @@ def moves(answer: Json) -> Iterator[str]:
         if group:
             yield f"{nodes} {would}{verb} to {group}"
         else:
-            yield f"{nodes} {would}belong to no group any more, and keep what they have"
+            yield f"{nodes} {would}belong to no group any more, and keep their configuration"
 
 
 def tell_more(answer: Json) -> None:
-    """What else the answer to a push says, as messages."""
+    """Print the rest of the answer to a push as messages."""
     for line in moves(answer):
         say(line)
     tell_warnings(answer.get("warnings", []))
 
 
 def tell_warnings(warnings: Iterable[Json]) -> None:
-    """The warnings of an answer as messages."""
+    """Print the warnings of an answer as messages."""
     for warning in warnings:
         say(f"warning: {finding_line(warning)}")
 
 
 def show_answer(answer: Json, format: Format | None) -> None:
-    """The answer to one push as the caller wants it, and its warnings."""
+    """Write the answer to one push in the given format, and print its warnings."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(answer, format)
     else:

@@ -1,7 +1,7 @@
-"""Settings of ``auth`` are read again while the server runs: on SIGHUP, and when their files have changed.
+"""Reload of the ``auth`` settings while the server runs: on SIGHUP, and when their files change.
 
-What cannot be read changes nothing: the rules of before hold, and that is told loudly. Of all other settings the server
-says that they need a restart.
+Unreadable settings change nothing: the present rules stay, and an error is logged. A change of any other setting is
+logged as needing a restart.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Reloader:
-    """``read`` reads all settings anew and raises ``SettingsError``; ``apply`` puts those of ``auth`` into force.
+    """Reloads settings. ``read`` reads all of them and raises ``SettingsError``; ``apply`` applies those of ``auth``.
 
-    ``files`` are looked at every second; a change counts once it has stayed for as long, so that a file that is being
-    written is not read by halves.
+    ``files`` are checked every second. A change counts once a file has not changed for a second, so that no
+    half-written file is read.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Reloader:
         self._line = asyncio.Lock()
 
     def ask(self) -> None:
-        """SIGHUP."""
+        """Request a reload (SIGHUP)."""
         self._asked.set()
 
     async def follow(self) -> None:
-        """Reload whenever it is asked for or due, for ever."""
+        """Reload whenever it is requested or a file changed. Runs until it is cancelled."""
         read = before = self._stamp()
         while True:
             with suppress(TimeoutError):
@@ -70,8 +70,10 @@ class Reloader:
             before = stamp
 
     async def reload(self) -> bool:
-        """Read, and put into force; False where the rules of before stay. Must not raise: files would go on
-        unfollowed."""
+        """Read and apply the settings. False if the present rules stay.
+
+        Must not raise, because then no file would be followed.
+        """
         async with self._line:
             try:
                 found = await asyncio.to_thread(self._read)
@@ -81,7 +83,7 @@ class Reloader:
                 _log.exception("auth.reload_failed")
                 return self._failed(f"unexpected {type(error).__name__}")
             if _opens(self._settings, found):
-                return self._failed("nothing of auth is left that keeps others out; only a restart takes that")
+                return self._failed("the new settings would remove all access control; that needs a restart")
             ended = await self._apply(found.auth)
             self._settings, waiting = (
                 found.model_copy(update=_but_auth(self._settings)),
@@ -104,7 +106,7 @@ class Reloader:
 
     def _failed(self, message: str) -> bool:
         self._metrics.auth_reloads["failed"] += 1
-        _log.error("auth.reload_failed", error_message=message, in_force="the rules of before")
+        _log.error("auth.reload_failed", error_message=message, in_force="the previous rules")
         self._events.record(EventKind.AUTH, "reload_failed", time(), message=message)
         return False
 
@@ -121,7 +123,10 @@ def _stamp_of(file: Path) -> tuple[int, int, int] | None:
 
 
 def _opens(running: Settings, found: Settings) -> bool:
-    """Would everybody be let in who was not before? A file that was emptied by accident must not do that."""
+    """Whether the change would let everybody in, where the running settings do not.
+
+    A file that was emptied by accident must not open the server.
+    """
     asks = (
         door.tls is not None and door.tls.client_ca is not None for door in (running.server.grpc, running.server.http)
     )
@@ -134,5 +139,5 @@ def _but_auth(settings: Settings) -> dict[str, Any]:
 
 
 def _changed(running: Settings, found: Settings) -> list[str]:
-    """Sections that differ from what the server runs with."""
+    """Sections that differ from the running settings."""
     return [name for name, value in _but_auth(running).items() if getattr(found, name) != value]

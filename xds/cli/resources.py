@@ -1,7 +1,4 @@
-"""``xds get`` and ``export``: groups, snapshots, resources.
-
-The words for kinds of resources on the command line.
-"""
+"""``xds get`` and ``export``: groups, snapshots and resources; the words for resource types."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from urllib.parse import quote
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES, type_url_of
 
@@ -24,12 +21,12 @@ _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
 
 def seconds(setting: str, item: Json) -> str:
-    """A time that the group sets itself."""
+    """A group's own value of a time setting."""
     found = item.get(setting)
     return "" if found is None else f"{found:g}s"
 
 
-GROUPS = View(
+GROUPS = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
         Column("GROUP", lambda item: item["group"]),
@@ -47,7 +44,7 @@ GROUPS = View(
     ),
 )
 
-RESOURCES = View(
+RESOURCES = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -59,7 +56,7 @@ RESOURCES = View(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for; ``kind`` is ``groups``, ``snapshot``, ``resources`` or a type."""
+    """What to list or show; ``kind`` is ``groups``, ``snapshot``, ``resources`` or a type."""
 
     kind: str
     name: str = ""
@@ -68,7 +65,10 @@ class Wanted:
 
 
 def is_document(wanted: Wanted, format: Format | None) -> bool:
-    """Whether this is one document, not a list. Raises ``CommandError`` for a table of what has no table."""
+    """Whether the result is one document, not a list.
+
+    Raises ``CommandError`` if a table is asked for and there is none.
+    """
     if wanted.kind == "snapshot":
         return format not in _LISTED
     if not wanted.name or wanted.kind in {"group", "groups", "resources"}:
@@ -78,7 +78,7 @@ def is_document(wanted: Wanted, format: Format | None) -> bool:
 
 
 def document(client: Client, wanted: Wanted) -> Json:
-    """A snapshot or a resource, as ``apply`` takes it."""
+    """A snapshot or a resource in the form that ``apply`` accepts."""
     if wanted.kind == "snapshot":
         return snapshot(client, wanted.group, secrets=wanted.show_secrets)
     path = resources_path(wanted.group, known_type(wanted.kind), wanted.name)
@@ -95,43 +95,57 @@ def list_text(client: Client, wanted: Wanted, style: Style) -> str:
 
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:
-    """The resources of a group: of these types, or of all that it has."""
+    """The resources of a group, of the given types or of all."""
     for type in tuple(types) or tuple(client.call("GET", group_path(group))["versions"]):
         yield from client.items(resources_path(group, type), secrets_query(secrets))
 
 
 def secrets_query(secrets: bool) -> dict[str, str]:
-    """The server redacts unless it is asked not to, by who may."""
+    """The query that asks for unredacted secrets, which needs the scope ``secrets:read``."""
     return {"show_secrets": "true"} if secrets else {}
 
 
 def snapshot(client: Client, group: str, revision: int = 0, secrets: bool = False) -> Json:
-    """A group's whole snapshot, now or at a revision, as a document that ``apply`` takes."""
+    """The snapshot of a group, at a revision or now, as a document that ``apply`` accepts."""
     rest = f"/revisions/{revision}" if revision else "/snapshot"
     return client.call("GET", group_path(group, rest), secrets_query(secrets))
 
 
 def require_document(format: Format | None) -> None:
-    """Raises ``CommandError`` where a table is asked for of what is a document."""
+    """Raises ``CommandError`` if a table is asked for where the result is a document."""
     if format in _LISTED:
-        raise CommandError(Exit.USAGE, f"-o {format}: this is a document, written as yaml or json")
+        raise CommandError(Exit.USAGE, f"-o {format}: this is a document; use yaml or json")
 
 
 OTHERS = ("groups", "snapshot", "resources")
+# Commands for what is no kind of resource.
+_COMMANDS = {
+    "assignments": "assignment show",
+    "events": "watch",
+    "load": "load",
+    "nacks": "nacks",
+    "nodes": "nodes",
+    "revisions": "rollout history",
+}
 
 
 def known_type(word: str) -> str:
-    """An alias (also in the singular), a message name or a type URL. Raises ``CommandError`` for another word."""
+    """The alias for an alias (also in the singular), a message name or a type URL.
+
+    Raises ``CommandError`` for other words.
+    """
     aliases = [rule.alias for rule in V3_TYPES]
     for alias in (word, f"{word}s"):
         if alias in aliases:
             return alias
     if "." in word:
         return type_url_of(word)
-    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL)")
+    command = _COMMANDS.get(word) or _COMMANDS.get(f"{word}s")
+    hint = f"; did you mean `xds {command}`?" if command else ""
+    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL){hint}")
 
 
 def resources_path(group: str, type: str, name: str = "") -> str:
-    """The path of a type's resources in a group, or of one of them."""
+    """The path of a type's resources in a group, or of one resource."""
     path = group_path(group, f"/resources/{quote(type, safe='')}")
     return f"{path}/{quote(name, safe='')}" if name else path

@@ -1,4 +1,4 @@
-"""``xds rollout``: how far a group has come, its history, the way back."""
+"""``xds rollout``: the progress of a group's push, its history, and undo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, View, rendered, who
+from xds.cli.table import Column, Style, TableLayout, rendered, who
 from xds.cli.wait import (
     POLL_S,
     check_somebody,
@@ -24,14 +24,14 @@ from xds.cli.wait import (
 
 Json = dict[str, Any]
 
-# Values of `xds.control.progress.PushVerdict`, which is imported only when a command needs it.
+# Values of `xds.control.progress.PushVerdict`, which is imported only by commands that need it.
 PENDING, REFUSED = "pending", "refused"
 
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 
 def what(item: Json) -> str:
-    """What a revision is, and what became of it."""
+    """What a revision is, and whether it was undone or rejected."""
     kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
     made = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
     became = [
@@ -42,7 +42,7 @@ def what(item: Json) -> str:
     return f"{made} ({notes})" if notes else str(made)
 
 
-HISTORY = View(
+HISTORY = TableLayout(
     name=lambda item: str(item["revision"]),
     columns=(
         Column("REVISION", lambda item: str(item["revision"])),
@@ -54,7 +54,7 @@ HISTORY = View(
     ),
 )
 
-STATUS = View(
+STATUS = TableLayout(
     name=lambda item: str(item["type"]),
     columns=(
         Column("TYPE", lambda item: item["type"]),
@@ -67,7 +67,7 @@ STATUS = View(
 
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
-    """Write where the nodes stand. Raises ``CommandError`` when refusals keep ``percent`` of them from it."""
+    """Write the progress of a group. Raises ``CommandError`` if NACKs keep ``percent`` out of reach."""
     found = client.call("GET", group_path(group, "/rollout"))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(found, style.format)
@@ -82,9 +82,9 @@ def show_status(client: Client, group: str, style: Style, percent: float) -> Non
 
 
 def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
-    """Wait until ``percent`` of the nodes are in step, or refusals rule that out.
+    """Wait until ``percent`` of the nodes are in sync, or NACKs rule that out.
 
-    Raises ``CommandError`` when the time is over; unless ``allow_none``, also when the group has no node.
+    Raises ``CommandError`` on timeout; unless ``allow_none`` also if the group has no node.
     """
     end = time.monotonic() + timeout_s
     with progress(group) as show:
@@ -104,14 +104,16 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
 def roll_back(
     client: Client, group: str, to: int, with_endpoints: bool, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
-    """Bring back ``to``, or what the last change of configuration was made to. Raises ``CommandError``.
+    """Roll back to revision ``to``; 0: to the revision before the last change of configuration.
+
+    Raises ``CommandError``.
 
     Clusters keep their present assignments unless ``with_endpoints``.
     """
     if not to:
         plan = client.call("GET", group_path(group, "/undo"))
         to = plan["to"] or _chosen(plan)
-        headers = {"If-Match": plan["etag"], **headers}  # of two who undo at once, one does
+        headers = {"If-Match": plan["etag"], **headers}  # if two undo at once, one fails
         say(_told(plan, to, with_endpoints))
     body = {"to": to, "keep_endpoints": not with_endpoints}
     try:
@@ -119,31 +121,31 @@ def roll_back(
     except RefusedError as error:
         if error.status != PRECONDITION_FAILED:
             raise
-        hint = f"somebody else changed it meanwhile, see `xds rollout history {group}`"
+        hint = f"somebody else changed the group in the meantime, see `xds rollout history {group}`"
         raise CommandError(Exit.CONFLICT, f"{error}; {hint}") from None
     if not answer["changed"] and not with_endpoints:
-        say(f"nothing but endpoints can differ from revision {to}; --endpoints takes them back as well")
+        say(f"at most endpoints differ from revision {to}; add --endpoints to roll them back too")
     return answer
 
 
 def _told(plan: Json, to: int, with_endpoints: bool) -> str:
-    """What undo is about to do."""
+    """The message that says what undo will do."""
     back = plan["takes_back"]
     why = f" ({back['message']})" if back["message"] else ""
     by = f" by {who(back)}" if who(back) else ""
-    kept = "" if with_endpoints else ", with the endpoints of now"
+    kept = "" if with_endpoints else ", with the present endpoints"
     return f"group {plan['group']}: takes back revision {back['revision']}{by}{why}: revision {to} again{kept}"
 
 
 def _chosen(plan: Json) -> int:
-    """The revision that a person chooses where none can be chosen for them. Raises ``CommandError``."""
+    """The revision that the user chooses if no revision qualifies. Raises ``CommandError``."""
     lines = [
         f"  {item['revision']}  {item['time']}  {who(item)}  {item['message'] or '-'}"
         + (f"  ({item['reason']})" if item["reason"] else "")
         for item in plan["candidates"]
     ]
     known = {str(item["revision"]) for item in plan["candidates"] if item["content"]}
-    listed = "\n".join((f"group {plan['group']}: every revision before was undone or refused:", *lines))
+    listed = "\n".join((f"group {plan['group']}: every earlier revision was undone or rejected:", *lines))
     if not sys.stdin.isatty():
         raise CommandError(Exit.CONFLICT, f"{listed}\nchoose one with --to")
     sys.stderr.write(f"{listed}\ngo back to which revision? [none] ")

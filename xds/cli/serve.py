@@ -26,7 +26,7 @@ from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
 from xds.control.assignments import Assignments
-from xds.control.audit import SERVER, Caller
+from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector
@@ -63,13 +63,12 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.open_files import OpenFiles
 from xds.server.options import ServerOptions
+from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
-from xds.server.tuning import collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 
@@ -86,10 +85,10 @@ def serve(
     read: Callable[[], Settings] | None = None,
     files: Sequence[Path] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT. ``make`` builds the server where it is not an ordinary one.
+    """Serve until SIGTERM or SIGINT. ``make`` builds the server; by default an ordinary one.
 
-    On SIGHUP and when one of ``files`` has changed, ``read`` reads the settings anew; those of ``auth`` are put into
-    force. Without it they are read from the environment.
+    On SIGHUP and when one of ``files`` changes, ``read`` reads the settings again, and those of ``auth`` are applied.
+    By default they are read from the environment.
 
     Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
     """
@@ -122,7 +121,7 @@ async def _serve(
 
 
 def tell_of_names(settings: Settings) -> None:
-    """Say so where requests are not judged by the name they call this server."""
+    """Log a warning if the `Host` of requests is not checked."""
     rules = browser_rules(settings)
     if ANY in rules.hosts and not rules.trusts_tokens:
         _log.warning(
@@ -144,8 +143,8 @@ class Server:
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
-        # Numbers grow across restarts: a reader of events can come back with the last one it saw.
-        # Ids that the clock begins are above all that an earlier process gave.
+        # Numbers grow across restarts, so a reader of events can resume after the last one it saw. Ids start from the
+        # clock, above all ids of an earlier process.
         self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = SnapshotCache(
@@ -186,7 +185,10 @@ class Server:
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Open both doors; the gRPC one only once the stored state is loaded: an empty answer wipes a fleet."""
+        """Open both ports. The gRPC port opens only after the stored state is loaded:
+
+        an empty answer deletes the configuration of a fleet.
+        """
         raise_file_limit()
         self._chores.append(asyncio.create_task(self._files.watch()))
         door = self.settings.server.http
@@ -219,18 +221,21 @@ class Server:
         _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
 
     def addresses(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        """Host and port of the gRPC and the HTTP door, as they are bound."""
+        """Host and port of the gRPC port and of the HTTP port, as they are bound."""
         return self._grpc_address(), self._http_address()
 
     async def apply_auth(self, auth: AuthSettings) -> int:
-        """Other rules of who may do what; streams that would not be let in now are ended: how many."""
+        """Replace the access rules.
+
+        Returns the number of streams that were ended because the new rules do not admit them.
+        """
         before = self.settings.auth.told()
         self.access.assign(auth.access())
         self.settings = self.settings.model_copy(update={"auth": auth})
         self._shown.update(shown_settings(self.settings))
         try:
             await self.publisher.audit.record(Caller(SERVER).note("auth.reloaded", old=before, new=auth.told()))
-        except StoreError as error:  # the rules hold all the same
+        except StoreError as error:  # the rules apply all the same
             _log.warning("audit.later", error_message=str(error))
         return await self.grpc.reauthorize()
 
@@ -260,10 +265,10 @@ class Server:
         await self.store.close()
 
     async def _drain(self) -> None:
-        """NOT_SERVING, no new streams, existing ones closed spread over ``drain_s``."""
+        """NOT_SERVING, no new streams; existing streams are closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING
-        await self.assignments.close()  # reports that cease now mean nothing
+        await self.assignments.close()  # from now on missing reports mean nothing
         self.fleet.events.close()
         self.publisher.entries.end_waits()
         await self.grpc.drain(self.settings.server.drain_s)
@@ -317,9 +322,9 @@ class Server:
 
 
 def browser_rules(settings: Settings) -> BrowserRules:
-    """Which requests must show that no page made them, and by which names this server goes.
+    """The rules for requests that a browser makes, and the host names of this server.
 
-    On an address that others reach it may have any name: unless the names are set, they are not checked.
+    On an address that other machines reach, any name is accepted unless names are set.
     """
     door, tokens = settings.server.http, bool(settings.auth.accepted())
     has_certificates = door.tls is not None and door.tls.client_ca is not None
@@ -329,7 +334,7 @@ def browser_rules(settings: Settings) -> BrowserRules:
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:
-    """What who runs the server should know of who may do what."""
+    """Warnings about access for the operator."""
     door, auth = settings.server, settings.auth
     exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
     if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
@@ -376,7 +381,7 @@ def grpc_options(settings: Settings, access: Access) -> ServerOptions:
 
 
 def stream_limits(settings: Settings) -> StreamLimits:
-    """What one stream may ask for."""
+    """The limits of one stream."""
     limits = settings.limits
     return StreamLimits(
         names_per_request=limits.names_per_request,
@@ -388,7 +393,7 @@ def stream_limits(settings: Settings) -> StreamLimits:
 
 
 def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
-    """The server of the HTTP port, within its limits."""
+    """The server of the HTTP port, with its limits."""
     limits = settings.limits
     bounds = HttpLimits(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
     return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
@@ -430,7 +435,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """The address a client on this machine can use for a bound one."""
+    """The address at which a client on this machine reaches a bound address."""
     bare = host.strip("[]")
     try:
         address = ip_address(bare)
@@ -440,7 +445,7 @@ def reachable(host: str) -> str:
 
 
 def welcome(grpc: tuple[str, int], http: tuple[str, int]) -> str:
-    """Both addresses, and what to do next."""
+    """Both addresses, and the next commands to run."""
     client = "" if http == (LOOPBACK, HTTP_PORT) else f" --server http://{http[0]}:{http[1]}"
     proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {grpc[0]}:{grpc[1]}"
     return (

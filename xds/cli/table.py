@@ -1,6 +1,7 @@
-"""Lists as tables, documents or names. The same columns always: also when empty, and whoever reads.
+"""Lists as tables, documents or names. The columns do not depend on the terminal or on the data.
 
-Who did something: in parentheses what the client said of itself, which nobody has checked.
+An author column has the authenticated actor and, in parentheses, what the client said about itself, which is not
+verified.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def no_style(item: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``cell`` is an item's text, for a column of times an RFC 3339 time; ``style`` names a color of `paint`."""
+    """A column. ``cell`` gives the text of an item; for a column of times it gives an RFC 3339 time.
+
+    ``style`` names a color of `paint`.
+    """
 
     header: str
     cell: Callable[[Json], str]
@@ -38,8 +42,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """How items are shown; ``name`` is what ``-o name`` writes of one."""
+class TableLayout:
+    """How items are shown; ``name`` is the text of an item for ``-o name``."""
 
     name: Callable[[Json], str]
     columns: tuple[Column, ...]
@@ -47,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the caller wants of a list. ``columns`` are headers, in any case; ``limit`` 0 is all."""
+    """The options of a list. ``columns`` are headers in any case; ``limit`` 0 means all."""
 
     format: Format = Format.TABLE
     has_headers: bool = True
@@ -59,25 +63,25 @@ class Style:
 
     @property
     def is_table(self) -> bool:
-        """For people; neither a document nor names."""
+        """Whether the format is a table."""
         return self.format in {Format.TABLE, Format.WIDE}
 
 
-def write_items(items: Iterable[Json], view: View, style: Style) -> None:
-    """Write a list. Raises ``CommandError`` for a column that there is not."""
+def write_items(items: Iterable[Json], layout: TableLayout, style: Style) -> None:
+    """Write a list. Raises ``CommandError`` for an unknown column."""
     if style.format is Format.JSONL:
-        for item in chosen(items, view, style):
+        for item in chosen(items, layout, style):
             write(to_json(item, Format.JSONL))
     else:
-        write(rendered(items, view, style))
+        write(rendered(items, layout, style))
 
 
-def rendered(items: Iterable[Json], view: View, style: Style) -> str:
-    """A list as text. Raises ``CommandError`` for a column that there is not."""
-    found = chosen(items, view, style)
+def rendered(items: Iterable[Json], layout: TableLayout, style: Style) -> str:
+    """A list as text. Raises ``CommandError`` for an unknown column."""
+    found = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{view.name(item)}\n" for item in found)
+            return "".join(f"{layout.name(item)}\n" for item in found)
         case Format.JSON:
             return to_json({"items": list(found)})
         case Format.YAML:
@@ -85,28 +89,28 @@ def rendered(items: Iterable[Json], view: View, style: Style) -> str:
         case Format.JSONL:
             return "".join(to_json(item, Format.JSONL) for item in found)
         case _:
-            return _table(list(found), _columns(view, style), style)
+            return _table(list(found), _columns(layout, style), style)
 
 
-def chosen(items: Iterable[Json], view: View, style: Style) -> Iterator[Json]:
-    """The items in the wanted order and number."""
+def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator[Json]:
+    """The items in the requested order and number."""
     if style.sort_by:
-        column = _named(view, style.sort_by)
+        column = _named(layout, style.sort_by)
         items = sorted(items, key=lambda item: _natural(column.cell(item)))
     return islice(items, style.limit or None)
 
 
-def _columns(view: View, style: Style) -> Sequence[Column]:
+def _columns(layout: TableLayout, style: Style) -> Sequence[Column]:
     if style.columns:
-        return [_named(view, header) for header in style.columns]
-    return [column for column in view.columns if style.format is Format.WIDE or not column.is_wide]
+        return [_named(layout, header) for header in style.columns]
+    return [column for column in layout.columns if style.format is Format.WIDE or not column.is_wide]
 
 
-def _named(view: View, header: str) -> Column:
-    for column in view.columns:
+def _named(layout: TableLayout, header: str) -> Column:
+    for column in layout.columns:
         if column.header.casefold() == header.casefold():
             return column
-    known = ", ".join(column.header.lower() for column in view.columns)
+    known = ", ".join(column.header.lower() for column in layout.columns)
     raise CommandError(Exit.USAGE, f"no such column: {header!r} (one of {known})")
 
 
@@ -137,7 +141,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
 
 
 def _natural(text: str) -> list[tuple[bool, int, str]]:
-    """Numbers within a text are compared as numbers: ``edge-9`` before ``edge-10``."""
+    """A sort key that compares numbers within a text as numbers: ``edge-9`` before ``edge-10``."""
     return [
         (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
         for part in _DIGITS.split(text.casefold())
@@ -146,7 +150,7 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
 
 
 def who(item: dict[str, Any]) -> str:
-    """``team-edge (root)``: the authenticated name, and the claimed one where it is another."""
+    """``team-edge (root)``: the authenticated actor, and the claimed author if that differs."""
     actor, author = item.get("actor", ""), item.get("author", "")
     claimed = f"({author})" if author and author != actor else ""
     return " ".join(filter(None, (actor, claimed)))

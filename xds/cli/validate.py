@@ -1,4 +1,4 @@
-"""``xds validate``: files checked without a server, all findings at once."""
+"""``xds validate``: files checked without a server; all findings at once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SEVERITIES = ("warning", "error")
 class Checks:
     """What is checked beyond the files themselves.
 
-    ``envoy`` is a binary to ask, ``live`` a server whose content counts, ``descriptor_sets`` are files with types of
-    the user's own, ``policies`` files with policies of traffic assignment; those of the ``live`` server count as well.
+    ``envoy`` is a binary that validates too, ``live`` a server whose content and policies count, ``descriptor_sets``
+    are files with message types, ``policies`` files with traffic assignment policies.
     """
 
     envoy: Path | None = None
@@ -43,7 +43,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A file that was read; its resources are those of the group from ``first`` on."""
+    """A file that was read. Its resources are those of the group from index ``first`` on."""
 
     name: str
     body: bytes
@@ -52,7 +52,7 @@ class Text:
 
 @dataclass(slots=True)
 class Checked:
-    """One group's files: the resources that could be read, and what was found."""
+    """The files of one group: the resources that could be read, and the findings."""
 
     group: str
     resources: list[Resource] = field(default_factory=list)
@@ -67,7 +67,7 @@ def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Check
 
 
 def show_findings(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
-    """Write all findings. Raises ``CommandError`` with exit 3 when one of them is as bad as ``threshold``."""
+    """Write all findings. Raises ``CommandError`` with exit 3 if one of them reaches ``threshold``."""
     findings = [finding for checked in found for finding in checked.findings]
     if format in {Format.JSON, Format.YAML}:
         write_document({"items": [asdict(finding) for finding in findings]}, format)
@@ -80,7 +80,7 @@ def show_findings(found: Sequence[Checked], format: Format | None, threshold: st
 
 
 def show_checked(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
-    """As ``show_findings``, for a push that was not made: findings are messages, data is what would be pushed."""
+    """As ``show_findings``, for a push that was not made: findings are messages, the resources are data."""
     findings = [finding for checked in found for finding in checked.findings]
     for finding in findings:
         complain(finding_text(finding))
@@ -114,7 +114,7 @@ def _plural(count: int, word: str) -> str:
 
 
 def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
-    """One group: every file by itself, then all of them together."""
+    """Check one group: every file alone, then all files together."""
     checked = Checked(group)
     for file in files:
         _read(file, checked)
@@ -139,7 +139,7 @@ def _read(file: Path, checked: Checked) -> None:
 
 
 def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
-    """What single files do not show: names told twice, references, what goes away, what Envoy says."""
+    """Findings that single files cannot show: duplicates, references, removals, Envoy's verdict."""
     from xds.codec.crosscheck import check_references, check_unique
     from xds.codec.findings import Findings
 
@@ -154,7 +154,7 @@ def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
 
 
 def _steered(checked: Checked, checks: Checks) -> Iterator[Violation]:
-    """What stands in the way of policies, those in files and those that are in force for the group."""
+    """Findings about policies, those in files and those that the group has."""
     from xds.assignment.policy import Policy
     from xds.cli.assignments import read_policy
     from xds.control.policy_review import review_policy
@@ -191,7 +191,7 @@ def _in_force(group: str, client: Client | None) -> list[Json]:
 
 
 def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
-    """What the server holds of the group and the files do not: a push would take it away."""
+    """The resources of the group on the server that the files lack. A push would remove them."""
     from xds.model.resource_type import type_url_of
 
     try:
@@ -214,7 +214,7 @@ def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list
 
 
 def add_descriptors(files: Sequence[Path]) -> None:
-    """Make types of the user's own known. Raises ``CommandError``."""
+    """Add the user's message types. Raises ``CommandError``."""
     if not files:
         return
     from xds.codec.schema import add_descriptor_sets
@@ -231,7 +231,7 @@ def _named(finding: Violation, name: str) -> Violation:
 
 
 def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
-    """Findings about the whole set, with the place in the file that each is about; without one, where it is of none."""
+    """Findings about the whole set, each with its place in a file if it has one."""
     from xds.codec.document import parse_document
     from xds.codec.positions import locate
 

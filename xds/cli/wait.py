@@ -1,4 +1,4 @@
-"""Waiting for the fleet: until the connected nodes have a push, one refused it, or the time is over."""
+"""Waiting for the fleet: until the connected nodes have a push, a node rejects it, or the time is over."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ SHOWN = 10
 def wait_for(
     client: Client, group: str, revision: int, percent: float, end: float, *, allow_none: bool = False
 ) -> None:
-    """Wait until ``percent`` of the nodes have the revision, until ``end`` (monotonic) at the latest.
+    """Wait until ``percent`` of the nodes have the revision, until ``end`` (monotonic seconds) at the latest.
 
-    Raises ``CommandError`` with who refused it, or who is late; unless ``allow_none``, also when the group has no node.
+    Raises ``CommandError`` that names the nodes that reject it or are late; unless ``allow_none`` also if the group has
+    no node.
     """
     from xds.control.progress import PushVerdict
 
@@ -51,7 +52,7 @@ def wait_for(
 
 
 def verdict_on(found: Json, percent: float) -> PushVerdict:
-    """Whether ``percent`` of the nodes have taken a push; ``found`` is the progress or rollout that the API answers."""
+    """Whether ``percent`` of the nodes have the push; ``found`` is the API's progress or rollout."""
     from xds.control.progress import verdict_of
     from xds.fleet.state import Convergence
 
@@ -59,25 +60,25 @@ def verdict_on(found: Json, percent: float) -> PushVerdict:
 
 
 def check_somebody(client: Client, group: str, found: Json) -> None:
-    """Raises ``CommandError`` when no node of a group is connected: a wrong name must not look like success."""
+    """Raises ``CommandError`` if no node of the group is connected: a mistyped name must not look like success."""
     if found["synced"] + found["pending"] + found["nacked"] or client.call("GET", group_path(group))["nodes"]:
         return
-    raise CommandError(Exit.NOBODY, f"group {group}: no node of it is connected; pass --allow-none when that is meant")
+    raise CommandError(Exit.NOBODY, f"group {group}: none of its nodes is connected; pass --allow-none to accept that")
 
 
 def report(group: str, revision: int, found: Json) -> None:
-    """Say how many nodes have it."""
+    """Print how many nodes have the revision."""
     total = found["synced"] + found["pending"] + found["nacked"]
     if total:
         say(f"group {group}: {found['synced']} of {total} nodes have revision {revision}")
     else:
-        say(f"group {group}: no connected node follows this group and asks for what was pushed")
+        say(f"group {group}: no connected node of this group subscribes to what was pushed")
 
 
 def refusals(found: Json) -> str:
-    """Who refused what, in their words."""
+    """The NACKs of a push, with the error messages of the nodes."""
     lines = [f"{nack['node']} rejected {_rejected(nack)}: {nack['message']}" for nack in found["nacks"][:SHOWN]]
-    return "\n".join(lines) or f"{found['nacked']} nodes refused the push"
+    return "\n".join(lines) or f"{found['nacked']} nodes rejected the push"
 
 
 def _rejected(nack: Json) -> str:
@@ -85,18 +86,18 @@ def _rejected(nack: Json) -> str:
 
 
 def late(found: Json) -> str:
-    """Who is not there yet, and what is held back from them."""
+    """The pending nodes, and what is held for them."""
     first = f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
     return "\n".join((first, *held_lines(found)))
 
 
 def held_lines(found: Json) -> list[str]:
-    """What is held back from pending nodes, and for which clusters."""
+    """The content that is held for pending nodes, and the clusters that it waits for."""
     return [f"{each['node']}: {held_text(each)}" for each in found["held"][:SHOWN]]
 
 
 def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
-    """Tells what is held back, each of it once."""
+    """A function that prints each held content once."""
     told: set[str] = set()
 
     def show(found: Json) -> None:
@@ -110,7 +111,7 @@ def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
 
 @contextmanager
 def progress(group: str) -> Iterator[Callable[[Json], None]]:
-    """A bar on a terminal; a line at the beginning otherwise."""
+    """A progress bar on a terminal; otherwise a line at the beginning."""
     if not sys.stderr.isatty():
         say(f"waiting for the nodes of group {group}")
         yield _holds_told(say)

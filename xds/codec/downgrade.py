@@ -21,9 +21,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from xds.codec import schema
 from xds.codec.findings import FieldPath, json_pointer
 from xds.codec.walk import ANY
-from xds.model.resource import Reference, Resource
+from xds.model.resource import Reference, Resource, content_version
 from xds.model.resource_type import TYPE_PREFIX, V2_URLS, resource_type
-from xds.model.versions import content_version
 
 _HTTP, _HTTP_V2 = "envoy.extensions.filters.http.", "envoy.config.filter.http."
 _NETWORK, _NETWORK_V2 = "envoy.extensions.filters.network.", "envoy.config.filter.network."

@@ -16,7 +16,7 @@ from xds.codec import schema
 from xds.codec.naming import TYPE_KEY
 from xds.codec.walk import reachable
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES
-from xds.proto import options
+from xds.proto import field_options
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SNAPSHOT = "snapshot"
@@ -116,7 +116,7 @@ def _definitions(roots: Iterable[Descriptor]) -> Json:
 
 
 def _message(found: Descriptor) -> Json:
-    deprecated = options.deprecated_fields(found.full_name)
+    deprecated = field_options.deprecated_fields(found.full_name)
     described: Json = {
         "type": "object",
         "properties": {

@@ -12,6 +12,8 @@ from xds.model.names import XDSTP
 from xds.model.resource_type import ENDPOINT, V2_URLS, VIRTUAL_HOST
 from xds.wire.fields import duration_of, seconds_of
 
+TYPE_KEY, VALUE_KEY, NAME_KEY = "@type", "@value_base64", "@name"  # keys beside the fields of a message in JSON
+
 # In every other type with a name, the field is ``name``.
 _NAME_FIELDS = dict.fromkeys((ENDPOINT, V2_URLS[ENDPOINT]), "cluster_name")
 _VIRTUAL_HOSTS = (VIRTUAL_HOST, V2_URLS[VIRTUAL_HOST])
@@ -66,12 +68,3 @@ def to_seconds(ttl: Duration) -> float:
 def duration_text(ttl_s: float) -> str:
     """Seconds as proto3 JSON writes them: ``1.500s``."""
     return to_duration(ttl_s).ToJsonString()
-
-
-TYPE_KEY = "@type"
-
-
-VALUE_KEY = "@value_base64"
-
-
-NAME_KEY = "@name"

@@ -24,7 +24,7 @@ from xds.codec.parse_fast import parse_fast
 from xds.codec.redaction import is_hidden_in_errors
 from xds.codec.scalar import Converter, LaxValue, ScalarError, converter, number, octets, text, wrong_type
 from xds.model.resource_type import TYPE_PREFIX
-from xds.proto import options
+from xds.proto import field_options
 
 LAX = "lax_input"
 
@@ -72,7 +72,7 @@ def _field(descriptor: FieldDescriptor) -> _Field:
         key=key,
         takes_null=target is not None and target.full_name in (_VALUE, "google.protobuf.NullValue"),
         empty=_EMPTY.get(value.cpp_type, 0),
-        is_sensitive=owner is not None and descriptor.name in options.sensitive_fields(owner.full_name),
+        is_sensitive=owner is not None and descriptor.name in field_options.sensitive_fields(owner.full_name),
     )
 
 

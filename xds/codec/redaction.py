@@ -19,7 +19,7 @@ from xds.codec import schema
 from xds.codec.findings import FieldPath, Findings
 from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.walk import ANY, reachable, submessages, unpack
-from xds.proto import options
+from xds.proto import field_options
 
 REDACTED = "[redacted]"
 
@@ -41,7 +41,7 @@ def is_hidden_in_errors(message: str, value: object) -> bool:
     True for all of a Secret, and for a value that is no object where a message with sensitive fields is expected: it
     may be the secret itself.
     """
-    return message in _SECRETS or (not isinstance(value, dict) and bool(options.sensitive_fields(message)))
+    return message in _SECRETS or (not isinstance(value, dict) and bool(field_options.sensitive_fields(message)))
 
 
 def _any(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ def _typed_struct(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
-    sensitive, fields = options.sensitive_fields(found.full_name), _by_name(found)
+    sensitive, fields = field_options.sensitive_fields(found.full_name), _by_name(found)
     return {
         key: value
         if (field := fields.get(key)) is None
@@ -124,7 +124,7 @@ def _holds_secret(message: Any) -> bool:
         if inner is None:
             return message.type_url.rpartition("/")[2] in _SECRETS or schema.descriptor(message.type_url) is not None
         return _holds_secret(inner)
-    sensitive = options.sensitive_fields(message.DESCRIPTOR.full_name)
+    sensitive = field_options.sensitive_fields(message.DESCRIPTOR.full_name)
     if sensitive and any(field.name in sensitive for field, _ in message.ListFields()):
         return True
     return any(_holds_secret(inner) for inner in submessages(message, _holders()))
@@ -133,7 +133,7 @@ def _holds_secret(message: Any) -> bool:
 @cache
 def _holders() -> frozenset[str]:
     """Types with a sensitive field, and ``Any``, which may hold them."""
-    return frozenset((ANY, *(name for name in options.messages() if options.sensitive_fields(name))))
+    return frozenset((ANY, *(name for name in field_options.messages() if field_options.sensitive_fields(name))))
 
 
 _HINT = "push the value itself; show_secrets=true returns it to those who may see it"

@@ -37,9 +37,8 @@ from xds.codec.validate import check_constraints
 from xds.codec.validate_fast import FastValidator
 from xds.codec.walk import make_canonical
 from xds.model.names import canonical_name
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import TYPE_PREFIX
-from xds.model.versions import content_version
 
 NAME_LIMIT = 4096
 # Every type URL has a slash: a message without one in its bytes holds no ``Any`` and need not be searched for them.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import EnumDescriptor
 
-from xds.proto.options import Rules
+from xds.proto.field_options import Rules
 
 
 class BrokenRule(NamedTuple):

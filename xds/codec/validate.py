@@ -21,8 +21,8 @@ from xds.codec import schema
 from xds.codec.findings import Findings, json_pointer
 from xds.codec.rules import NUMBERS, BrokenRule, RuleTest, compile_rules, nanoseconds
 from xds.codec.walk import ANY, reachable
-from xds.proto import options
-from xds.proto.options import Deprecation, Rules
+from xds.proto import field_options
+from xds.proto.field_options import Deprecation, Rules
 
 _MISSING = "missing_field"
 _DEPRECATED = ("deprecated_field", "deprecated_value")
@@ -162,8 +162,8 @@ def _plan(descriptor: Descriptor) -> _Plan:
 
 
 def _compile(descriptor: Descriptor) -> _Tests:
-    rules = options.rules(descriptor.full_name)
-    deprecated = options.deprecated_fields(descriptor.full_name)
+    rules = field_options.rules(descriptor.full_name)
+    deprecated = field_options.deprecated_fields(descriptor.full_name)
     fields: dict[FieldDescriptor, _Check] = {}
     absent: dict[FieldDescriptor, _Problem] = {}
     for field in descriptor.fields:
@@ -173,7 +173,7 @@ def _compile(descriptor: Descriptor) -> _Tests:
             fields[field] = check
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
-    oneofs = (name for name in options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
+    oneofs = (name for name in field_options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
     return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
 
 
@@ -290,7 +290,7 @@ def _enum_checks(enum: EnumDescriptor) -> Iterable[_Check]:
 def _deprecated_numbers(enum: EnumDescriptor) -> Mapping[int, _Problem]:
     return {
         enum.values_by_name[name].number: _deprecated(f"{enum.name}.{name}", "value", enum.full_name, deprecation)
-        for name, deprecation in options.deprecated_values(enum.full_name).items()
+        for name, deprecation in field_options.deprecated_values(enum.full_name).items()
         if name in enum.values_by_name
     }
 
@@ -312,7 +312,7 @@ def _descend(descriptor: Descriptor) -> Iterable[_Check]:
 @cache
 def _interesting() -> frozenset[str]:
     """Types with rules, and ``Any``, which may hold them."""
-    return frozenset((ANY, *options.messages()))
+    return frozenset((ANY, *field_options.messages()))
 
 
 def _check_any(packed: Any) -> _Problems:

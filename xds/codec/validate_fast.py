@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from xds.codec.rules import compile_rules
 from xds.codec.validate import presence_rules, value_check
 from xds.codec.walk import ANY, reachable
-from xds.proto import options
-from xds.proto.options import Rules
+from xds.proto import field_options
+from xds.proto.field_options import Rules
 from xds.wire.fields import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, WireFormatError, decode_varint
 
 # Bounds of the memo: an endpoint with its weight has 30 bytes, and takes 150 bytes of memory besides.
@@ -212,9 +212,9 @@ def _forms(field: FieldDescriptor) -> Iterable[int]:
 def _scan_field(validator: FastValidator, descriptor: Descriptor, field: FieldDescriptor) -> _FieldScan:
     """The scan of a field, or of each of its values, without its presence bits."""
     is_closed = field.enum_type is not None and field.enum_type.is_closed  # a number without a name is no value of it
-    if is_closed or field.name in options.deprecated_fields(descriptor.full_name):
+    if is_closed or field.name in field_options.deprecated_fields(descriptor.full_name):
         return _DOUBT
-    rules = options.rules(descriptor.full_name).get(field.name, {})
+    rules = field_options.rules(descriptor.full_name).get(field.name, {})
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _DOUBT if rules.get("map") else _scan_entries(validator, field.message_type)
     if not field.is_repeated:

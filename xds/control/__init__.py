@@ -1,1 +1,1 @@
-"""Publishing, group resolution, bootstrap and settings: everything between the doors and the engine."""
+"""Publishing, group resolution, bootstrap and settings: everything between the ports and the engine."""

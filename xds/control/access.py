@@ -79,6 +79,7 @@ class _Segment:
     after: str = ""
 
     def match(self, value: str) -> Captures | None:
+        """The captured text, if the segment matches; else None."""
         if not self.capture:
             return _NO_CAPTURES if fnmatchcase(value, self.text) else None
         begin, end = len(self.text), len(value) - len(self.after)
@@ -180,6 +181,7 @@ class ClaimPattern:
         return "".join(glob_escaped(captures[part[1:-1]]) if at % 2 else part for at, part in enumerate(self._parts))
 
     def matches(self, value: str, captures: Captures) -> bool:
+        """Whether the claim ``value`` matches the glob with the ``captures`` in it."""
         if any(map(_GLOB.search, self._parts[::2])):
             return fnmatchcase(value, self.filled(captures))
         return value == "".join(captures[part[1:-1]] if at % 2 else part for at, part in enumerate(self._parts))
@@ -234,6 +236,7 @@ class NodeRule:
         return reason or f"no principal matches {self.principal.text}"
 
     def is_about(self, principals: tuple[Principal, ...]) -> bool:
+        """Whether the rule applies to these principals."""
         return any(self.principal.match(principal) is not None for principal in principals)
 
     def _why_not(self, captures: Captures, node: Node, group: str) -> str:

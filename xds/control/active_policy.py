@@ -1,4 +1,4 @@
-"""One traffic assignment policy at work: its last observation and decision, and the overlays made from it."""
+"""One traffic assignment policy in force: its last observation and decision, and the overlays made from it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from xds.assignment.assignment import (
 )
 from xds.assignment.reasons import describe_shares, locality_label
 from xds.control.active_policy import PolicyDecision
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.policies import Key
 from xds.fleet.event_log import EventKind, EventLog
 from xds.fleet.senders import Reporting

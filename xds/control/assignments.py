@@ -25,7 +25,7 @@ from xds.assignment.decide import decide
 from xds.assignment.policy import Policy
 from xds.control.active_policy import ActivePolicy, PolicyDecision, resumed
 from xds.control.assignment_inputs import observe, record_decision_events, record_policy_event
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
 from xds.control.policy_review import assignment_name, finder, review_policy, review_reports, review_times
@@ -110,7 +110,7 @@ class Assignments:
             self._apply_overlays(group)
 
     async def reload(self) -> None:
-        """Replace all policies at work by the stored ones, as ``load``. Raises ``StoreError``."""
+        """Replace all policies in force by the stored ones, as ``load``. Raises ``StoreError``."""
         async with self._lock:
             before = {key[0] for key in self._at_work}
             self._at_work.clear()
@@ -198,7 +198,7 @@ class Assignments:
 
     @property
     def policies_n(self) -> int:
-        """The number of policies at work."""
+        """The number of policies in force."""
         return len(self._at_work)
 
     def census(self) -> tuple[int, Counter[Standing]]:

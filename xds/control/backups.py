@@ -22,7 +22,7 @@ from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
 from xds.control import backup_archive
 from xds.control.assignments import Assignments
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
 from xds.control.entry_records import is_entry
 from xds.control.publisher import Publisher

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xds.codec.resources import decode_resource
-from xds.codec.typed_values import field_value, json_key, typed_values
+from xds.codec.walk import field_value, json_key, typed_values
 from xds.control.bootstrap import XDS_CLUSTER, BootstrapMode, BootstrapOptions
 from xds.control.bootstrap import bootstrap as connecting_bootstrap
 from xds.model.errors import MalformedError, ValidationError, Violation
@@ -87,6 +87,7 @@ class _Converter:
     kept: Kinds = field(default_factory=dict)
 
     def convert(self, split: bool) -> ConvertedBootstrap:
+        """The converted bootstrap. With ``split``, endpoints and routes become separate resources."""
         static = field_value(self.document, "static_resources") or {}
         self.pushed = {kind: _listed(static.get(kind)) for kind in _TYPES}
         self.kept = {kind: [] for kind in _TYPES}

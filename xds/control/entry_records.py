@@ -14,10 +14,10 @@ from hashlib import blake2b
 from typing import Any
 
 from xds.catalog.entry import ConfigEntry, Key, entry_from_json, entry_json, key_of
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.push import CONFIG_ENTRIES_LINE, PushOptions
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
-from xds.store.audit import AuditNote
+from xds.store.audit_entries import AuditNote
 from xds.store.base import Entry, blob_id
 
 LINE = CONFIG_ENTRIES_LINE

@@ -86,6 +86,7 @@ class _Search:
     runs: int = 0
 
     def all(self, resources: Sequence[Resource]) -> None:
+        """Check all resources; the findings are in ``found``."""
         around = probe_context(resources)
         members = self._shown(resources, around)
         fault = self._run(members, around)

@@ -87,7 +87,7 @@ class NodeContext:
     """A node with everything that decides what it receives. ``snapshot`` returns the snapshot for a type URL's API.
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
-    ``refusals`` are its open NACK records; ``clients`` say what lingers for it and what is held back from it.
+    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources.
     """
 
     node: Node
@@ -169,7 +169,7 @@ def _hypothetical(context: NodeContext, query: ExplainQuery) -> Iterator[Resourc
     label = type_label(query.type_url)
     if snapshot is None:
         yield ResourceDelivery(
-            label, query.name, DeliveryStatus.NO_GROUP, "no group matches the node: it is sent nothing"
+            label, query.name, DeliveryStatus.NO_GROUP, "no group matches the node, so it is sent nothing"
         )
         return
     target = snapshot.get(query.type_url)
@@ -186,14 +186,14 @@ def _unasked(context: NodeContext, query: ExplainQuery) -> ResourceDelivery:
     snapshot = context.snapshot(query.type_url)
     label = type_label(query.type_url)
     target = snapshot.get(query.type_url) if snapshot is not None else None
-    what = f"does not ask for {query.name!r}" if query.name else f"does not ask for {label}"
+    what = f"does not subscribe to {query.name!r}" if query.name else f"does not subscribe to {label}"
     if target is None:
         return ResourceDelivery(
             label, query.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}, and no group matches it"
         )
     if not query.name:
         return ResourceDelivery(
-            label, "", DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has {len(target)}"
+            label, "", DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has {len(target)} resources"
         )
     held = target.resources.get(query.name)
     if held is not None:
@@ -213,7 +213,7 @@ def _of_holding(context: NodeContext, holding: Holding, close: _CloseNames) -> I
     if snapshot is None:
         for name in sorted(holding.interest.names) or ["*"]:
             yield ResourceDelivery(
-                label, name, DeliveryStatus.NO_GROUP, "no group matches the node: it keeps what it has"
+                label, name, DeliveryStatus.NO_GROUP, "no group matches the node, so it keeps its configuration"
             )
         return
     target = snapshot.get(holding.type_url)
@@ -238,7 +238,7 @@ def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDeliver
     pushed_version = target.overlaid.get(answer.name, "")
     if not pushed_version:
         return answer
-    detail = f"{answer.detail}; the assignment of traffic for {context.source} lies over the pushed one"
+    detail = f"{answer.detail}; the traffic assignment for {context.source} replaces the pushed one"
     return replace(answer, detail=detail, pushed_version=pushed_version)
 
 
@@ -248,41 +248,44 @@ def _reached(
     is_held = _version(holding.acked, name) == version
     refusal = next((each for each in refusals if mentions((name,), each) or (_is_vague(each) and not is_held)), None)
     if refusal is not None:
-        return DeliveryStatus.REFUSED, f"the node refused version {refusal.version}: {refusal.message}"
+        return DeliveryStatus.REFUSED, f"the node rejected version {refusal.version}: {refusal.message}"
     if is_held:
-        return DeliveryStatus.SENT, "the node has it"
+        return DeliveryStatus.SENT, "the node has ACKed it"
     if _version(holding.sent, name) == version:
-        return DeliveryStatus.PENDING, "it was sent; the node has not answered yet"
+        return DeliveryStatus.PENDING, "it was sent and is not ACKed yet"
     waits = context.waits.get((holding.type_url, name))
     if waits is not None:
         return DeliveryStatus.HELD, _waiting_for(waits)
-    return DeliveryStatus.PENDING, "it is about to be sent: an answer is on its way or awaited"
+    return DeliveryStatus.PENDING, "it will be sent after the response in flight is ACKed"
 
 
 def _waiting_for(held: HeldContent) -> str:
     clusters = " and ".join(held.waits_for[:_CLUSTERS_NAMED])
     more = len(held.waits_for) - _CLUSTERS_NAMED
     named = f"{clusters} and {more} more" if more > 0 else clusters
-    why = "; which clusters it leads to cannot be read" if held.is_unreadable else ""
-    return f"it is held back until the node has clusters {named} ready{why}"
+    why = "; the clusters that it refers to cannot be determined" if held.is_unreadable else ""
+    return f"it is held until clusters {named} are warm on the node{why}"
 
 
 def _leaving(context: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:
     waits = context.waits.get((holding.type_url, name))
     if waits is not None:
-        return DeliveryStatus.HELD, f"it was removed, and goes with what takes its place: {_waiting_for(waits)}"
+        return (
+            DeliveryStatus.HELD,
+            f"it was removed from the group, and is removed together with its replacement: {_waiting_for(waits)}",
+        )
     ends = context.lingering.get(holding.type_url, {})
     if name not in ends:
-        return DeliveryStatus.PENDING, "it was removed; the node is about to be told"
+        return DeliveryStatus.PENDING, "it was removed from the group; the removal will be sent"
     until = ends[name]
     if until is None:
         return (
             DeliveryStatus.LINGERING,
-            "it was removed; its time begins when the node has ACKed all that could refer to it",
+            "it was removed from the group; its time starts when the node ACKs everything that could refer to it",
         )
     return (
         DeliveryStatus.LINGERING,
-        f"it was removed, and stays until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        f"it was removed from the group, and lingers until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
 
 
@@ -310,6 +313,7 @@ class _CloseNames:
         self._left = _CLOSE_NAMES_LIMIT
 
     def of(self, name: str, known: Mapping[str, object]) -> list[str]:
+        """The names in ``known`` that are similar to ``name``; empty once the bound is reached."""
         if self._left <= 0:
             return []
         self._left -= 1

@@ -18,7 +18,7 @@ from xds.model.errors import NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, type_url_of
 from xds.model.snapshot import Change, ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, empty_set
-from xds.protocol.precompute import Precomputed
+from xds.protocol.cache import Precomputed
 from xds.store.base import NO_META, CorruptError, Delta, Entry, Manifest, Meta, blob_id
 
 Key = tuple[str, str]  # (type_url, name)
@@ -73,10 +73,12 @@ class GroupContent:
 
     @property
     def group(self) -> str:
+        """The name of the group."""
         return self.snapshot.group
 
     @property
     def revision(self) -> int:
+        """The revision of the content."""
         return self.snapshot.revision
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter

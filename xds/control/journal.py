@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import structlog
 
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.push import ChangeError
 from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, XdsError

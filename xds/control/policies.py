@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import structlog
 
 from xds.assignment.policy import Policy
-from xds.control.audit import UNKNOWN_CALLER, Caller
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.store.base import Store

@@ -17,7 +17,7 @@ from xds.codec.findings import Findings
 from xds.codec.naming import VALUE_KEY
 from xds.codec.parse import MessageParser
 from xds.codec.render import render_resource
-from xds.codec.typed_values import typed_values
+from xds.codec.walk import typed_values
 from xds.model.resource import Resource
 from xds.model.resource_type import (
     CLUSTER,

@@ -105,8 +105,7 @@ class PushLog:
 class RolloutStatus:
     """How many connected nodes of a group have its head revision. ``types`` is by alias.
 
-    The lists are bounded, the counts are not. ``held`` pairs a pending node with the resources that are held back from
-    it.
+    The lists are bounded, the counts are not. ``held`` pairs a pending node with its held resources.
     """
 
     group: str

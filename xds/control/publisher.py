@@ -12,7 +12,7 @@ from uuid import uuid4
 import structlog
 
 from xds.chain.index import Seen
-from xds.control.audit import UNKNOWN_CALLER, AuditLog, Caller, push_note
+from xds.control.audit_log import UNKNOWN_CALLER, AuditLog, Caller, push_note
 from xds.control.config_entries import EntryPart, EntryPublisher
 from xds.control.group_content import (
     BlobIds,
@@ -50,8 +50,7 @@ from xds.control.write_locks import WriteLocks
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
-from xds.protocol.cache import SnapshotCache
-from xds.protocol.precompute import NOTHING_PRECOMPUTED, Precomputed
+from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
 from xds.store.base import (
     Commit,
     Drop,

@@ -26,10 +26,9 @@ from xds.control.group_content import (
 from xds.control.threads import run_sized
 from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
-from xds.model.resource import Resource
+from xds.model.resource import Resource, short_hash
 from xds.model.snapshot import Change
-from xds.model.versions import short_hash
-from xds.protocol.precompute import NOTHING_PRECOMPUTED, Precomputed
+from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed
 from xds.store.base import (
     NO_META,
     Commit,
@@ -163,6 +162,7 @@ class PlannedChange:
 
     @property
     def group(self) -> str:
+        """The group of the request."""
         return self.request.group
 
     @property

@@ -170,7 +170,7 @@ class EmptyGroupGuard:
 
 
 def node_count(nodes: int) -> str:
-    """The number of nodes, in words."""
+    """``1 node`` or ``N nodes``."""
     return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 

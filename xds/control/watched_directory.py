@@ -19,7 +19,7 @@ from watchfiles import awatch
 from xds.codec.crosscheck import check_unique
 from xds.codec.findings import Findings
 from xds.codec.resources import DecodedPush, ResourceDecoder
-from xds.control.audit import SERVER, Caller
+from xds.control.audit_log import SERVER, Caller
 from xds.control.journal import PushJournal
 from xds.control.lifecycle import BackgroundTask
 from xds.control.publisher import Publisher, PushOptions
@@ -84,6 +84,7 @@ class WatchedDirectory:
 
     @property
     def root(self) -> Path:
+        """The watched directory."""
         return self._root
 
     @property

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from xds.filter.expression import And, EvaluationError, Expression, Match, Not, Operator, matches_in
-from xds.filter.grammar import parse
+from xds.filter.expression import And, EvaluationError, Expression, Match, Not, Operator, matches_in, parse
 from xds.filter.values import SEARCHED_LIMIT, FixedRecord, closest, type_name
 
 Predicate = Callable[[object], bool]

@@ -1,1 +1,1 @@
-"""What the fleet has, folded from engine events: nodes, streams, types, NACK records. Pure."""
+"""The state of the fleet, built from engine events: nodes, streams, types, NACK records. Pure."""

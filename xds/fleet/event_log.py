@@ -107,11 +107,13 @@ class _Ring:
         self.dropped = dropped
 
     def append(self, event: FleetEvent) -> None:
+        """Add an event and drop the oldest one if the ring is full."""
         if len(self.events) == self.events.maxlen:
             self.dropped = self.events[0].id
         self.events.append(event)
 
     def after(self, cursor: int) -> list[FleetEvent]:
+        """The events after ``cursor``, oldest first."""
         found: list[FleetEvent] = []
         for event in reversed(self.events):
             if event.id <= cursor:
@@ -306,4 +308,5 @@ def record_linger_cut(log: EventLog, stream: StreamRecord, removal: Removal, now
 
 
 def node_id(stream: StreamRecord) -> str:
+    """The id of the stream's node; empty before its first request."""
     return stream.node.node.id if stream.node is not None else ""

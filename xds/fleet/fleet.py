@@ -116,7 +116,7 @@ class Fleet:
     def stream_closed(self, stream_id: int, now: float) -> bool:
         """A stream closed. Its node stays visible for a while.
 
-        True when the other streams of the client have to report again what lingers and what is held back.
+        True when the other streams of the client have to report lingering and held resources again.
         """
         stream = self._streams.pop(stream_id, None)
         if stream is None or stream.node is None:
@@ -171,7 +171,7 @@ class Fleet:
         return list(holdings(type for stream in record.streams.values() for type in stream.types.values()))
 
     def clients(self, node_id: str) -> Clients:
-        """What lingers for the clients of a node, and what is held back from them, by client."""
+        """The lingering and held resources of a node, by client."""
         record = self._nodes.get(node_id)
         return dict(record.clients) if record is not None else NO_CLIENTS
 

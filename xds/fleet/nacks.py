@@ -72,10 +72,12 @@ class NackLog:
         return frozenset(refusal.record.group for refusal in self._open.values())
 
     def get(self, record_id: int) -> NackRecord | None:
+        """A record by id; None if it is unknown or was dropped."""
         refusal = self._open.get(record_id)
         return refusal.record if refusal is not None else self._resolved.get(record_id)
 
     def is_open(self, refusal: RefusedContent) -> bool:
+        """Whether this object is still an open record."""
         return refusal.record.id in self._open
 
     def refuse(self, node: str, group: str, event: Nacked, now: float) -> tuple[RefusedContent, bool]:

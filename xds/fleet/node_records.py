@@ -61,11 +61,13 @@ class TypeRecord:
         self._missing_of = 0  # the id of the set in which they are missing
 
     def enter(self, state: Sync, now: float) -> None:
+        """Enter a state. ``since`` changes only if the state does."""
         if self.state is not state:
             self.state = state
             self.since = now
 
     def subscribe(self, event: Subscribed, now: float) -> None:
+        """The client changed its subscription."""
         self.wildcard = event.wildcard
         self.names = event.names
         self._missing, self._missing_of = event.missing, self._set_id()
@@ -118,6 +120,7 @@ class StreamRecord:
         return found
 
     def state(self, revisions: Mapping[int, int]) -> StreamState:
+        """The state of the stream for operators. ``revisions`` are by id of a set."""
         merged = by_alias(self.types.values())
         types = (type_state(records, revisions, self.orphaned) for records in merged.values())
         known = (self.id, self.peer, self.service, self.variant, self.opened)
@@ -127,7 +130,7 @@ class StreamRecord:
 class NodeRecord:
     """One node id.
 
-    ``clients`` say what lingers for its clients and what is held back from them. ``left`` keeps the last state of each
+    ``clients`` are the lingering and held resources of its clients. ``left`` keeps the last state of each
     type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are what the event log has last: that no
     group matches, and the revision with which the node is synced.
     """
@@ -174,9 +177,11 @@ class NodeRecord:
 
     @property
     def orphaned(self) -> bool:
+        """Whether no group matches the node."""
         return bool(self.streams) and all(stream.orphaned for stream in self.streams.values())
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
+        """The state of the node for operators. ``revisions`` are by id of a set."""
         types = sorted(self._types(revisions), key=lambda state: state.type)
         lingering = lingers(self.clients)
         return NodeState(
@@ -208,7 +213,7 @@ def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
 
 
 def by_alias(records: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
-    """Tracks by type alias, so that operators see one type for all APIs."""
+    """Records by type alias, so that operators see one type for all APIs."""
     found: dict[str, list[TypeRecord]] = {}
     for record in records:
         found.setdefault(alias_of(record.type_url), []).append(record)
@@ -256,6 +261,7 @@ class Holding:
 
     @property
     def type(self) -> str:
+        """The alias of the type."""
         return alias_of(self.type_url)
 
 

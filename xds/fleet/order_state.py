@@ -1,4 +1,4 @@
-"""What lingers for the clients of a node, and what is held back from them (docs/design.md#order-of-updates).
+"""Lingering and held resources of the clients of a node (docs/design.md#order-of-updates).
 
 The engine reports both as immutable values that clients share. What operators see is built when it is asked for, in any
 thread.
@@ -31,15 +31,15 @@ class ClientOrderState:
         self.offset_s = 0.0
 
     def linger(self, lingering: Lingering, offset_s: float) -> None:
-        """Replace what lingers."""
+        """Replace the lingering resources."""
         self.lingering, self.offset_s = lingering, offset_s
 
     def hold(self, held: tuple[events.HeldContent, ...]) -> None:
-        """Replace what is held back."""
+        """Replace the held resources."""
         self.held = held
 
     def __bool__(self) -> bool:
-        """False when nothing lingers and nothing is held back."""
+        """False if no resource lingers or is held."""
         return bool(self.lingering or self.held)
 
 
@@ -48,7 +48,7 @@ NO_CLIENTS: Clients = {}
 
 
 def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
-    """What lingers per push and type, oldest first. Clients of one node id are merged."""
+    """Lingering resources per push and type, oldest first. Clients of one node id are merged."""
     names: dict[tuple[int, str], frozenset[str]] = {}
     ends: dict[tuple[int, str], float | None] = {}
     for client in list(clients.values()):
@@ -77,7 +77,7 @@ def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
 
 
 def held_back(clients: Clients) -> tuple[HeldResources, ...]:
-    """What is held back, grouped by the clusters that it waits for."""
+    """Held resources, grouped by the clusters that they wait for."""
     found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
     for client in list(clients.values()):
         for held in client.held:

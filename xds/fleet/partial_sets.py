@@ -1,4 +1,4 @@
-"""Mixed sets: what a client has while resources linger, are held back, or were rejected. Nobody pushed them as such."""
+"""Mixed sets: what a client has while resources linger, are held, or were rejected. No push has them as such."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class NodeState:
 
     ``types`` merges the streams (a client may use one per type, or several per type): the worst state wins. A node
     without streams disconnected at ``last_seen``; ``types`` is then its last state. ``lingering`` are the oldest
-    lingering resources, ``lingering_total`` counts all of them; ``held`` are the resources held back.
+    lingering resources, ``lingering_total`` counts all of them; ``held`` are the held resources.
     """
 
     id: str
@@ -113,6 +113,7 @@ class NodeState:
 
     @property
     def connected(self) -> bool:
+        """Whether the node has an open stream."""
         return bool(self.streams)
 
     @property
@@ -162,8 +163,8 @@ class NackRecord:
 class Convergence:
     """How many nodes have taken a push, among the connected nodes of its group that subscribe to a changed type.
 
-    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with the resources that are
-    held back from it. The lists are bounded; the counts are not.
+    ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with its held
+    resources. The lists are bounded; the counts are not.
     """
 
     synced: int = 0
@@ -176,4 +177,5 @@ class Convergence:
 
     @property
     def total(self) -> int:
+        """The number of nodes that count."""
         return self.synced + self.pending + self.nacked

@@ -104,6 +104,7 @@ class Sender:
         self._pump(stream)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
+        """Send RST_STREAM."""
         self.out.append(frame(RST_STREAM, 0, stream_id, NUMBER.pack(code)))
 
     def drop(self, stream: Stream) -> None:

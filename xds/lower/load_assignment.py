@@ -17,9 +17,8 @@ from google.protobuf.message import DecodeError
 from xds.assignment.assignment import Allotment
 from xds.codec import schema
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
-from xds.model.versions import content_version
 
 # envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY: an endpoint that nobody checks gets requests, too.
 _HEALTHY = frozenset({0, 1})

@@ -34,6 +34,7 @@ class Figures:
 
     @property
     def finished(self) -> float:
+        """Requests that ended, with success or error."""
         return self.successes + self.errors
 
     @property
@@ -43,10 +44,12 @@ class Figures:
 
     @property
     def rps(self) -> float:
+        """Requests per second."""
         return self.requests / self.window_s if self.window_s else 0.0
 
     @property
     def error_ratio(self) -> float:
+        """The fraction of finished requests that ended in an error; 0 without any."""
         return self.errors / self.finished if self.finished else 0.0
 
 
@@ -101,6 +104,7 @@ class ClusterFigures:
 
     @property
     def window_s(self) -> float:
+        """The length of the window in seconds."""
         return self.figures.window_s
 
 
@@ -160,13 +164,13 @@ class SourceDemand:
 
 @dataclass(frozen=True, slots=True)
 class SourceReporting:
-    """Who reports from a source locality, and since when nothing was heard.
+    """The nodes of a source locality that report, and the times of their reports.
 
-    A node with an open load report stream reports, and says by silence that it has no requests: gRPC sends nothing at
-    all about idle clusters, and nothing at all when all are idle, and the server's keepalive ends the streams of nodes
-    that are gone. ``nodes``: the ids of these nodes. ``heard``: ``now`` where there is one, else when the last of them
-    reported or left. ``reported``: when one of the open streams last sent a report. ``named``: when any report last
-    named the cluster. Times are 0 for never.
+    A node with an open load report stream reports, and says by silence that it has no requests: gRPC sends nothing
+    about idle clusters, and nothing at all when all are idle. The server's keepalive ends the streams of nodes that are
+    gone. ``nodes``: the ids of these nodes. ``heard``: ``now`` if there is one, else when the last of them reported or
+    left. ``reported``: when one of the open streams last sent a report. ``named``: when any report last named the
+    cluster. Times are 0 for never.
     """
 
     source: Locality

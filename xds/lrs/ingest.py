@@ -68,6 +68,7 @@ class ReportIngestion:
             self._leave_out("clusters", len(clusters) - counted)
 
     def result(self) -> IngestResult:
+        """The result so far."""
         return IngestResult(
             clusters=len(self.named), localities=self._localities, refused=self.refused, left_out=self.left_out
         )

@@ -53,6 +53,7 @@ class LoadStatsResponse:
     by_endpoint: bool = False
 
     def encode(self) -> bytes:
+        """The serialized message."""
         message = wire_pb2.LoadStatsResponse(
             clusters=self.clusters, report_endpoint_granularity=self.by_endpoint, send_all_clusters=self.all_clusters
         )
@@ -82,6 +83,7 @@ class LoadStatsRequest:
 
     @property
     def node(self) -> bytes:
+        """The serialized node; empty if the request has none."""
         # A client may have its node behind its clusters; it counts then, as the last one does in protobuf.
         return self._message.node or self._node_field
 

@@ -49,6 +49,7 @@ class TimeSpan(NamedTuple):
 
     @property
     def seconds(self) -> int:
+        """The length of the span."""
         return self.end - self.begin
 
 
@@ -60,6 +61,7 @@ class LoadQueries:
         self._nodes = nodes
 
     def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
+        """All clusters by name and service name, without rows."""
         named = attrgetter("cluster", "service_name")
         return [
             _figures_of(list(all_series), span, service_name)
@@ -67,6 +69,7 @@ class LoadQueries:
         ]
 
     def cluster(self, cluster: str, span: TimeSpan, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
+        """One cluster with its rows; None if no client reported it."""
         all_series = [
             series
             for series in self._index.of_cluster(cluster)
@@ -78,6 +81,7 @@ class LoadQueries:
         return _figures_of(all_series, span, _name_of(all_series), tuple(rows))
 
     def series(self, cluster: str, span: TimeSpan, step_s: float, by: Breakdown | None) -> list[ChartLine]:
+        """The load of a cluster in steps; empty by node, because the counts of nodes over time are not kept."""
         if by == "node":
             return []
         step = _step(span, step_s)
@@ -94,6 +98,7 @@ class LoadQueries:
         ]
 
     def demand(self, group: str, cluster: str, span: TimeSpan) -> ClusterDemand:
+        """The demand of a group's nodes for a cluster, and the flows to its targets."""
         all_series = [series for series in self._index.of_cluster(cluster) if series.group == group]
         sums, metrics = _sums(all_series, span, "locality"), _metrics(all_series, span)
         flows = _flows(sums, metrics, span.seconds)
@@ -107,11 +112,15 @@ class LoadQueries:
         return ClusterDemand(cluster, float(span.seconds), float(span.end), sources, flows)
 
     def reporting(self, group: str, cluster: str, now: float) -> list[SourceReporting]:
-        """Sources without a stream are listed where one reported before."""
+        """The sources of a group that report a cluster.
+
+        Sources without a stream are listed if a node there reported before.
+        """
         found = [_reporting(source, cluster, now) for source in self._index.sources(group)]
         return sorted((one for one in found if one.nodes or one.heard), key=lambda one: str(one.source))
 
     def target_totals(self) -> Iterator[TargetTotals]:
+        """Totals by cluster and target locality."""
         sums: dict[tuple[str, Locality], list[int]] = {}
         for series in self._index:
             for target, _, address, window in series.traffic():
@@ -123,6 +132,7 @@ class LoadQueries:
             yield TargetTotals(cluster, target, *counts)
 
     def drop_totals(self) -> Iterator[DropTotals]:
+        """Totals by cluster and drop category."""
         sums: Counter[tuple[str, str]] = Counter()
         for series in self._index:
             for category, counter in list(series.drops.items()):

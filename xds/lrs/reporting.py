@@ -33,6 +33,7 @@ class NodeTotals:
         self.totals: dict[LoadSeries, int] = {}
 
     def total(self, series: LoadSeries) -> Totals:
+        """The totals of the node for a series."""
         return Totals(*unpack(self.totals.get(series, 0), 4))
 
 
@@ -65,6 +66,7 @@ class ReportingStream:
 
     @property
     def data_bytes(self) -> int:
+        """The size of the latest report in bytes."""
         return sum(map(len, self.data))
 
     def load(self, series: LoadSeries) -> ClusterLoad | None:

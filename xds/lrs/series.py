@@ -18,7 +18,7 @@ class LoadSeries:
 
     Targets are localities at a priority, as bytes (`xds.lrs.cluster_counters.target_bytes`). ``targets``: windows by
     target; ``endpoints``: by target and address; ``metrics``: by target, address (or empty) and name; ``drops``: by
-    category. ``nodes``: how many nodes have an open stream that named the series of late; ``reported``: when a stream
+    category. ``nodes``: how many nodes have an open stream that named the series recently; ``reported``: when a stream
     last did.
     """
 

@@ -91,6 +91,7 @@ class SeriesIndex:
     # Find or create. ``stream`` is the one that reports; the result is None where a bound allows no further one.
 
     def series(self, stream: ReportingStream, cluster: str, service_name: str, now: float) -> LoadSeries | None:
+        """The series of a cluster in the stream's source."""
         series = stream.source_series.by_key.get((cluster, service_name))
         if series is None and self._has_room("services", self.services, stream, now):
             source = stream.source_series
@@ -100,6 +101,7 @@ class SeriesIndex:
         return series
 
     def target(self, stream: ReportingStream, series: LoadSeries, target: bytes, now: float) -> TrafficWindow | None:
+        """The window of the traffic to ``target``, a key of `target_bytes`."""
         window = series.targets.get(target)
         if window is None and self._allows(stream, "targets", series.targets, now):
             window = series.targets[target] = TrafficWindow()

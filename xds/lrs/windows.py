@@ -203,6 +203,7 @@ class TrafficWindow:
         return unpack_traffic(self._total + self.pending)
 
     def add(self, span: int, counters: int) -> None:
+        """Add packed counters of a report with this span."""
         if self.span != span:
             self.begin(span)
         self.pending += counters
@@ -238,10 +239,12 @@ class ValueWindow:
         self._history = CountHistory(lanes)
 
     def add(self, span: int, counts: Sequence[float]) -> None:
+        """Add the counts of a report with this span, one per lane."""
         end, length = span >> _LENGTH_BITS, span & _LENGTH_MASK
         self.last = end
         self.total += counts[0]
         self._history.add(end, length, counts)
 
     def sum(self, begin: int, end: int) -> list[float]:
+        """The counts between two edges, one per lane. Safe while another thread counts."""
         return self._history.sum(begin, end)

@@ -36,6 +36,7 @@ class Metric(NamedTuple):
 
     @property
     def average(self) -> float:
+        """The mean value of a request; 0 without requests."""
         return self.total / self.requests if self.requests else 0.0
 
 

@@ -1,7 +1,8 @@
 """The versioned snapshot cache: group to snapshot, and everything that is computed once for all streams.
 
 Streams hold no copies. Diffs, releases and encoded responses are kept by the identity of the sets involved, in bounded
-memos, so that a push costs each further stream a few look-ups (docs/design.md#push-path).
+memos, so that a push costs each further stream a few look-ups (docs/design.md#push-path). What streams need after a
+push is computed before the push is served (`precompute`), which may be done in another thread.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
-from xds.model.snapshot import Derivation, ResourceSet, Snapshot
-from xds.protocol.diffs import MEMO_ENTRIES, Diffs
+from xds.model.snapshot import Change, Derivation, ResourceSet, Snapshot, diff
+from xds.protocol.diffs import MEMO_ENTRIES, Diffs, SetIds, assignments_of, set_ids
 from xds.protocol.history import RevisionHistory
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.protocol.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
-from xds.protocol.precompute import NOTHING_PRECOMPUTED, Precomputed, precompute
 from xds.protocol.release import Releases
-from xds.protocol.responses import ResponseBuilder
+from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import InterestTable
 
 RETAINED_REVISIONS = 10
@@ -43,6 +43,22 @@ class View:
     api_version: str = ""
     order: GroupOrder = DEFAULT_ORDER
     source: Locality | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Precomputed:
+    """The difference between two snapshots.
+
+    ``changes`` and ``assignments`` (those of changed clusters) are keyed by the ids of the sets, as in `Diffs`.
+    ``parts`` are the encoded parts of large sets, by lineage.
+    """
+
+    changes: dict[SetIds, Change] = field(default_factory=dict)
+    assignments: dict[SetIds, frozenset[str]] = field(default_factory=dict)
+    parts: dict[int, Parts] = field(default_factory=dict)
+
+
+NOTHING_PRECOMPUTED = Precomputed()
 
 
 _NO_OVERLAYS: Overlays = {}
@@ -274,3 +290,24 @@ class SnapshotCache:
 
     def _served(self, groups: Sequence[str]) -> list[_Group]:
         return [self._groups[group] for group in dict.fromkeys(groups) if group in self._groups]
+
+
+def precompute(
+    old: Snapshot | None, new: Snapshot, parts_of: Callable[[ResourceSet], Parts] = lambda _: NO_PARTS
+) -> Precomputed:
+    """What the streams that hold ``old`` will ask for when they are given ``new``.
+
+    ``parts_of`` returns what is encoded already of a set.
+    """
+    made = Precomputed()
+    for type_url, after in new.sets.items():
+        before = old.get(type_url) if old is not None else None
+        if len(after) >= PREPARED_FROM and not parts_of(after):
+            made.parts[after.lineage_id] = prepare_parts(after, parts_of(before) if before is not None else NO_PARTS)
+        if before is after:
+            continue
+        key = set_ids(before, after)
+        change = made.changes[key] = diff(before, after)
+        if after.type.is_route_target:
+            made.assignments[key] = assignments_of((*change.added, *change.changed), after)
+    return made

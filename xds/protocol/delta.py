@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.encode import EncodedParts, encode_alias_only, encode_delta
 from xds.protocol.requests import DeltaRequest, StreamLimits
+from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
 from xds.protocol.returning import Origin, Shown, shown_by_versions, unanswered_at_first
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _HEARTBEATS_PER_TTL = 3
 _UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale
 
 
-class DeltaDialect:
+class DeltaDialect(Dialect[DeltaRequest]):
     """Requests state changes of the interest; responses contain what differs from what the client holds."""
 
     variant = Variant.DELTA

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from xds.model.resource_type import alias_of
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, diff, diff_among
-from xds.protocol.holdings import lacking
 from xds.protocol.memo import Memo
 from xds.protocol.subscription import Interest
 
@@ -106,3 +106,15 @@ def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
 
 def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
     return len(key[0].names) + len(names)
+
+
+def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
+    """Whether all clusters that a resource refers to directly are in ``clusters``; False if these are unknown."""
+    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
+    return clusters is not None and all(name in clusters.resources for name in led_to)
+
+
+def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
+    """The names whose resources in ``new`` a holder of ``old`` lacks, and the names that neither set has."""
+    nowhere = names.difference(old.resources).difference(new.resources)
+    return names.intersection((*change.added, *change.changed)) | nowhere

@@ -86,6 +86,7 @@ class Synced:
 
     @property
     def version_info(self) -> str:
+        """That of the set."""
         return self.resource_set.version_info
 
 

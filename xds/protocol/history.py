@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from xds.model.resource import HASH_CHARS, Resource, version_stem
+from xds.model.resource_type import alias_of
 from xds.model.snapshot import DIGEST_BITS, Derivation, ResourceSet, mix, pair_hash
-from xds.model.versions import HASH_CHARS, version_stem
-from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, ChangeOf, Diffs
-from xds.protocol.holdings import fed_by, has_all, leads_within, named_by
+from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, ChangeOf, Diffs, leads_within
 from xds.protocol.memo import Memo
 from xds.protocol.overlay import OverlaidSets
 
@@ -237,7 +237,7 @@ class RevisionHistory:
         base = held.mixture.base if held.mixture is not None else held
         at = next((at for at, each in enumerate(history) if each is base), None)
         if at is None:
-            places = [at for at, each in enumerate(history) if has_all(each, members)]
+            places = [at for at, each in enumerate(history) if _has_all(each, members)]
             at = places[-1] if members and places else len(history)
         for name in sorted(names - members.keys()):
             versions = [each.resources[name] for each in history[:at] if name in each.resources]
@@ -255,7 +255,7 @@ class RevisionHistory:
         A client that subscribes to an assignment has its cluster.
         """
         history = self._retained.retained_sets(groups, clusters, api_version)
-        return self._fed.get((assignments, *(each.id for each in history)), lambda: fed_by(assignments, history))
+        return self._fed.get((assignments, *(each.id for each in history)), lambda: _fed_by(assignments, history))
 
     def recall_versions(
         self,
@@ -280,4 +280,45 @@ class RevisionHistory:
         history = [*remembered, *history, *(made for made in (*latest, *overrides) if made.type.type_url == type_url)]
         # Clients that reconnect together show the same mapping. The entry keeps it, so that its id is not reused.
         key = (id(versions), *(each.id for each in history))
-        return self._recalled.get(key, lambda: (versions, named_by(versions, history)))[1]
+        return self._recalled.get(key, lambda: (versions, _named_by(versions, history)))[1]
+
+
+def _fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+    """The clusters whose endpoints are in these assignments, each from the newest set that has it; None for none.
+
+    ``history`` has the newest set first.
+    """
+    members: dict[str, Resource] = {}
+    for found in history:
+        for name, cluster in found.resources.items():
+            named = [each.name for each in cluster.references if alias_of(each.type_url) == "endpoints"]
+            if name not in members and named and assignments.issuperset(named):
+                members[name] = cluster
+    return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+
+
+def _has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool:
+    """Whether a set has all these resources in the same versions."""
+    resources = resource_set.resources
+    return all(name in resources and resources[name].version == each.version for name, each in members.items())
+
+
+def _named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+    """The set of resources with these versions, taken from ``history``; None if it has none of them.
+
+    A set of the history that has exactly these versions is returned itself.
+    """
+    for found in history:
+        if len(found) == len(versions) and all(
+            (resource := found.resources.get(name)) is not None and resource.version == version
+            for name, version in versions.items()
+        ):
+            return found
+    members = {}
+    for name, version in versions.items():
+        for found in history:
+            resource = found.resources.get(name)
+            if resource is not None and resource.version == version:
+                members[name] = resource
+                break
+    return ResourceSet(history[0].type, history[0].version_info, members) if members else None

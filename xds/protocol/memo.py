@@ -24,7 +24,6 @@ class Memo(Generic[K, V]):
         self._total = 0
         self._age = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age it was last used in
-        self._latest: tuple[V, int] | None = None  # the entry that was used last, which need not be moved
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of ``key``; ``make`` is called if it is not kept."""
@@ -33,11 +32,9 @@ class Memo(Generic[K, V]):
             value = make()
             self._keep(key, value)
             return value
-        if entry is not self._latest:
-            if entry[1] != self._age:
-                entry = self._values[key] = (entry[0], self._age)
-            self._values.move_to_end(key)
-            self._latest = entry
+        if entry[1] != self._age:
+            entry = self._values[key] = (entry[0], self._age)
+        self._values.move_to_end(key)
         return entry[0]
 
     def put(self, key: K, value: V) -> None:
@@ -50,7 +47,6 @@ class Memo(Generic[K, V]):
         while self._values and next(iter(self._values.values()))[1] < self._age:
             self._drop_oldest()
         self._age += 1
-        self._latest = None
 
     def __len__(self) -> int:
         return len(self._values)
@@ -64,14 +60,13 @@ class Memo(Generic[K, V]):
         weight = self._weight(key, value)
         if self._cost is not None and weight > self._budget:
             return
-        self._latest = self._values[key] = (value, self._age)
+        self._values[key] = (value, self._age)
         self._total += weight
         while len(self._values) > self._entries or (self._cost is not None and self._total > self._budget):
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         key, (value, _) = self._values.popitem(last=False)
-        self._latest = None
         self._total -= self._weight(key, value)
 
     def _weight(self, key: K, value: V) -> int:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from xds.model.node import Locality
-from xds.model.resource import Resource
+from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
-from xds.model.versions import derived_version_info
 from xds.protocol.diffs import Diffs, set_ids
 
 _OVERRIDES_LIMIT = 64  # overlaid sets of a group that a client may return with

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
-from xds.protocol.diffs import ChangeOf
-from xds.protocol.holdings import leads_within
+from xds.protocol.diffs import ChangeOf, leads_within
 from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, keep_of, removed_names
 from xds.protocol.memo import Memo
 from xds.protocol.trees import Part, Tree, changed_trees, newly_named, used_by

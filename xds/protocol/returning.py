@@ -14,7 +14,7 @@ from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.content import NOTHING
-from xds.protocol.holdings import leads_within
+from xds.protocol.diffs import leads_within
 from xds.protocol.memory import ClientMemory
 from xds.protocol.refusals import Refusals
 from xds.protocol.requests import DeltaRequest, SotwRequest

@@ -1,33 +1,47 @@
-"""State of the World: what the SotW variant does differently from Delta (`Dialect`)."""
+"""State of the World: what the SotW variant does differently from Delta (`Dialect`), and responses without a stream.
+
+Unary Fetch and REST polling take one SotW response. Its version_info is that of the type with the hash of the resources
+that match the requested names, so that a request for one more name is never answered "not modified" (rule 76).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xds.model.errors import StatusCode
-from xds.model.resource import Resource
-from xds.model.resource_type import Missing, ResourceType
+from xds.model.resource import Resource, derived_version_info
+from xds.model.resource_type import Missing, ResourceType, resource_type
+from xds.model.snapshot import content_digest
 from xds.protocol import warming
 from xds.protocol.dialect import Dialect, Variant
-from xds.protocol.encode import EncodedParts, encode_empty_assignment, encode_errors, encode_parts, encode_sotw
 from xds.protocol.requests import SotwRequest, StreamLimits
+from xds.protocol.responses import (
+    EncodedParts,
+    encode_control_plane,
+    encode_empty_assignment,
+    encode_errors,
+    encode_parts,
+    encode_sotw,
+)
 from xds.protocol.returning import Origin, Shown, shown_by_version_info
+from xds.protocol.subscription import InterestTable, Subscription
 
 if TYPE_CHECKING:
     from xds.model.snapshot import ResourceSet
-    from xds.protocol.cache import SnapshotCache
+    from xds.protocol.cache import SnapshotCache, View
     from xds.protocol.content import ResponseContent
     from xds.protocol.decode import RequestDecoder
     from xds.protocol.responses import Response
-    from xds.protocol.subscription import InterestChange, InterestTable, Subscription
+    from xds.protocol.subscription import InterestChange
     from xds.protocol.warming import ReleaseOf, WatchesByType
     from xds.protocol.watch import Watch
 
 NO_SUCH_RESOURCE = "no such resource"
 
 
-class SotwDialect:
+class SotwDialect(Dialect[SotwRequest]):
     """Requests state the whole interest; a full-state type is sent whole, and absence means deletion."""
 
     variant = Variant.SOTW
@@ -112,3 +126,31 @@ class SotwDialect:
 
 
 SOTW: Dialect[SotwRequest] = SotwDialect()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The response to one request. ``modified`` is False when the request already carries its version_info."""
+
+    type_url: str
+    version_info: str
+    resources: tuple[Resource, ...]
+    modified: bool
+
+    def encode(self, control_plane: str = "") -> bytes:
+        """The serialized DiscoveryResponse."""
+        parts = map(encode_parts, self.resources)
+        identifier = encode_control_plane(control_plane)
+        return encode_sotw(self.type_url, self.version_info, self.version_info, parts, identifier)
+
+
+def fetch(view: View, request: SotwRequest) -> Fetched:
+    """Answer a request from a view. The ``type_url`` of the request must be set."""
+    type = resource_type(request.type_url)
+    subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
+    subscription.replace(request.names, InterestTable())
+    released = view.snapshot.get(request.type_url)
+    resources = tuple(released.resources[name] for name in subscription.interest.select(released))
+    digest = content_digest((resource.name, resource.version) for resource in resources)
+    version_info = derived_version_info(released.version_info, released.digest, digest)
+    return Fetched(request.type_url, version_info, resources, version_info != request.version_info)

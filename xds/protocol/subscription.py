@@ -132,6 +132,7 @@ class InterestChange:
 
     @property
     def unanswered(self) -> frozenset[str]:
+        """The names that the response must contain: new ones, and those that were asked for again."""
         return self.added | self.returned if self.returned else self.added
 
 

@@ -117,10 +117,12 @@ class DiscoveryHandler(StreamHandler):
 
     @property
     def home(self) -> str:
+        """The group that the node belongs to by the selectors of now; empty for none."""
         return self._engine.home
 
     @property
     def client_key(self) -> ClientKey | None:
+        """The client, which all its streams share; None before the node is known."""
         return self._engine.client_key
 
     def notify(self) -> None:

@@ -24,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from xds.server.logs import get_logger
-from xds.server.open_files import NONE_LEFT, OpenFiles, file_limit
 from xds.server.peer import peer_certificate
+from xds.server.process import NONE_LEFT, OpenFiles, file_limit
 
 HANDSHAKE_S = 10.0
 AT_ONCE = 64  # connections accepted in an iteration of the loop
@@ -80,6 +80,7 @@ class HttpConnection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Time for the first head begins."""
         super().connection_made(transport)
         certificate = peer_certificate(transport.get_extra_info("ssl_object"))
         if certificate is not None:
@@ -87,11 +88,13 @@ class HttpConnection(HttpToolsProtocol):
         self._arm(self._limits.head_s, self._head_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
         self._disarm()
         super().connection_lost(exc)
         self._on_close()
 
     def data_received(self, data: bytes) -> None:
+        """Parse received bytes in pieces, and close the connection at the first limit that is hit."""
         for at in range(0, len(data), PIECE_BYTES):
             if self.parser is None or self.transport.is_closing():
                 return
@@ -120,11 +123,13 @@ class HttpConnection(HttpToolsProtocol):
     # As the parser calls it
 
     def on_message_begin(self) -> None:
+        """A head begins."""
         self._in_head = True
         self._heads += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        """The head is complete: time for the body begins."""
         self._in_head, self._in_body = False, True
         self._disarm()
         self._body_bytes = 0
@@ -133,10 +138,12 @@ class HttpConnection(HttpToolsProtocol):
         self._arm(self._limits.body_s, self._body_timed_out)
 
     def on_body(self, body: bytes) -> None:
+        """A part of the body has arrived."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        """The body is complete."""
         self._in_body = False
         self._disarm()
         super().on_message_complete()
@@ -210,6 +217,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Nothing: the process has its own signal handlers."""
         yield
 
     @property
@@ -233,6 +241,7 @@ class HttpServer(uvicorn.Server):
             self._listen(each)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and close as uvicorn does."""
         loop = asyncio.get_running_loop()
         for each in self._listening:
             loop.remove_reader(each)

@@ -1,17 +1,20 @@
-"""The standard gRPC services: health and reflection. Each transport adds its own channelz."""
+"""The standard gRPC services: health, reflection, and channelz of our own transport (grpcio's brings its own)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from ipaddress import ip_address
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.descriptor_pool import Default, DescriptorPool
-from grpc_channelz.v1 import channelz_pb2
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+SERVER_ID = 1
+PAGE_LIMIT = 100  # sockets in an answer
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 
 
@@ -31,9 +34,11 @@ class Introspection:
         transport.add_generic_rpc_handlers((_reflection_v1(servicer),))
 
     async def starting(self) -> None:
+        """NOT_SERVING, until ``serving``."""
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def serving(self) -> None:
+        """SERVING."""
         await self._set(health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
@@ -55,18 +60,23 @@ class DescriptorPools:
         self._pools = (private, Default())
 
     def FindFileByName(self, name: str) -> Any:  # noqa: N802 - the name that the servicer calls
+        """As `DescriptorPool.FindFileByName`. Raises ``KeyError``."""
         return self._first("FindFileByName", name)
 
     def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindFileContainingSymbol`. Raises ``KeyError``."""
         return self._first("FindFileContainingSymbol", symbol)
 
     def FindMessageTypeByName(self, name: str) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindMessageTypeByName`. Raises ``KeyError``."""
         return self._first("FindMessageTypeByName", name)
 
     def FindExtensionByNumber(self, message: Any, number: int) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindExtensionByNumber`. Raises ``KeyError``."""
         return self._first("FindExtensionByNumber", message, number)
 
     def FindAllExtensions(self, message: Any) -> Any:  # noqa: N802
+        """As `DescriptorPool.FindAllExtensions`. Raises ``KeyError``."""
         return self._first("FindAllExtensions", message)
 
     def _first(self, method: str, *arguments: Any) -> Any:
@@ -84,3 +94,124 @@ def _reflection_v1(servicer: Any) -> Any:
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(_REFLECTION_V1, {"ServerReflectionInfo": method})
+
+
+class ChannelzSocket(Protocol):
+    """A connection, as channelz describes it."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address, as gRPC writes it."""
+
+    @property
+    def calls_started(self) -> int:
+        """How many calls began on it."""
+
+    @property
+    def calls_open(self) -> int:
+        """How many of them are open."""
+
+
+class ChannelzSource(Protocol):
+    """The server, as channelz describes it. ``sockets`` are its connections by number."""
+
+    @property
+    def calls_started(self) -> int:
+        """How many calls began."""
+
+    @property
+    def calls_failed(self) -> int:
+        """How many ended with another status than OK."""
+
+    @property
+    def calls_succeeded(self) -> int:
+        """How many ended with OK."""
+
+    @property
+    def sockets(self) -> Mapping[int, ChannelzSocket]:
+        """The connections by number."""
+
+
+class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc]
+    """Servers and their sockets; a server has no channels."""
+
+    def __init__(self, source: ChannelzSource) -> None:
+        self._source = source
+
+    async def GetTopChannels(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's names
+        """None: a server has no channels."""
+        return channelz_pb2.GetTopChannelsResponse(end=True)
+
+    async def GetServers(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """The one server."""
+        servers = [self._server()] if request.start_server_id <= SERVER_ID else []
+        return channelz_pb2.GetServersResponse(server=servers, end=True)
+
+    async def GetServer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """The server, or NOT_FOUND."""
+        await _check_server(request.server_id, context)
+        return channelz_pb2.GetServerResponse(server=self._server())
+
+    async def GetServerSockets(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """A page of the server's connections."""
+        await _check_server(request.server_id, context)
+        wanted = min(request.max_results or PAGE_LIMIT, PAGE_LIMIT)
+        ids = sorted(each for each in self._source.sockets if each >= request.start_socket_id)
+        references = [channelz_pb2.SocketRef(socket_id=each) for each in ids[:wanted]]
+        return channelz_pb2.GetServerSocketsResponse(socket_ref=references, end=len(ids) <= wanted)
+
+    async def GetSocket(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """A connection, or NOT_FOUND."""
+        connection = self._source.sockets.get(request.socket_id)
+        if connection is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no socket {request.socket_id}")
+            raise AssertionError("abort returned")
+        return channelz_pb2.GetSocketResponse(socket=_socket(request.socket_id, connection))
+
+    async def GetChannel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """NOT_FOUND: a server has no channels."""
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no channel {request.channel_id}")
+
+    async def GetSubchannel(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """NOT_FOUND: a server has no subchannels."""
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no subchannel {request.subchannel_id}")
+
+    def _server(self) -> Any:
+        source = self._source
+        return channelz_pb2.Server(
+            ref=channelz_pb2.ServerRef(server_id=SERVER_ID, name="xds"),
+            data=channelz_pb2.ServerData(
+                calls_started=source.calls_started,
+                calls_succeeded=source.calls_succeeded,
+                calls_failed=source.calls_failed,
+            ),
+        )
+
+
+async def _check_server(server_id: int, context: Any) -> None:
+    if server_id != SERVER_ID:
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no server {server_id}")
+
+
+def _socket(number: int, connection: ChannelzSocket) -> Any:
+    data = channelz_pb2.SocketData(
+        streams_started=connection.calls_started,
+        streams_succeeded=connection.calls_started - connection.calls_open,
+    )
+    return channelz_pb2.Socket(
+        ref=channelz_pb2.SocketRef(socket_id=number, name=connection.peer), data=data, remote=_address(connection.peer)
+    )
+
+
+def _address(peer: str) -> Any:
+    family, _, rest = peer.partition(":")
+    host, _, port = rest.rpartition(":")
+    if family not in ("ipv4", "ipv6") or not port.isdigit():
+        return channelz_pb2.Address(other_address=channelz_pb2.Address.OtherAddress(name=peer))
+    return channelz_pb2.Address(
+        tcpip_address=channelz_pb2.Address.TcpIpAddress(ip_address=_packed(host.strip("[]")), port=int(port))
+    )
+
+
+def _packed(host: str) -> bytes:
+    return ip_address(host.partition("%")[0]).packed

@@ -58,11 +58,18 @@ class RegisteredLoadStream(Protocol):
     """A load report stream, as the registry uses it."""
 
     @property
-    def node(self) -> Node | None: ...
+    def node(self) -> Node | None:
+        """The node; None before the first report."""
+
     @property
-    def needs_names(self) -> bool: ...
-    def notify(self) -> None: ...
-    def state(self) -> ReportStream: ...
+    def needs_names(self) -> bool:
+        """True for a client that must be sent the names of the clusters to report."""
+
+    def notify(self) -> None:
+        """The clusters or the interval to report may have changed."""
+
+    def state(self) -> ReportStream:
+        """The stream as the admin API shows it."""
 
 
 def _interval_of(settings: LoadSettings) -> ReportInterval:
@@ -95,6 +102,7 @@ class LoadStreams:
     # Streams
 
     def add(self, stream: RegisteredLoadStream) -> None:
+        """A stream was opened."""
         self._streams[stream] = None
 
     def identify(self, stream: RegisteredLoadStream, node_id: str) -> None:

@@ -65,5 +65,6 @@ class ServerOptions:
 
     @property
     def address(self) -> str:
+        """``host:port``, an IPv6 host in brackets."""
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
         return f"{host}:{self.port}"

@@ -25,15 +25,26 @@ class RegisteredStream(Protocol):
     """A stream, as the registry uses it: it follows ``group``, its node belongs to ``home`` by the selectors of now."""
 
     @property
-    def node(self) -> Node | None: ...
+    def node(self) -> Node | None:
+        """The node; None before the first request."""
+
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The group that the stream follows; empty for none."""
+
     @property
-    def home(self) -> str: ...
+    def home(self) -> str:
+        """The group that the node belongs to by the selectors of now; empty for none."""
+
     @property
-    def client_key(self) -> ClientKey | None: ...
-    def notify(self) -> None: ...
-    def let_go(self) -> None: ...
+    def client_key(self) -> ClientKey | None:
+        """The client, which all its streams share; None before the node is known."""
+
+    def notify(self) -> None:
+        """There may be something to offer."""
+
+    def let_go(self) -> None:
+        """An operator ends the lingering of removed resources for the client."""
 
 
 class StreamRegistry:
@@ -58,6 +69,7 @@ class StreamRegistry:
         return iter(list(self._streams))
 
     def add(self, stream: RegisteredStream) -> None:
+        """A stream was opened."""
         self._streams[stream] = None
 
     def identify(self, stream: RegisteredStream) -> None:

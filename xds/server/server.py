@@ -36,13 +36,13 @@ from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetric
 from xds.server.metrics.counters import Metrics
 from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import ServerOptions
+from xds.server.process import ChurnDetector, release_memory
 from xds.server.registry import StreamRegistry
 from xds.server.rest import fetch_for
 from xds.server.services import LOAD_METHOD, LOAD_SERVICES, SERVICES, DiscoveryService, LoadService
 from xds.server.stream import CallContext, StreamHandler, check_size, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
-from xds.server.tuning import ChurnDetector, release_memory
 from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
@@ -126,6 +126,7 @@ class XdsServer:
 
     @property
     def phase(self) -> Phase:
+        """Whether discovery is refused, served or ending."""
         return self._auth.phase
 
     async def set_ready(self) -> None:

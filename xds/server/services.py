@@ -48,6 +48,7 @@ class DiscoveryService:
 
     @property
     def delta_method(self) -> str:
+        """The incremental method."""
         return f"Delta{self.noun}"
 
     @property

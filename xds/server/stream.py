@@ -54,12 +54,23 @@ class CallContext(Protocol):
     """A gRPC call, as handlers and interceptors see it on either transport."""
 
     @property
-    def certificate(self) -> Certificate | None: ...
-    def invocation_metadata(self) -> Any: ...
-    def peer(self) -> str: ...
-    async def read(self) -> Any: ...
-    async def write(self, message: bytes) -> None: ...
-    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the client; None without one."""
+
+    def invocation_metadata(self) -> Any:
+        """The metadata of the request, as pairs."""
+
+    def peer(self) -> str:
+        """The client's address, percent-encoded as gRPC has it."""
+
+    async def read(self) -> Any:
+        """The next message, or ``grpc.aio.EOF``."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, and return when the client's windows had room for it."""
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        """End the call with this status. Raises."""
 
     def listen(self, on_message: Callable[[bytes], bool]) -> None:
         """Offer each message to ``on_message`` first, where the transport can; those it refuses wait for ``read``."""
@@ -137,6 +148,7 @@ class StreamHandler(ABC):
 
     @property
     def is_ending(self) -> bool:
+        """Whether the server has decided to end the stream."""
         return self._ending
 
     # Authorisation

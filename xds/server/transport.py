@@ -10,8 +10,7 @@ import uvloop
 
 from xds.http2.stream import Http2Limits
 from xds.server.grpc.server import GrpcServer, Keepalive
-from xds.server.grpcio.loop import Loop
-from xds.server.grpcio.server import GrpcioTransport
+from xds.server.grpcio import GrpcioTransport, Loop
 from xds.server.options import GRPCIO, ServerOptions
 from xds.server.tls import PemFiles
 
@@ -22,9 +21,11 @@ class Transport(Protocol):
     Handlers and interceptors are given a context that is a `xds.server.stream.CallContext`.
     """
 
-    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None: ...
+    def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """Add handlers that look methods up themselves."""
 
-    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None: ...
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Add the handlers of a service by method name."""
 
     async def listen(self, files: PemFiles | None) -> int:
         """Bind and serve, over TLS with ``files``; returns the bound port. Raises ``OSError``."""

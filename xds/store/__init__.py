@@ -1,6 +1,7 @@
-"""Durable desired state: one contract (``base``), several engines (``engines.open_store`` picks one).
+"""Durable desired state: one contract (``base``), two engines (``engines.open_store`` opens one).
 
-``revisions`` is the arithmetic all engines share; ``feed`` is the in-process half of a watch. ``memory`` is the
-reference engine. ``sqlite`` is the embedded default: an asyncio shell over ``worker`` (one thread), ``database`` (one
-connection, its failures), ``ledger`` and ``entries`` (the statements), ``schema``, ``rank`` and ``directory``.
+``records`` are the lines of a backup, ``retention`` says what is kept and for how long, ``audit_entries`` what was
+written and by whom. ``revisions`` is the arithmetic that the engines share; ``rank`` keeps the order of a group's
+resources in a table; ``feed`` notifies the watchers in the process. ``memory`` is the reference engine, ``sqlite`` the
+default.
 """

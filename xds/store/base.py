@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from xds.model.errors import NotFoundError, XdsError
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.audit_entries import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.retention import Collected, Retention, StoreCondition, StoreStats
 
 if TYPE_CHECKING:

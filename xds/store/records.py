@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from xds.store.audit import LIMITS, AuditEntry, AuditLane, AuditNote
+from xds.store.audit_entries import LIMITS, AuditEntry, AuditLane, AuditNote
 from xds.store.base import BLOB_ID_BYTES
 
 _INTEGER_LIMIT = 1 << 62

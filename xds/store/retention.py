@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
-from xds.store.audit import AuditLane
+from xds.store.audit_entries import AuditLane
 
 DAY_S = 24 * 3600.0
 

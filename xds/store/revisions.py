@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.model.resource_type import ENDPOINT_TYPES
-from xds.store.audit import AuditLane, AuditNote
+from xds.store.audit_entries import AuditLane, AuditNote
 from xds.store.base import (
     DELETE,
     PUSH,

@@ -1,4 +1,4 @@
-"""New connections and streams are served in order, some at a time; who says nothing holds up nobody."""
+"""New connections and streams are served in order, some at a time; silent ones delay nobody."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def entered(admission: Admission, order: list[int], number: int) -> Admiss
 
 
 class Line:
-    """An admission with few slots, and who came in."""
+    """An admission with few slots, and the order of admission."""
 
     def __init__(self, slots: int, newcomers: int) -> None:
         self.metrics = Metrics()

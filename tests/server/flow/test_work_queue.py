@@ -1,6 +1,6 @@
-"""Stream work leaves the loop to others once it has had its share of an iteration.
+"""Stream work yields to other work once it has had its share of an iteration.
 
-An event with one waiter.
+Also the event with a single waiter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def test_others_run_between_the_pieces_of_a_burst() -> None:
     while len(done) < 50:
         await asyncio.sleep(0)
         seen.append(len(done))
-    # Without queue the whole burst is one iteration. A share lets in the piece that overruns it, and no more.
+    # Without a queue the whole burst runs in one iteration. A share also runs the item that exceeds it, and no more.
     assert max(later - earlier for earlier, later in pairwise(seen)) <= DEFAULT_FLOW.share_s / PIECE_S + 1
 
 
@@ -104,7 +104,7 @@ async def test_a_long_piece_leaves_an_iteration_to_others() -> None:
 
     def work(number: int) -> None:
         piece(done, number, DEFAULT_FLOW.share_s + 2 * DEFAULT_FLOW.long_item_s)()
-        # What comes of it, a timer that is overdue say, stands behind the next share in the queue of the loop.
+        # Its effects, such as an overdue timer, run after the next share.
         loop.call_soon(loop.call_soon, done.append, -number)
 
     for number in (1, 2):

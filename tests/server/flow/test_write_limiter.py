@@ -1,4 +1,4 @@
-"""The account of bytes in flight: bounded, in order, and nobody waits for those who do not read."""
+"""Bytes in flight: bounded, in order, and nobody waits for clients that do not read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 400  # 300 in the fast lane, 100 in the slow one
 
 
 class Account:
-    """An account with its clock, and what became of its writes."""
+    """A write limiter with its clock, and the results of its writes."""
 
     def __init__(self) -> None:
         self.lanes = WriteLanes(LIMIT)
@@ -117,8 +117,8 @@ def test_when_slow_ones_fill_both_lanes_the_oldest_are_cut_off() -> None:
     others = [account.write(100) for _ in range(2)]
     waiting = [account.write(100) for _ in range(4)]
     cut = account.look(DEFAULT_FLOW.slow_write_s)
-    assert cut == [oldest, others[0]]  # the third has the slow lane's room as soon as they are gone
-    assert account.look(0) == []  # and the room of those cut already is counted on
+    assert cut == [oldest, others[0]]  # the third gets the slow lane's room as soon as they are gone
+    assert account.look(0) == []  # the room of those cut already is counted
     for write in cut:
         account.lanes.end(write, account.now, done=False)
     account.look(0)
@@ -163,7 +163,7 @@ def test_known_slow_clients_get_time_before_they_are_cut_for_each_other() -> Non
 
 
 class Machine(RuleBasedStateMachine):
-    """Any course of events keeps the bound, the order and the account."""
+    """Any sequence of events keeps the bound, the order and the sums."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
             assert lane.head is None or not lane.fits(lane.head)
 
     def teardown(self) -> None:
-        """Nobody starves: with time, and with those cut gone, all who wait get their turn."""
+        """No write starves: in time, and when the slow ones are cut, all get room."""
         for _ in range(20 * len(self.open) + 20):
             if not self.waiting:
                 break

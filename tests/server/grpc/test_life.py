@@ -1,4 +1,4 @@
-"""Servers that stop, connections that are cut or silent, certificates that are renewed, and what channelz tells."""
+"""Servers that stop, connections that are cut or silent, certificates that are renewed, and channelz."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_a_client_that_answers_pings_stays(serve: Serve) -> None:
 
 
 async def test_a_client_that_takes_nothing_is_closed(serve: Serve) -> None:
-    """It is not read any more either, and its answers to pings would wait behind what it does not take."""
+    """It is not read any more, because the answers to its pings would queue up."""
     served = await serve(keepalive=Keepalive(0.3, 0.3))
     reader, writer = await asyncio.open_connection(LOOPBACK, served.port, limit=1)
     client = RawClient(reader, writer)

@@ -1,4 +1,4 @@
-"""Clients that mean harm, or speak something else: they harm themselves alone, and nothing is left of them."""
+"""Hostile clients, and clients of other protocols: they harm only themselves, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ async def bystander(served: Served) -> AsyncIterator[None]:
 
 @pytest.fixture
 def endings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why connections were ended by us; the bound of abuse is the same, but reached sooner, and as soon on a slow
-    machine."""
+    """Ends of connections by the server.
+
+    The bound of abuse is lower here, so that it is reached soon on a slow machine.
+    """
     found: list[str] = []
 
     class Log:
@@ -80,8 +82,10 @@ def last_words(frames: list[Frame]) -> tuple[int, ErrorCode]:
 
 
 async def flooded(client: RawClient, flood: Iterator[bytes]) -> None:
-    """Send until the server has had enough. What it says then may be lost: the system drops it along with the flood
-    that nobody reads."""
+    """Send until the server ends the connection.
+
+    Its last frames may be lost, because the system drops them with the flood.
+    """
     reading = asyncio.create_task(client.closed())
     try:
         for each in flood:
@@ -232,7 +236,7 @@ def has_entered(served: Served, calls: int) -> bool:
 
 
 async def test_a_thousand_streams_that_come_and_go_at_once_are_no_flood(served: Served) -> None:
-    """As of an Envoy with split streams whose clusters are replaced, several times."""
+    """As an Envoy with separate streams does when its clusters are replaced several times."""
     client = await RawClient.connect(served)
     reading = asyncio.create_task(client.until({f.GOAWAY}))
     for round_ in range(6):
@@ -247,7 +251,7 @@ async def test_a_thousand_streams_that_come_and_go_at_once_are_no_flood(served: 
 
 
 async def test_calls_that_are_reset_at_once_leave_no_cycles(served: Served) -> None:
-    """Their memory is free at once: a collector that came to a million of them held the loop up for seconds."""
+    """Their memory is freed at once: collecting a million objects would block the event loop for seconds."""
     client = await RawClient.connect(served)
     ended = served.server.calls_failed
     gc.collect()
@@ -263,7 +267,7 @@ async def test_calls_that_are_reset_at_once_leave_no_cycles(served: Served) -> N
 
 
 async def test_a_client_that_pings_and_never_reads(serve: Serve) -> None:
-    """Its pings wait with itself once our answers are not taken."""
+    """Its pings wait once it does not read the answers."""
     served = await serve(keepalive=Keepalive(0.6, 0.6), flow=FlowLimits(abuse_burst=1e9))
     raw = socket.create_connection((LOOPBACK, served.port))
     raw.setblocking(False)

@@ -1,1 +1,1 @@
-"""The routes of the admin API, a module per kind of thing that they present."""
+"""The routes of the admin API, one module per kind of object."""

@@ -1,4 +1,4 @@
-"""Who may be which node: a try of the rules, without a connection."""
+"""Test of the node rules, without a connection."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from xds.model.node import Node
 router = api_router("access")
 
 BODY_BYTES = 1 << 20
-NO_XDS = "its scopes do not let it be an xDS client"
+NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
 class TrialItem(TypedDict):
-    """A rule of ``auth.nodes``, by its place; ``detail`` says why it does not allow the node."""
+    """A rule of ``auth.nodes``, by its place; ``detail`` says why the rule does not allow the node."""
 
     rule: int
     principal: str
@@ -36,9 +36,11 @@ class TrialItem(TypedDict):
 
 
 class VerdictItem(TypedDict):
-    """``allowed``: what scopes and rules say, whatever ``mode`` makes of it; ``reason`` stands where they do not allow.
+    """``allowed``:
 
-    ``group`` and ``chosen_by`` are null when no group matches the node: it is judged again when one does.
+    the result of scopes and rules, whatever ``mode`` is; ``reason`` says why they do not allow the node.
+
+    ``group`` and ``chosen_by`` are null if no group matches the node. The node is checked again when one does.
     """
 
     principal: str
@@ -56,10 +58,10 @@ class VerdictItem(TypedDict):
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
 async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
-    """May this certificate, or this token, be this node?
+    """Test whether a certificate or token may be a node.
 
-    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; of the first two,
-    one may be left out.
+    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; either of the
+    first two may be left out.
     """
     access = here.options.accepted()
     identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))
@@ -96,7 +98,7 @@ def _verdict(access: Access, identity: Identity, node: Node, group: str | None, 
 
 
 def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
-    """Raises ``ValidationError``, ``RequestError``."""
+    """The identity and the node in the request. Raises ``ValidationError``, ``RequestError``."""
     try:
         document = as_object(value, "the question")
         unknown = document.keys() - {"certificate", "token", "node"}
@@ -104,12 +106,12 @@ def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
             raise ValueError(f"no such field: {min(unknown)!r} (certificate, token, node)")
         node = decode_node(as_object(document.get("node"), "node"))
         if not node.id:
-            raise ValueError("node.id is wanting")
+            raise ValueError("node.id is missing")
         shown = document.get("certificate")
         certificate = _certificate(as_object(shown, "certificate")) if shown is not None else None
         token = document.get("token", "")
         if not isinstance(token, str):
-            raise ValueError("token: the name of one is expected")
+            raise ValueError("token: expected the name of a token")
     except ValueError as error:
         raise ValidationError([Violation("invalid_question", str(error))]) from None
     return _identity(access, certificate, token), node
@@ -119,10 +121,10 @@ def _identity(access: Access, certificate: Certificate | None, token: str) -> Id
     if token:
         found = access.tokens.named(token)
         if found is None:
-            raise RequestError(HTTPStatus.NOT_FOUND, f"no token is named {token[:100]!r}")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"no such token: {token[:100]!r}")
         return Identity(found[1], certificate, found[0])
     if certificate is None:
-        raise RequestError(HTTPStatus.BAD_REQUEST, "a certificate or the name of a token is expected")
+        raise RequestError(HTTPStatus.BAD_REQUEST, "expected a certificate or the name of a token")
     return Identity(access.grant_of(certificate), certificate)
 
 
@@ -132,12 +134,12 @@ def _certificate(fields: dict[str, Any]) -> Certificate:
         raise ValueError(f"certificate: no such field: {min(unknown)!r} (uris, dns, cn)")
     common_name = fields.get("cn", "")
     if not isinstance(common_name, str):
-        raise ValueError("certificate.cn: a text is expected")
+        raise ValueError("certificate.cn: expected a string")
     return Certificate(_texts(fields, "uris"), _texts(fields, "dns"), common_name)
 
 
 def _texts(fields: dict[str, Any], key: str) -> tuple[str, ...]:
     found = fields.get(key, [])
     if not isinstance(found, list) or len(found) > NAMES_LIMIT or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"certificate.{key}: a list of at most {NAMES_LIMIT} texts is expected")
+        raise ValueError(f"certificate.{key}: expected a list of at most {NAMES_LIMIT} strings")
     return tuple(found)

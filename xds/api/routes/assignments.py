@@ -1,4 +1,4 @@
-"""Policies of traffic assignment: documents of a group, one for a cluster, and what is decided by them."""
+"""Traffic assignment: the policies of a group, one per cluster, and their decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
-DryRun = Annotated[bool, Query(description="Say what would be decided, and why; change nothing")]
+DryRun = Annotated[bool, Query(description="Show what would be decided, and why; change nothing")]
 
 
 async def expected(
@@ -36,7 +36,7 @@ async def expected(
     if_match: Annotated[str | None, Header(description='An etag such as `"p-1f3a9c07"`, or `*`')] = None,
     if_none_match: Annotated[str | None, Header(description="`*`: there must be no policy")] = None,
 ) -> str:
-    """What the policy must be now; empty: whatever it is. Raises ``RequestError``."""
+    """The etag that the policy must have; empty if any will do. Raises ``RequestError``."""
     return wanted_etag(here, "p", if_match, if_none_match)
 
 
@@ -45,7 +45,7 @@ Expected = Annotated[str, Depends(expected)]
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
 async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
-    """The policies of a group by cluster, each with the latest decision."""
+    """The policies of a group by cluster, each with its latest decision."""
     _check_group(here, group)
     found = (cluster for cluster in here.publisher.policies.of(group) if cluster > paging.after)
     return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
@@ -53,7 +53,7 @@ async def list_assignments(here: Here, request: Request, paging: Paging, group: 
 
 @router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
 async def get_assignment(here: Here, request: Request, group: Segment, cluster: Segment) -> Response:
-    """The policy of a cluster, what was decided by it last, what that rests on and why."""
+    """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
     item = _item(here, (group, cluster))
     return await answer_json(request, item, etag_header(item["etag"]))
 
@@ -70,7 +70,10 @@ async def put_assignment(
     dry_run: DryRun = False,
     strict: Strict = False,
 ) -> Response:
-    """Put a policy in force, as JSON or YAML; it decides at once. It makes no revision: nothing pushed is changed."""
+    """Set the policy of a cluster, as JSON or YAML.
+
+    It decides at once, makes no revision and changes no pushed resource.
+    """
     _check_group(here, group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
@@ -89,7 +92,7 @@ async def put_assignment(
 async def delete_assignment(
     here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
-    """Take a policy away: the nodes are served what was pushed, at once."""
+    """Delete a policy: nodes are served what was pushed, at once."""
     key = (group, cluster)
     if dry_run:
         here.publisher.policies.get(key)
@@ -105,6 +108,6 @@ def _item(here: Services, key: Key) -> AssignmentItem:
 
 
 def _check_group(here: Services, group: str) -> None:
-    """Raises ``NotFoundError``: a policy for a group that is not there would wait for a typo."""
+    """Raises ``NotFoundError``: a policy for a group that does not exist is likely a typing error."""
     if here.publisher.held(group) is None and group not in here.publisher.settings:
         raise NotFoundError(f"no such group: {group!r}")

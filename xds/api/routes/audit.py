@@ -1,4 +1,4 @@
-"""The audit list: who wrote what, when and from where, and who was turned away."""
+"""The audit list: all writes and refused writes, with actor, time and address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xds.api.routing import api_router
 from xds.api.services import Here
 from xds.api.shapes.values import timestamp
 from xds.control.threads import run_sized
-from xds.store.audit import AuditEntry, AuditFilter, AuditLane, AuditPage
+from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
 
 DEFAULT_LIMIT = 100
 LIMIT = 1_000
@@ -26,10 +26,10 @@ router = api_router("audit")
 
 
 class AuditItem(TypedDict):
-    """One write, or a number of them that are told together (``count``, ``first_time`` to ``time``).
+    """One write, or several equal ones in one entry (``count``, ``first_time`` to ``time``).
 
-    ``actor`` was authenticated, ``author`` is what the client said besides. ``old`` and ``new`` depend on the action.
-    An item with a count comes again, under the same ``id``, when the count has grown.
+    ``actor`` was authenticated; ``author`` is what the client said. ``old`` and ``new`` depend on the action. An entry
+    with a count appears again with the same ``id`` when the count has grown.
     """
 
     id: str
@@ -52,8 +52,9 @@ class AuditItem(TypedDict):
 
 
 class AuditAnswer(TypedDict):
-    """The oldest first. Go on behind ``cursor``; ``next_page_token`` is there when more is. ``lagged``: some changes
-    behind the cursor that was given are not kept any more.
+    """The oldest first. Continue after ``cursor``; ``next_page_token`` is present if there are more.
+
+    ``lagged``: retention deleted some entries after the given cursor.
     """
 
     items: list[AuditItem]
@@ -67,16 +68,16 @@ async def list_audit(
     here: Here,
     limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
     cursor: Annotated[
-        str, Query(max_length=CURSOR_LIMIT, description="Go on behind this one of an earlier answer")
+        str, Query(max_length=CURSOR_LIMIT, description="Continue after this cursor of an earlier answer")
     ] = "",
     page_token: Annotated[str, Query(max_length=CURSOR_LIMIT, description="The same")] = "",
     since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
     group: Annotated[str, Query()] = "",
     actor: Annotated[str, Query()] = "",
     action: Annotated[str, Query(description="Such as push, rollback, group.configured, refused")] = "",
-    refused: Annotated[bool | None, Query(description="Only what was refused, or only what was not")] = None,
+    refused: Annotated[bool | None, Query(description="Only refused requests, or only others")] = None,
 ) -> Response:
-    """Every write: pushes, settings, policies, deletions, releases; and those that were refused."""
+    """All writes: pushes, settings, policies, deletions, releases; and all refused writes."""
     lanes = {
         None: frozenset(AuditLane),
         True: frozenset({AuditLane.REFUSED}),

@@ -1,4 +1,4 @@
-"""All that is desired state as one archive, and the way back; how the store is."""
+"""Backup and restore of all desired state as one archive; the condition of the store."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ router = api_router("backups")
 
 
 class ConditionItem(TypedDict):
-    """``state``: ``ok``, or the worst of ``lost``, ``read_only`` and ``behind``; ``detail`` says what is to be done."""
+    """``state``: ``ok``, or the worst of ``lost``, ``read_only`` and ``behind``; ``detail`` says what to do."""
 
     state: str
     detail: str
 
 
 class RestoredItem(TypedDict):
-    """What was in the archive; ``time`` is when it was made, ``release`` by which server.
+    """The content of the archive; ``time`` is when it was made, ``release`` the version of the server that made it.
 
-    ``watched``: the groups whose files in the watched directory are applied again, over what was restored.
+    ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
     """
 
     restored: bool
@@ -53,10 +53,11 @@ class RestoredItem(TypedDict):
 
 
 class Download(StreamingResponse):
-    """Gives up on a reader that takes nothing for ``STALLED_S``: the store lets go of nothing old meanwhile."""
+    """Ends a download whose reader takes nothing for ``STALLED_S``. The store keeps old content during a backup."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
+            """Send within the time limit."""
             await asyncio.wait_for(send(message), STALLED_S)
 
         async with aclosing(cast(AsyncGenerator[bytes, None], self.body_iterator)):
@@ -65,7 +66,7 @@ class Download(StreamingResponse):
 
 @router.get("/store", response_model=ConditionItem)
 async def get_store(here: Here) -> Response:
-    """Whether the store keeps what is pushed."""
+    """The condition of the store: whether it keeps what is pushed."""
     found = here.condition()
     told = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
     state, detail = next(((name, text) for name, text in told if text), ("ok", ""))
@@ -80,15 +81,17 @@ async def get_store(here: Here) -> Response:
 )
 async def get_backup(
     here: Here,
-    history: Annotated[bool, Query(description="Earlier revisions, too")] = True,
-    redact: Annotated[bool, Query(description="Without secret values: to look at, it cannot be restored")] = False,
+    history: Annotated[bool, Query(description="Include earlier revisions")] = True,
+    redact: Annotated[
+        bool, Query(description="Leave out secret values; such a backup is for reading and cannot be restored")
+    ] = False,
 ) -> Response:
-    """All snapshots, settings and policies as of one moment, private keys included, as an archive.
+    """All snapshots, settings and policies as of one moment, with private keys, as an archive.
 
-    Its last member says what the others are: one that broke off is refused by a restore. Pushes go on meanwhile.
+    Its last member lists all others, so a restore refuses an incomplete archive. Pushes continue meanwhile.
     """
     stream = here.backups.stream(BackupOptions(history, redact))
-    first = await anext(stream)  # what keeps it from being made at all is answered as a problem
+    first = await anext(stream)  # an error before the first bytes is answered as a problem
     name = datetime.now(UTC).strftime("xds-backup-%Y%m%dT%H%M%SZ.tar")
     return Download(
         _rest(first, stream), media_type=TAR_TYPE, headers={"Content-Disposition": f'attachment; filename="{name}"'}
@@ -100,14 +103,16 @@ async def restore(
     here: Here,
     request: Request,
     by: Calling,
-    replace: Annotated[bool, Query(description="In place of all that the server holds; else it must be empty")] = False,
+    replace: Annotated[
+        bool, Query(description="Replace everything that the server holds; without this it must be empty")
+    ] = False,
     dry_run: Annotated[bool, Query(description="Verify the archive, change nothing")] = False,
 ) -> Response:
-    """Put a backup in place of everything, and serve it: all of it, or nothing.
+    """Replace everything by a backup and serve it, all or nothing.
 
-    Revisions and their versions are what they were. The archive is verified before anything is changed. The audit list
-    of the archive is added to that of the server, with a line that says who restored it. Groups of a watched directory
-    are what their files say, soon after: `watched` names them.
+    Revisions and versions are those of the backup. The archive is verified before anything is changed. Its audit list
+    is added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
+    after: `watched` names their groups.
     """
     with tempfile.TemporaryFile(dir=here.options.spool) as file:
         await _receive(request, here, file)
@@ -123,7 +128,10 @@ async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGener
 
 
 async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
-    """The body into a file. Raises ``RequestError`` beyond the limit, and for a client that sends nothing for long."""
+    """Write the body to a file.
+
+    Raises ``RequestError`` above the limit, and if the client sends nothing for too long.
+    """
     limit, size = here.options.archive_bytes, 0
     chunks = request.stream()
     while True:
@@ -133,7 +141,7 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
             return
         except TimeoutError:
             close = {"Connection": "close"}
-            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "the archive does not arrive", close) from None
+            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "no data of the archive arrives", close) from None
         size += len(chunk)
         if size > limit:
             here.limit_hits["archive_bytes"] += 1
@@ -142,7 +150,7 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
         try:
             await asyncio.to_thread(file.write, chunk)
         except OSError as error:
-            detail = f"there is no room for the archive: {error.strerror}"
+            detail = f"no space for the archive: {error.strerror}"
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 

@@ -25,7 +25,7 @@ from xds.chain.chain_errors import ChainError
 from xds.chain.chain_json import response_json
 from xds.chain.request import GATEWAY_MODES, Overrides
 from xds.codec.findings import normalized_name
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryConflictError, PutEntry
 from xds.control.push import PushOptions

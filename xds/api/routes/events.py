@@ -1,4 +1,4 @@
-"""What happens, as it happens: server-sent events, or one JSON object per line."""
+"""The event stream: server-sent events, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _STREAMS: dict[int | str, dict[str, Any]] = {
         },
         "headers": {
             POSITION_HEADER: {
-                "description": "Where it begins: come back with it when the connection ends before the first event",
+                "description": "Where the stream begins; resume there if the connection ends before the first event",
                 "schema": {"type": "string"},
             }
         },
@@ -70,22 +70,22 @@ async def get_events(
     group: Annotated[str, Query()] = "",
     node: Annotated[str, Query()] = "",
     last_event_id: Annotated[
-        str, Query(description="Begin behind this event, by its `id`; 0: with the oldest that is known")
+        str, Query(description="Start after the event with this `id`; 0: start with the oldest")
     ] = "",
     last_seen: Annotated[
-        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they come back")
+        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they reconnect")
     ] = "",
 ) -> Response:
-    """Events from now on, or from the one after ``Last-Event-ID``.
+    """Events from now on, or after ``Last-Event-ID``.
 
-    Where it begins is in the answer's ``Last-Event-ID``, and in the first ``id`` of server-sent events: who loses the
-    connection before the first event misses none. ``event: lagged`` says that some are missing: they are forgotten, or
-    this reader was too slow. ACKs are recorded while a reader asks for them.
+    The answer's ``Last-Event-ID`` header, and the first ``id`` of server-sent events, say where the stream begins: a
+    client that loses the connection before the first event can resume there. ``event: lagged`` says that events are
+    missing, because they were dropped or this reader was too slow. ACKs are recorded only while a reader asks for them.
     """
     wanted = EventFilter(parse_kinds(kinds), group, node)
     log = here.fleet.events
     if last_event_id and not _is_ours(last_event_id):
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"not the id of an event: {last_event_id[:100]!r}")
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"not an event id: {last_event_id[:100]!r}")
     cursor = int(last_event_id) if last_event_id else _number(last_seen)
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
@@ -97,10 +97,10 @@ async def get_events(
 
 
 class EventStream(StreamingResponse):
-    """Gives up on a reader that takes nothing for ``STALLED_S``.
+    """Ends the stream of a reader that takes nothing for ``STALLED_S``.
 
-    Its place among the readers is taken where it begins, so that many who ask at once are no more than the limit.
-    Raises ``RequestError`` then.
+    The reader is counted where the stream begins, so that many simultaneous requests do not exceed the limit. Raises
+    ``RequestError`` above it.
     """
 
     def __init__(self, here: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
@@ -109,6 +109,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
+            """Send within the time limit."""
             await asyncio.wait_for(send(message), STALLED_S)
 
         with _place(self._here):
@@ -120,7 +121,9 @@ def _place(here: Services) -> Iterator[None]:
     if here.event_readers >= READERS_LIMIT:
         here.limit_hits["event_readers"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S)}
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected", retry)
+        raise RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected already", retry
+        )
     here.event_readers += 1
     try:
         yield
@@ -131,7 +134,7 @@ def _place(here: Services) -> Iterator[None]:
 async def _feed(
     here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = ANONYMOUS
 ) -> AsyncIterator[str]:
-    yield head + encode(None)  # the answer's head goes out at once
+    yield head + encode(None)  # sends the head of the answer at once
     if here.phase() is Phase.DRAINING:
         return
     async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
@@ -141,25 +144,25 @@ async def _feed(
 
 
 def _may_read(here: Services, identity: Identity) -> bool:
-    """Would who began to read be let in now? Tokens are taken back, and certificates end."""
+    """Whether the reader would still be admitted: tokens are revoked, and certificates expire."""
     renewed = here.options.accepted().renew(identity)
     return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 
 def parse_kinds(text: str) -> frozenset[EventKind]:
-    """Kinds separated by commas; without any, the default ones. Raises ``RequestError``."""
+    """The kinds of a comma-separated list; without any, the default ones. Raises ``RequestError``."""
     if not text:
         return DEFAULT_KINDS
     words = [word.strip() for word in text.split(",")]
     unknown = [word for word in words if word not in _KINDS]
     if unknown:
-        detail = f"no kind of event: {unknown[0][:100]!r} (one of {', '.join(EventKind)})"
+        detail = f"no such kind of event: {unknown[0][:100]!r} (one of {', '.join(EventKind)})"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail)
     return frozenset(map(EventKind, words))
 
 
 def server_sent(page: EventPage | None) -> str:
-    """A page in the form of the HTML standard; a comment for None."""
+    """A page of events in the format of the HTML standard; a comment for None."""
     if page is None:
         return f": keep-alive\nretry: {RETRY_MS}\n\n"
     parts = [
@@ -190,12 +193,12 @@ def _json(item: EventItem | dict[str, Any]) -> str:
 
 
 def _number(text: str) -> int | None:
-    """``Last-Event-ID``; one that is no number of ours begins with the oldest event, told as a gap."""
+    """The number in ``Last-Event-ID``. An id of another server starts at the oldest event, reported as a gap."""
     if not text:
         return None
     return int(text) if _is_ours(text) else 0
 
 
 def _is_ours(text: str) -> bool:
-    """Whether an id, which means nothing to a client, can be one that this server gave."""
+    """Whether an id, which is opaque to clients, can be one of this server."""
     return text.isascii() and text.isdecimal() and len(text) < 17

@@ -1,4 +1,4 @@
-"""Why a node gets what it gets."""
+"""Explanation of what a node is served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NODE_BYTES = 1 << 20
 
 
 class ExplainedNode(TypedDict):
-    """``principals`` is who its connections have proved to be."""
+    """``principals`` are the authenticated principals of its connections."""
 
     id: str
     cluster: str
@@ -41,8 +41,8 @@ class ExplainedNode(TypedDict):
     principals: list[str]
 
 
-class CandidateItem(TypedDict):
-    """``selector`` and ``priority`` stand where ``rule`` is ``selector``."""
+class GroupCandidateItem(TypedDict):
+    """``selector`` and ``priority`` are present if ``rule`` is ``selector``."""
 
     group: str
     rule: str
@@ -55,7 +55,7 @@ class CandidateItem(TypedDict):
 class AnswerItem(TypedDict):
     """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
 
-    ``pushed_version`` stands where an assignment of traffic lies over what was pushed.
+    ``pushed_version`` is present if a traffic assignment replaces the pushed resource.
     """
 
     type: str
@@ -67,11 +67,11 @@ class AnswerItem(TypedDict):
 
 
 class ExplanationItem(TypedDict):
-    """``candidates`` in the order they are tried: the first that matched is the node's group.
+    """``candidates`` in the order of matching: the first that matched is the node's group.
 
-    ``group``, ``rule`` and ``revision`` are null when no group matches. ``overlay`` is the locality whose assignment of
-    traffic the node is served, null where it is served what was pushed. ``resources_total`` counts those, too, that
-    ``resources`` leaves out because they are many.
+    ``group``, ``rule`` and ``revision`` are null if no group matches. ``overlay`` is the locality whose traffic
+    assignment the node is served, null if it is served the pushed resources. ``resources_total`` also counts resources
+    that ``resources`` leaves out because there are many.
     """
 
     node: ExplainedNode
@@ -79,7 +79,7 @@ class ExplanationItem(TypedDict):
     rule: str | None
     revision: int | None
     overlay: LocalityItem | None
-    candidates: list[CandidateItem]
+    candidates: list[GroupCandidateItem]
     resources: list[AnswerItem]
     resources_total: int
 
@@ -90,7 +90,7 @@ Name = Annotated[str, Query(description="Only this resource; needs `type`")]
 
 @router.get("/nodes/{id}/explain", response_model=ExplanationItem)
 async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
-    """A connected node: the groups that were tried, and what it is answered for all that it asks for."""
+    """Explain a connected node: the groups that were tried, and the answer for each resource that it subscribes to."""
     found = await here.publisher.explain(id, _asked(type, name))
     known = here.fleet.node(id)
     return JSONResponse(explanation_item(found, known.principals if known is not None else ()))
@@ -100,7 +100,10 @@ async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = ""
 async def explain_document(
     here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
 ) -> Response:
-    """A node that may not exist, as Envoy names itself: ``{"id", "cluster", "locality", "metadata", ...}``."""
+    """Explain a node that need not exist, given as Envoy sends it:
+
+    ``{"id", "cluster", "locality", "metadata", ...}``.
+    """
     node = await _node(body, content_type)
     return JSONResponse(explanation_item(await here.publisher.explain_node(node, _asked(type, name))))
 
@@ -127,8 +130,8 @@ def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> Expl
     }
 
 
-def _candidate_item(candidate: GroupCandidate) -> CandidateItem:
-    item: CandidateItem = {
+def _candidate_item(candidate: GroupCandidate) -> GroupCandidateItem:
+    item: GroupCandidateItem = {
         "group": candidate.match.group,
         "rule": candidate.match.rule,
         "matched": candidate.matched,
@@ -155,12 +158,12 @@ def _answer_item(found: ResourceDelivery) -> AnswerItem:
 
 def _asked(type: str, name: str) -> ExplainQuery:
     if name and not type:
-        raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique within its type only: say which type it has")
+        raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique only within its type: give the type, too")
     return ExplainQuery(type_url_of(type) if type else "", name)
 
 
 async def _node(body: bytes, content_type: str) -> Node:
-    """Raises ``ValidationError``, ``RequestError``."""
+    """The node in the body. Raises ``ValidationError``, ``RequestError``."""
     value = await parse_one(body, content_type, "a node", NODE_BYTES)
     try:
         document = as_object(value, "the node")

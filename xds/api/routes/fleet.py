@@ -1,9 +1,4 @@
-"""Ending by hand what lingers (docs/protocol.md#removals).
-
-Nodes chosen by a selector, in the language of the groups' selectors.
-
-Nodes, NACKs, bootstraps.
-"""
+"""Nodes, NACKs and bootstraps; nodes chosen by a selector; ending of lingering (docs/protocol.md#removals)."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ from xds.api.shapes.fleet import (
     node_item,
 )
 from xds.api.shapes.load import report_stream_item
-from xds.control.audit import Caller
+from xds.control.audit_log import Caller
 from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError
@@ -50,10 +45,10 @@ from xds.model.node import Locality, Node
 router = api_router("fleet")
 
 
-# Whoever may push to its group may say that what was removed is not needed any more.
+# A caller that may push to the group may also end the lingering of its removed resources.
 @router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
 async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """A node lets go of what pushes removed and it keeps for a while; connections of before may lose requests."""
+    """End the lingering of removed resources for a node. Requests that still use them may fail."""
     node = here.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
@@ -63,7 +58,7 @@ async def release_node(here: Here, request: Request, id: Segment, by: Calling) -
 
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
 async def release_group(here: Here, group: Segment, by: Calling) -> Response:
-    """All connected nodes of a group let go of what lingers, as one does."""
+    """End the lingering of removed resources for all connected nodes of a group."""
     publisher = here.publisher
     if publisher.held(group) is None and group not in publisher.settings:
         raise NotFoundError(f"no such group: {group!r}")
@@ -72,7 +67,7 @@ async def release_group(here: Here, group: Segment, by: Calling) -> Response:
 
 
 async def _release(here: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
-    """What is let go; audited where that is anything."""
+    """End the lingering; recorded in the audit list if anything was released."""
     lingering = {each: clients for each in nodes if (clients := _lingering(here, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
     released = {alias: len(found) for alias, found in sorted(names.items())}
@@ -98,7 +93,10 @@ async def node_selector(
         str, Query(max_length=SELECTOR_LIMIT, description='Such as `node.cluster == "edge"`; empty: all')
     ] = "",
 ) -> Selects:
-    """Says whether a node is meant; one that the selector cannot be answered for is not. Raises ``RequestError``."""
+    """A predicate for the nodes that the selector matches. Raises ``RequestError``.
+
+    A node that the selector cannot be evaluated for does not match.
+    """
     if not selector.strip():
         return _everything
     try:
@@ -107,6 +105,7 @@ async def node_selector(
         raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
 
     def selects(node: Node | None) -> bool:
+        """Whether the selector matches the node."""
         try:
             return node is not None and chosen.matches(node_record(node))
         except EvaluationError:
@@ -146,10 +145,11 @@ async def list_nodes(
         str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
     ] = "",
 ) -> Response:
-    """Nodes by id: those that are connected, and those that left not long ago."""
+    """Nodes by id: connected nodes, and nodes that disconnected recently."""
     selected = await _selection(here, selector)
 
     def wanted(node: NodeState) -> bool:
+        """Whether the node passes all filters."""
         return (state is None or any(type.state is state for type in node.types)) and selected(node)
 
     found = here.fleet.nodes(group, paging.after)
@@ -157,7 +157,7 @@ async def list_nodes(
 
 
 async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
-    """Which nodes a selector chooses. Raises ``RequestError`` for one that is none."""
+    """A predicate for the nodes that a selector matches. Raises ``RequestError`` for an invalid selector."""
     try:
         compiled = await asyncio.to_thread(compile_filter, selector)
         compiled.check(NODE_SHAPE)
@@ -166,11 +166,12 @@ async def _selection(here: Services, selector: str) -> Callable[[NodeState], boo
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
 
     def is_selected(state: NodeState) -> bool:
+        """Whether the selector matches the node."""
         node = here.fleet.identity(state.id)
         try:
             return node is not None and compiled.matches(node_record(node))
         except EvaluationError:
-            return False  # it has not what is asked about
+            return False  # the node lacks a value that the selector needs
 
     return is_selected if selector.strip() else lambda state: True
 
@@ -180,13 +181,13 @@ async def get_node(here: Here, id: Segment) -> Response:
     """One node with all its streams."""
     node = here.fleet.node(id)
     if node is None:
-        raise NotFoundError(f"no node {id!r} has connected lately")
+        raise NotFoundError(f"no node {id!r} is connected or was connected recently")
     return JSONResponse(_item(here, node))
 
 
 @router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
 async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
-    """End the streams of a node; it keeps what it has, and may come back at once."""
+    """End the streams of a node. It keeps its configuration and may reconnect at once."""
     streams = here.disconnect(id)
     if not streams:
         raise NotFoundError(f"no node {id!r} is connected")
@@ -211,7 +212,7 @@ async def list_nacks(
     since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
     state: Annotated[NackState | None, Query()] = None,
 ) -> Response:
-    """Who refused what, and why; the newest first."""
+    """NACKs: who rejected what, and why; the newest first."""
     found = here.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
@@ -227,14 +228,16 @@ async def get_bootstrap(
     cluster: Annotated[str, Query()] = "default",
     mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
     admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
-    address: Annotated[str, Query(description="HOST:PORT of this server; by default where it listens")] = "",
+    address: Annotated[
+        str, Query(description="HOST:PORT of this server (default: the address that it listens on)")
+    ] = "",
     region: Annotated[str, Query()] = "",
     zone: Annotated[str, Query()] = "",
     sub_zone: Annotated[str, Query()] = "",
     load_reports: Annotated[bool, Query()] = False,
-    ca: Annotated[str, Query(description="File on the client: authorities to trust; turns TLS on")] = "",
-    certificate: Annotated[str, Query(description="File on the client: its certificate")] = "",
-    private_key: Annotated[str, Query(description="File on the client: its key")] = "",
+    ca: Annotated[str, Query(description="Path on the client: trusted certificate authorities; turns TLS on")] = "",
+    certificate: Annotated[str, Query(description="Path on the client: its certificate")] = "",
+    private_key: Annotated[str, Query(description="Path on the client: its key")] = "",
 ) -> Response:
     """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
     own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
@@ -272,5 +275,7 @@ def point_in_time(text: str | None) -> float | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"neither an age such as 15m nor a time: {text[:100]!r}") from None
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST, f"expected an age such as 15m or an RFC 3339 time: {text[:100]!r}"
+        ) from None
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

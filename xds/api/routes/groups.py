@@ -1,9 +1,4 @@
-"""Groups, their snapshots and single resources.
-
-A group as a whole: what it holds, and the settings that say which nodes it takes.
-
-Validation by a real Envoy, where the operator has set one up.
-"""
+"""Groups: their snapshots, single resources and settings; validation by a real Envoy if one is configured."""
 
 from __future__ import annotations
 
@@ -67,7 +62,7 @@ router = api_router("groups")
 
 @router.get("/groups", response_model=GroupPage)
 async def list_groups(here: Here, request: Request, paging: Paging) -> Response:
-    """All groups by name, those included that have settings and no snapshot yet."""
+    """All groups by name, also those that have settings and no snapshot yet."""
     counts = here.fleet.nodes_by_group()
     found = (group for group in here.publisher.group_names() if group > paging.after)
     return await paging.answer(
@@ -84,13 +79,13 @@ async def get_group(here: Here, request: Request, group: Segment) -> Response:
 
 @router.delete("/groups/{group}", response_model=PushAnswer)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
-    """Delete a group with its settings; its nodes fall to the next group that matches, or keep what they have."""
+    """Delete a group with its settings. Its nodes move to the next group that matches, or keep their configuration."""
     return await answer(pushing, await pushing.here.publisher.delete_group(group, pushing.options))
 
 
 @router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
 async def get_snapshot(here: Here, request: Request, group: Segment, show_secrets: ShowSecrets) -> Response:
-    """All resources in pushed order, in a form that PUT takes again (with ``show_secrets`` where it has secrets)."""
+    """All resources in the pushed order, in the form that PUT accepts (with ``show_secrets`` if there are secrets)."""
     return await snapshot_response(here.publisher.content(group), request, show_secrets)
 
 
@@ -107,7 +102,7 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
 
 @router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
-    """Take all resources out; the group stays, empty."""
+    """Remove all resources. The group remains, empty."""
     pushing.here.publisher.content(group)
     return await answer(pushing, await pushing.here.publisher.push(group, [], options=pushing.options))
 
@@ -126,7 +121,7 @@ async def list_resources(
 async def get_resource(
     here: Here, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
 ) -> Response:
-    """One resource, in the form that PUT takes."""
+    """One resource, in the form that PUT accepts."""
     content = here.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
@@ -142,7 +137,7 @@ async def get_resource(
 async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
-    """Add or replace one resource; the others stay. ``@type`` may be left out of the body."""
+    """Add or replace one resource and keep the others. ``@type`` may be left out of the body."""
     decoder = pushing.here.options.decoder
     pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
     pushing.options.check_warnings(pushed.warnings)
@@ -152,7 +147,7 @@ async def put_resource(
 
 @router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
 async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name: Segment) -> Response:
-    """Take one resource out; the others stay."""
+    """Remove one resource and keep the others."""
     return await answer(pushing, await pushing.here.publisher.delete(group, (type_url_of(type), name), pushing.options))
 
 
@@ -164,10 +159,10 @@ async def validate(
     content_type: ContentType = "",
     strict: Strict = False,
     envoy: Annotated[
-        bool, Query(description="Ask a real Envoy too; needs `codec.envoy` and the scope `admin`")
+        bool, Query(description="Also validate with a real Envoy; needs `codec.envoy` and the scope `admin`")
     ] = False,
 ) -> Response:
-    """Check a snapshot without pushing it; 422 with all findings when it is wrong."""
+    """Check a snapshot without pushing it; 422 with all findings if it is invalid."""
     binary = envoy_binary(here, request) if envoy else None
     pushed = await decode_pushed(body, content_type, here.options.decoder)
     found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
@@ -183,7 +178,7 @@ async def validate(
 
 
 async def snapshot_response(content: GroupContent, request: Request, show_secrets: bool) -> Response:
-    """A content as JSON, or YAML where the client prefers that; 304 when it holds it already."""
+    """The content as JSON, or as YAML if the client prefers that; 304 if the client has this version already."""
     if not_modified(request, content.etag):
         return unchanged(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
@@ -193,7 +188,7 @@ async def snapshot_response(content: GroupContent, request: Request, show_secret
 
 
 def shown(resource: Resource, show_secrets: bool) -> Json:
-    """A resource as its readers get it."""
+    """A resource as it is shown to readers."""
     document = render_resource(resource)
     return document if show_secrets else redact(document)
 
@@ -223,15 +218,15 @@ SETTINGS_BYTES = 64 * 1024
 async def expected(
     here: Here,
     if_match: Annotated[
-        str | None, Header(description='The `settings_etag` that is changed, such as `"s-1f3a9c07"`, or `*`')
+        str | None, Header(description='The expected `settings_etag`, such as `"s-1f3a9c07"`, or `*`')
     ] = None,
     if_none_match: Annotated[str | None, Header(description="`*`: the group must have no settings")] = None,
 ) -> str:
-    """What the settings must be now; empty: whatever they are. Raises ``RequestError``."""
+    """The etag that the settings must have; empty if any will do. Raises ``RequestError``."""
     return wanted_etag(here, "s", if_match, if_none_match)
 
 
-# Which nodes a group takes concerns all other groups: to write one of them is not enough.
+# The selector of a group affects all other groups, so the right to write this group is not enough.
 @router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
 async def put_group(
     here: Here,
@@ -240,14 +235,14 @@ async def put_group(
     by: Calling,
     etag: Annotated[str, Depends(expected)],
     content_type: ContentType = "",
-    dry_run: Annotated[bool, Query(description="Check the settings, change nothing")] = False,
-    allow_empty: Annotated[bool, Query(description="The group may take nodes although it is empty")] = False,
+    dry_run: Annotated[bool, Query(description="Check the settings; change nothing")] = False,
+    allow_empty: Annotated[bool, Query(description="Allow nodes to move to this group although it is empty")] = False,
 ) -> Response:
-    """Create a group, or change its settings; what is left out is reset.
+    """Create a group, or change its settings. Settings that are left out are reset.
 
-    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. They make no revision. A group
-    without a snapshot takes no nodes. `If-Match` takes the `settings_etag` that was looked at: 412 when somebody else
-    changed them since. 422 with the column for a selector that is none.
+    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. Settings make no revision. No
+    nodes belong to a group without a snapshot. `If-Match` takes the `settings_etag` that was read: 412 if somebody else
+    changed the settings since. 422 with the column for an invalid selector.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
     await here.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
@@ -256,7 +251,7 @@ async def put_group(
 
 
 def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
-    """The group's item; ``settings`` are shown instead of those in force. Raises ``NotFoundError``."""
+    """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = here.publisher
     content, table = publisher.held(group), publisher.settings
     if content is None and settings is None and group not in table:
@@ -276,18 +271,20 @@ def item_of(here: Services, group: str, settings: GroupSettings | None = None, n
 
 
 def envoy_binary(here: Services, request: Request) -> Path:
-    """The Envoy to ask. Raises ``RequestError`` without one (400) and for who may not (403).
+    """The Envoy binary for validation.
 
-    Envoy opens the files that a configuration names, log files for writing: not everybody's to do on this machine.
+    Raises ``RequestError`` if there is none (400) or the caller may not use it (403).
+
+    Envoy opens the files that a configuration names, log files for writing, so not every caller may run it.
     """
     demand(request, ADMIN)
     if here.options.envoy is None:
-        raise RequestError(HTTPStatus.BAD_REQUEST, "this server has no Envoy to ask: codec.envoy is not set")
+        raise RequestError(HTTPStatus.BAD_REQUEST, "this server has no Envoy for validation: codec.envoy is not set")
     return here.options.envoy
 
 
 async def ask_envoy(resources: Sequence[Resource], envoy: Path) -> list[Violation]:
-    """What Envoy has against resources. Raises ``RequestError`` (503) when it cannot be started."""
+    """The errors that Envoy reports for resources. Raises ``RequestError`` (503) if Envoy cannot be started."""
     try:
         return await deep_check(resources, envoy)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What one node has, resource by resource."""
+"""The resources that one node holds."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from xds.model.snapshot import ResourceSet
 
 Json = dict[str, Any]
 Render = Callable[[Resource], Json]
-Ends = Mapping[str, Mapping[str, float | None]]  # of what lingers, by type URL and name
+Ends = Mapping[str, Mapping[str, float | None]]  # ends of lingering by type URL and name
 Chosen = tuple[Holding, ResourceSet | None]
 
 router = api_router("fleet")
 
 MISSING = "missing"
 _NAME_LIMIT = 4096
-_SIZE_GUESS_BYTES = 300  # of a resource: more than some hundred are not for the event loop
+_SIZE_GUESS_BYTES = 300  # of a resource; larger documents than some hundred resources are not made on the event loop
 
 
 class Side(StrEnum):
-    """``acked``: what the node has taken; ``sent``: what it was sent last; ``served``: what its group has for it."""
+    """``acked``: what the node ACKed; ``sent``: what it was sent last; ``served``: what its group has for it."""
 
     ACKED = "acked"
     SENT = "sent"
@@ -47,10 +47,10 @@ class Side(StrEnum):
 
 
 class HeldItem(TypedDict):
-    """``state`` is ``synced`` and so on of the type, or ``missing`` for a name asked for that does not exist.
+    """``state`` is that of the type, such as ``synced``, or ``missing`` for a requested name that does not exist.
 
-    ``pushed_version`` stands where an assignment of traffic lies over what was pushed. ``lingers`` is true for what a
-    push removed and the node keeps for a while, until ``until``: null while its time has not begun.
+    ``pushed_version`` is present if a traffic assignment replaces the pushed resource. ``lingers`` is true for a
+    removed resource that the node keeps for a while, until ``until``; null while that time has not started.
     """
 
     type: str
@@ -66,6 +66,8 @@ class HeldItem(TypedDict):
 
 
 class HeldPage(TypedDict):
+    """A page of the resources of one node."""
+
     items: list[HeldItem]
     next_page_token: NotRequired[str]
 
@@ -79,10 +81,10 @@ async def list_held(
     type: Annotated[str, Query(description="Alias or type URL")] = "",
     name: Annotated[str, Query(max_length=_NAME_LIMIT, description="A glob: `web-*`")] = "",
     side: Annotated[Side, Query()] = Side.ACKED,
-    contents: Annotated[bool, Query(description="The resources themselves, too")] = False,
+    contents: Annotated[bool, Query(description="Include the documents of the resources")] = False,
     secrets: Annotated[bool, Depends(secrets_shown)] = False,
 ) -> Response:
-    """What a connected node has, as far as its ACKs prove it; by type and name."""
+    """The resources of a connected node by type and name, as its ACKs prove."""
     node = here.fleet.node(id)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")

@@ -1,4 +1,4 @@
-"""Live load, as clients report it (LRS): per cluster, and by locality, node or endpoint."""
+"""Load that clients report (LRS): per cluster, and by locality, node or endpoint."""
 
 from __future__ import annotations
 
@@ -40,17 +40,19 @@ router = api_router("load")
 
 DEFAULT_WINDOW = "60"
 WINDOW_S = (1.0, 3600.0)
-# Windows of single seconds are kept for two minutes, those of minutes for an hour.
+# Windows of single seconds are kept for two minutes, windows of minutes for an hour.
 FINE_WINDOW_S, FINE_STEP_S, COARSE_STEP_S = 120.0, 1.0, 60.0
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?")
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_BEHIND_ALL = "\0"  # sorts behind the name itself and before every longer name
+_BEHIND_ALL = "\0"  # sorts after the name itself and before every longer name
 
 
 async def window_of(
-    window: Annotated[str, Query(description="Seconds, or such as `5m`; a second to an hour")] = DEFAULT_WINDOW,
+    window: Annotated[
+        str, Query(description="Seconds, or a duration such as `5m`; one second to one hour")
+    ] = DEFAULT_WINDOW,
 ) -> float:
-    """The window a request asks for, in seconds. Raises ``RequestError``."""
+    """The window of a request, in seconds. Raises ``RequestError``."""
     return duration("window", window, *WINDOW_S)
 
 
@@ -59,7 +61,7 @@ Window = Annotated[float, Depends(window_of)]
 
 @router.get("/load", response_model=LoadPage)
 async def list_load(here: Here, request: Request, paging: Paging, window_s: Window) -> Response:
-    """The clusters that clients have reported, by name and service name."""
+    """The clusters that clients have reported, by cluster name and service name."""
     found = await asyncio.to_thread(here.load.clusters, window_s)
     beside = {"reporting": reporting_item(here.load.reporting())}
     return await paging.answer(request, _behind(found, paging.after), _key, load_item, beside=beside)
@@ -73,9 +75,9 @@ async def get_load(
     paging: Paging,
     window_s: Window,
     by: Annotated[Breakdown, Query()] = "locality",
-    service_name: Annotated[str | None, Query(description="Of this service alone; by default of all")] = None,
+    service_name: Annotated[str | None, Query(description="Only this EDS service name; by default all")] = None,
 ) -> Response:
-    """One cluster, with a row for each pair of localities (who asks, who answers), each node, or each endpoint."""
+    """One cluster, with a row per pair of localities (source, target), per node, or per endpoint."""
     found = await asyncio.to_thread(here.load.cluster, cluster, window_s, by, service_name)
     if found is None:
         raise _unreported(cluster)
@@ -92,14 +94,16 @@ async def get_load_series(
     paging: Paging,
     window_s: Window,
     step: Annotated[
-        str, Query(description="Likewise; by default a second, or a minute in windows of more than two")
+        str, Query(description="Length of a step; by default a second, or a minute in windows above two minutes")
     ] = "",
-    by: Annotated[Breakdown | None, Query(description="A line for each; by default one of the whole cluster")] = None,
+    by: Annotated[
+        Breakdown | None, Query(description="One line for each; by default one for the whole cluster")
+    ] = None,
 ) -> Response:
-    """How a cluster's load went, step by step."""
+    """The load of a cluster over time, step by step."""
     step_s = _step(step, window_s)
     if by == "node":
-        raise RequestError(HTTPStatus.BAD_REQUEST, "by: the past of single nodes is not kept; locality or endpoint")
+        raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")
     found = await asyncio.to_thread(here.load.series, cluster, window_s, step_s, by)
     if not found:
         raise _unreported(cluster)
@@ -109,7 +113,7 @@ async def get_load_series(
 
 
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:
-    """Seconds of ``60``, ``60s``, ``5m`` within bounds. Raises ``RequestError``."""
+    """Parse ``60``, ``60s`` or ``5m`` as seconds within bounds. Raises ``RequestError``."""
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * _UNIT_S[found[2] or "s"] if found is not None else -1.0
     if not least_s <= seconds <= most_s:
@@ -124,7 +128,7 @@ def _step(text: str, window_s: float) -> float:
 
 
 def _unreported(cluster: str) -> NotFoundError:
-    return NotFoundError(f"nobody has reported a cluster {cluster!r} of late")
+    return NotFoundError(f"no recent load reports for cluster {cluster!r}")
 
 
 def _key(found: ClusterFigures) -> str:

@@ -1,7 +1,4 @@
-"""A group's history: revisions, how far a push has come, rollback.
-
-What differs between two revisions of a group: names, and the resources before and after.
-"""
+"""The history of a group: revisions, progress of pushes, rollback, differences between revisions."""
 
 from __future__ import annotations
 
@@ -46,16 +43,16 @@ from xds.control.revision_history import ComparedResources
 from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
-REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
+REVISION_LIMIT = (1 << 63) - 2  # stores ask for revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
 router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose content comes back.
+    """``to`` is the revision whose content is restored.
 
-    With ``keep_endpoints``, clusters that are there before and after keep their present assignments.
+    With ``keep_endpoints``, clusters that exist before and after keep their present assignments.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -70,9 +67,9 @@ async def list_revisions(
     request: Request,
     paging: Paging,
     group: Segment,
-    endpoints: Annotated[bool, Query(description="With those that changed endpoints alone")] = True,
+    endpoints: Annotated[bool, Query(description="Include revisions that changed only endpoints")] = True,
 ) -> Response:
-    """All revisions, the newest first: what each was, who made it, and whether it was undone since."""
+    """All revisions, the newest first: kind, author, and whether it was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
@@ -82,7 +79,7 @@ async def list_revisions(
 async def get_revision(
     here: Here, request: Request, group: Segment, revision: Revision, show_secrets: ShowSecrets
 ) -> Response:
-    """The content at a revision, in a form that PUT takes again."""
+    """The content of a revision, in the form that PUT accepts."""
     content = await here.publisher.content_at(group, revision)
     return await snapshot_response(content, request, show_secrets)
 
@@ -92,24 +89,26 @@ async def get_progress(
     here: Here,
     group: Segment,
     revision: Revision,
-    wait: Annotated[float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait for a decision")] = 0.0,
+    wait: Annotated[
+        float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until the progress is decided")
+    ] = 0.0,
 ) -> Response:
-    """How far a recent push has come, among the nodes that were connected at its commit."""
+    """The progress of a recent push, among the nodes that were connected at its commit."""
     found = await settled(here, group, revision, wait)
     if found is None:
-        raise NotFoundError(f"revision {revision} of group {group!r} is no recent push of this server")
+        raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
 
 
 @router.get("/rollout", response_model=RolloutItem)
 async def get_rollout(here: Here, group: Segment) -> Response:
-    """How far the connected nodes have come with what the group is served now, type by type."""
+    """The progress of the connected nodes with the present revision of the group, type by type."""
     return JSONResponse(rollout_item(await here.publisher.rollout(group)))
 
 
 @router.post("/rollback", response_model=PushAnswer)
 async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
-    """Make a new revision with the content of an earlier one."""
+    """Roll back: make a new revision with the content of an earlier one."""
     media_of(content_type)
     try:
         wanted = RollbackRequest.model_validate_json(body)
@@ -121,9 +120,9 @@ async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: C
 
 @router.get("/undo", response_model=UndoItem)
 async def get_undo(here: Here, group: Segment) -> Response:
-    """What taking back the last change of configuration comes to: ask, then roll back to ``to`` with ``If-Match``.
+    """What an undo of the last configuration change would do. Ask, then roll back to ``to`` with ``If-Match``.
 
-    ``to`` is the last revision before it that was neither undone nor refused; null where there is none: then somebody
+    ``to`` is the last earlier revision that was neither undone nor rejected. It is null if there is none; then somebody
     has to choose among the ``candidates``.
     """
     plan = await here.publisher.undo_plan(group)
@@ -132,13 +131,13 @@ async def get_undo(here: Here, group: Segment) -> Response:
 
 Json = dict[str, Any]
 
-_SIZE_GUESS_BYTES = 100  # of a key: sorting more than some hundred is not for the event loop
+_SIZE_GUESS_BYTES = 100  # of a key; sorting more than some hundred keys is not for the event loop
 
 
 class DifferenceItem(TypedDict):
-    """``change`` is ``added``, ``changed`` or ``removed``; null is on the side that does not have the resource.
+    """``change`` is ``added``, ``changed`` or ``removed``. The side that does not have the resource is null.
 
-    Where the difference is in what is redacted, both sides look the same.
+    If only redacted values differ, both sides look the same.
     """
 
     type: str
@@ -148,7 +147,7 @@ class DifferenceItem(TypedDict):
     after: dict[str, Any] | None
 
 
-# Written so because one of its members is a word of the language.
+# The call form is needed, because one of the members is a Python keyword.
 DifferenceAnswer = TypedDict(
     "DifferenceAnswer",
     {
@@ -172,11 +171,16 @@ async def get_difference(
     show_secrets: ShowSecrets,
     base: Annotated[
         int | None,
-        Query(alias="from", ge=0, le=REVISION_LIMIT, description="By default the revision before; 0: nothing"),
+        Query(
+            alias="from",
+            ge=0,
+            le=REVISION_LIMIT,
+            description="By default the previous revision; 0: compare with nothing",
+        ),
     ] = None,
-    contents: Annotated[bool, Query(description="The resources themselves, too, page by page")] = True,
+    contents: Annotated[bool, Query(description="Include the documents of the resources, page by page")] = True,
 ) -> Response:
-    """What became of the group from one revision to another; one that deleted it holds nothing."""
+    """The changes from one revision to another. A revision that deleted the group has no resources."""
     found = await here.publisher.compare(group, revision - 1 if base is None else base, revision)
     document: Json = {
         "group": group,

@@ -1,8 +1,6 @@
-"""What runs here, how it is set up, who asks, and what may be pushed.
+"""Version, effective settings, the caller, schemas, the watched directory; liveness, readiness and metrics.
 
-The watched directory: what of it cannot be applied.
-
-Liveness, readiness, metrics: outside ``/api``, for machines.
+The last three are outside ``/api``, for machines.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ router = api_router("about")
 
 
 class VersionItem(TypedDict):
-    """``envoy_data_plane`` is the library that Envoy's API comes from."""
+    """``envoy_data_plane`` is the version of the library with Envoy's API."""
 
     version: str
     python: str
@@ -51,10 +49,10 @@ class VersionItem(TypedDict):
 
 
 class CallerItem(TypedDict):
-    """``name`` is the token's or that of the certificate's rule, empty where it has none.
+    """``name`` is that of the token or of the certificate's rule; empty if there is none.
 
-    ``principal`` is the first name that the connection has proved, ``principals`` are all. ``authenticated`` is false
-    where the server asks for no credentials.
+    ``principal`` is the first authenticated name of the connection, ``principals`` are all. ``authenticated`` is false
+    if the server asks for no credentials.
     """
 
     name: str
@@ -66,7 +64,7 @@ class CallerItem(TypedDict):
 
 @router.get("/version", response_model=VersionItem, openapi_extra=needs(ANY))
 async def get_version() -> Response:
-    """What is running."""
+    """The versions of the server."""
     found: VersionItem = {
         "version": xds.__version__,
         "python": platform.python_version(),
@@ -77,7 +75,7 @@ async def get_version() -> Response:
 
 @router.get("/whoami", response_model=CallerItem, openapi_extra=needs(ANY))
 async def get_caller(request: Request) -> Response:
-    """What this caller may do."""
+    """The caller's principal and scopes."""
     grant, identity = grant_of(request), identity_of(request)
     found: CallerItem = {
         "name": grant.name,
@@ -110,9 +108,9 @@ watch_router = api_router("watch")
 
 
 class RefusedFilesItem(TypedDict):
-    """Files that are not applied; ``group`` is empty where the directory itself cannot be read.
+    """Files that are not applied; ``group`` is empty if the directory itself cannot be read.
 
-    ``detail`` is the first of ``findings`` reasons, ``source`` its place in a file; the group keeps what it had.
+    ``detail`` is the first of ``findings`` errors, ``source`` its place in a file. The group keeps its content.
     """
 
     group: str
@@ -124,7 +122,7 @@ class RefusedFilesItem(TypedDict):
 
 
 class WatchAnswer(TypedDict):
-    """``directory`` is null where none is watched; ``refused`` lists some of ``refused_total``."""
+    """``directory`` is null if none is watched; ``refused`` lists some of ``refused_total``."""
 
     directory: str | None
     refused: list[RefusedFilesItem]
@@ -133,7 +131,7 @@ class WatchAnswer(TypedDict):
 
 @watch_router.get("/watch", response_model=WatchAnswer)
 async def get_watch(here: Here, group: Annotated[str, Query(description="Only this group")] = "") -> Response:
-    """The directory that is kept applied (``serve --watch``), and what of it cannot be."""
+    """The watched directory (``serve --watch``), and its files that cannot be applied."""
     watched = here.watched()
     found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer: WatchAnswer = {
@@ -161,6 +159,8 @@ health_router = APIRouter(tags=["health"])
 
 
 class StatusItem(TypedDict):
+    """The state of the server."""
+
     status: str
 
 

@@ -1,4 +1,4 @@
-"""Several groups, and config entries, changed as one: all of them or none."""
+"""Changes of several groups, and of config entries, in one transaction: all of them or none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Part(pydantic.BaseModel):
 
 
 class DeletedResource(_Part):
-    """A resource to take out; ``type`` is an alias or a type URL."""
+    """A resource to remove; ``type`` is an alias or a type URL."""
 
     type: str
     name: str
@@ -114,7 +114,7 @@ class TransactionRequest(_Part):
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """A change with its resources read; ``deleted`` are keys."""
+    """A change with decoded resources; ``deleted`` are keys."""
 
     change: GroupChange
     pushed: DecodedPush
@@ -132,7 +132,7 @@ class _DecodedTransaction:
 
 
 async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
-    """What a transaction needs besides its body."""
+    """Everything that a transaction needs besides its body."""
     return PushContext(here, options, wait_s)
 
 
@@ -143,7 +143,7 @@ async def transact(
     body: Body,
     content_type: Annotated[str, Header(description="JSON or YAML")] = "",
 ) -> Response:
-    """Change several groups, and config entries, as one.
+    """Change several groups, and config entries, in one transaction.
 
     ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}], "config_entries"?: {"put"?, "delete"?}}``.
     """
@@ -179,7 +179,7 @@ def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTrans
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _DecodedTransaction:
-    """All changes with their resources. Raises ``ValidationError`` with every finding, ``RequestError``."""
+    """Decode all changes. Raises ``ValidationError`` with every finding, ``RequestError``."""
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a transaction is JSON or YAML")
@@ -247,7 +247,7 @@ def _pushed(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:
 
 
 def _part(change: GroupChange) -> str:
-    """Where the resources of a change stand."""
+    """The place of the resources in a change."""
     return "/snapshot/resources" if change.snapshot is not None else "/put"
 
 

@@ -1,7 +1,4 @@
-"""The JSON of traffic assignment: a policy, and what was decided by it.
-
-The JSON schema of a policy of traffic assignment, for the served description.
-"""
+"""The JSON of traffic assignment: policies, their decisions, and the JSON schema of a policy."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _PLACES = 4
 
 
 class ReasonItem(TypedDict):
-    """``code`` is for machines; ``target`` is the locality it is about, where it is about one."""
+    """``code`` is for machines; ``target`` is the locality that it refers to, if any."""
 
     code: str
     detail: str
@@ -39,7 +36,10 @@ class ReasonItem(TypedDict):
 
 
 class AllotmentItem(TypedDict):
-    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy."""
+    """A locality as it is served to the nodes of a source.
+
+    ``share`` is its part of the requests while all are healthy.
+    """
 
     locality: LocalityItem
     priority: int
@@ -48,15 +48,18 @@ class AllotmentItem(TypedDict):
 
 
 class WantedItem(TypedDict):
+    """The share of a locality that a source moves to."""
+
     locality: LocalityItem
     share: float
 
 
 class SourceItem(TypedDict):
-    """What the nodes of one locality are served. ``standing``: ``pushed`` (nothing is laid over what was pushed),
-    ``held``, ``moving`` or ``settled``. ``wanted`` are the shares it is on its way to. ``silent`` nodes do not report;
-    of ``demand_rps``, the nodes dropped ``dropped_rps``, and ``repeats_rps`` at most are retries or hedges. ``shed`` is
-    the fraction of requests that they are to drop.
+    """What the nodes of one locality are served.
+
+    ``standing``: ``pushed`` (nothing replaces the pushed resource), ``held``, ``moving`` or ``settled``. ``wanted`` are
+    the shares that it moves to. ``silent`` nodes do not report. Of ``demand_rps`` the nodes dropped ``dropped_rps``,
+    and at most ``repeats_rps`` are retries or hedges. ``shed`` is the fraction of requests that they are to drop.
     """
 
     source: LocalityItem
@@ -75,7 +78,7 @@ class SourceItem(TypedDict):
 
 
 class TargetItem(TypedDict):
-    """A locality of the pushed assignment, with what it was taken to be able to serve."""
+    """A locality of the pushed assignment, with the capacity that the decision assumed."""
 
     locality: LocalityItem
     endpoints: int
@@ -88,9 +91,9 @@ class TargetItem(TypedDict):
 
 
 class AssignmentItem(TypedDict):
-    """A policy and the latest decision by it. ``waits_for`` says what is missing to decide; then the rest is of before.
+    """A policy and its latest decision. ``waits_for`` says what the next decision lacks; the rest is the previous one.
 
-    ``endpoints`` names the ClusterLoadAssignment that it is laid over.
+    ``endpoints`` names the ClusterLoadAssignment that it replaces.
     """
 
     group: str
@@ -108,18 +111,22 @@ class AssignmentItem(TypedDict):
 
 
 class AssignmentPage(TypedDict):
+    """A page of policies."""
+
     items: list[AssignmentItem]
     next_page_token: NotRequired[str]
 
 
 class PolicyDeleted(TypedDict):
+    """The policy that was, or would be, deleted."""
+
     group: str
     cluster: str
     dry_run: NotRequired[bool]
 
 
 def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> AssignmentItem:
-    """A policy at work, or in a dry run."""
+    """The item of a policy in force, or of a dry run."""
     outcome = steering.outcome
     return {
         "group": steering.key[0],
@@ -137,6 +144,7 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
 
 
 def locality_item(locality: Locality) -> LocalityItem:
+    """A locality as JSON."""
     return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
@@ -234,7 +242,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Policy)}
 _NAME: Document = {"type": "string", "maxLength": NAME_LIMIT}
 _LOCALITY: Document = {
     **_object(region=_NAME, zone=_NAME, sub_zone=_NAME),
-    "description": "Parts that are left out match any",
+    "description": "A part that is left out matches any value",
 }
 _LOCALITIES: Document = {"type": "array", "items": _LOCALITY}
 _RPS: Document = {"type": "number", "minimum": 0, "maximum": RATE_LIMIT_RPS}
@@ -252,7 +260,7 @@ _METRIC: Document = _object(
 _METRICS: Document = {"type": "array", "items": _METRIC, "minItems": 1}
 _RATES: Document = {"type": "array", "items": _RATE}
 _CAPACITY: Document = {
-    "description": "What a locality can take: the first rate that matches, or learnt from metrics (the fullest counts)",
+    "description": "Capacity of a locality: the first rate that matches, or learnt from metrics",
     "anyOf": [
         _object(("rates",), rates={**_RATES, "minItems": 1}, metric=_METRIC),
         _object(("metric",), rates=_RATES, metric=_METRIC),

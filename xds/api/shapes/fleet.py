@@ -14,15 +14,18 @@ from xds.model.names import WILDCARD
 
 
 class UnexpressedItem(TypedDict):
+    """A resource that the node's transport (v2) cannot express."""
+
     name: str
     problem: str
 
 
 class TypeItem(TypedDict):
-    """``subscribed`` lists names, ``*`` for everything; ``subscribed_total`` counts when the list is cut off.
+    """``subscribed`` lists names, ``*`` for everything; ``subscribed_total`` counts also what the list leaves out.
 
-    ``error`` and ``guilty`` stand where it is ``nacked``: the client's own words, and the names known to be refused.
-    ``unexpressed`` lists what the node asks for and is not sent: the API that it speaks (v2) cannot express it.
+    ``error`` and ``guilty`` are present if it is ``nacked``: the client's error message, and the names that are known
+    to be rejected. ``unexpressed`` lists requested resources that are not sent, because the node's transport (v2)
+    cannot express them.
     """
 
     type_url: str
@@ -40,7 +43,7 @@ class TypeItem(TypedDict):
 
 
 class ReportsItem(TypedDict):
-    """What came on a load report stream: how often, when last, what could not be, what a bound kept out."""
+    """The reports of a load report stream: their number, the latest, invalid ones, and values that a limit left out."""
 
     reports: int
     reported: str | None
@@ -49,9 +52,9 @@ class ReportsItem(TypedDict):
 
 
 class StreamItem(TypedDict):
-    """``api`` is ``v2`` on the old transport, else ``v3``. A stream of load reports has ``load``, and no types.
+    """``api`` is ``v2`` on the v2 transport, else ``v3``. A stream of load reports has ``load`` and no types.
 
-    ``principal`` is who its connection has proved to be, empty where no credentials are asked for.
+    ``principal`` is the authenticated name of its connection, empty if no credentials are asked for.
     """
 
     id: int
@@ -66,9 +69,9 @@ class StreamItem(TypedDict):
 
 
 class LingerItem(TypedDict):
-    """What the push of ``revision`` removed of a type, and the node keeps for a while: ``names`` are some of ``count``.
+    """Resources that the push of ``revision`` removed and the node keeps for a while: ``names`` are some of ``count``.
 
-    It goes at ``until``, which is null while something that could refer to it is not ACKed.
+    Lingering ends at ``until``, which is null while a resource that could refer to them is not ACKed.
     """
 
     type: str
@@ -79,14 +82,16 @@ class LingerItem(TypedDict):
 
 
 class ResourceName(TypedDict):
+    """Type and name of a resource."""
+
     type: str
     name: str
 
 
 class HeldBackItem(TypedDict):
-    """What waits for clusters to be warm: ``resources`` are some of ``count``.
+    """Resources that wait for clusters to become warm: ``resources`` are some of ``count``.
 
-    With ``any_cluster`` it cannot be read which clusters it leads to: it waits for all that are new.
+    ``any_cluster``: their references cannot be read, so they wait for all new clusters.
     """
 
     resources: list[ResourceName]
@@ -96,9 +101,9 @@ class HeldBackItem(TypedDict):
 
 
 class NodeItem(TypedDict):
-    """``lingering`` is what was removed and stays for a while, ``lingering_total`` counts the resources in all of it.
+    """``lingering`` are removed resources that the node keeps for a while; ``lingering_total`` counts all of them.
 
-    ``held`` is what is held back from the node.
+    ``held`` are resources that are held for the node.
     """
 
     id: str
@@ -117,14 +122,14 @@ class NodeItem(TypedDict):
 
 
 class DisconnectedItem(TypedDict):
-    """``streams`` is how many were ended; the client may come back at once."""
+    """``streams`` is the number of ended streams. The client may reconnect at once."""
 
     node: str
     streams: int
 
 
 class ReleaseItem(TypedDict):
-    """How many nodes let go of what lingered, with how many connections; ``released`` counts the names by type."""
+    """How many nodes and connections released lingering resources; ``released`` counts their names by type."""
 
     nodes: int
     clients: int
@@ -132,10 +137,10 @@ class ReleaseItem(TypedDict):
 
 
 class NackItem(TypedDict):
-    """``code`` is a gRPC status number, ``message`` the client's own words.
+    """``code`` is a gRPC status code, ``message`` the client's error message.
 
-    ``id`` never stands for another record, also after a restart.
-    ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be refused.
+    ``id`` is never used again for another record, also after a restart. ``names`` are some of the ``resources`` names
+    that may be meant, ``guilty`` those that are known to be rejected.
     """
 
     id: int
@@ -158,11 +163,15 @@ class NackItem(TypedDict):
 
 
 class NodePage(TypedDict):
+    """A page of nodes."""
+
     items: list[NodeItem]
     next_page_token: NotRequired[str]
 
 
 class NackPage(TypedDict):
+    """A page of NACKs."""
+
     items: list[NackItem]
     next_page_token: NotRequired[str]
 
@@ -170,7 +179,7 @@ class NackPage(TypedDict):
 def node_item(
     node: NodeState, unexpressed: Mapping[str, Sequence[UnexpressedResource]], reporting: Sequence[StreamItem] = ()
 ) -> NodeItem:
-    """``unexpressed`` by type alias, as the publisher finds it; ``reporting`` are its streams of load reports."""
+    """The item of a node. ``unexpressed`` are resources by type alias, ``reporting`` its load report streams."""
     locality = node.locality
     types = _types(node.types)
     for alias, found in unexpressed.items():
@@ -203,6 +212,7 @@ def _linger_item(found: LingeringResources) -> LingerItem:
 
 
 def held_item(held: HeldResources) -> HeldBackItem:
+    """The item of held resources."""
     return {
         "resources": [{"type": type, "name": name} for type, name in held.resources],
         "count": held.count,
@@ -212,6 +222,7 @@ def held_item(held: HeldResources) -> HeldBackItem:
 
 
 def nack_item(record: NackRecord) -> NackItem:
+    """The item of a NACK record."""
     return {
         "id": record.id,
         "node": record.node,

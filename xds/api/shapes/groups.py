@@ -1,4 +1,7 @@
-"""The JSON of the answers, as typed dictionaries: checked here, documented in the OpenAPI description."""
+"""The JSON of groups, revisions, pushes and events, as typed dictionaries.
+
+mypy checks them, and the OpenAPI description documents them.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +31,24 @@ Json = dict[str, Any]
 
 
 class ChangeItem(TypedDict):
+    """The names of one type that a push added, changed and removed."""
+
     added: list[str]
     changed: list[str]
     removed: list[str]
 
 
 class NodeHeldItem(HeldBackItem):
-    """What is held back from a pending node."""
+    """Resources that are held for a pending node."""
 
     node: str
 
 
 class ProgressItem(TypedDict):
-    """How far a push has come; ``verdict`` is ``done``, ``pending`` or ``refused``. Lists are bounded, counts not."""
+    """The progress of a push; ``verdict`` is ``done``, ``pending`` or ``refused``.
+
+    Lists are bounded, counts are not.
+    """
 
     verdict: str
     synced: int
@@ -61,7 +69,7 @@ class TypeRolloutItem(TypedDict):
 
 
 class RolloutItem(TypedDict):
-    """The connected nodes of a group against its head; those that subscribe to nothing do not count."""
+    """The connected nodes of a group by their state. Nodes without subscriptions do not count."""
 
     group: str
     revision: int
@@ -75,7 +83,7 @@ class RolloutItem(TypedDict):
 
 
 class PushAnswer(TypedDict):
-    """``moves`` is of a deleted group: its connected nodes by the group they go to, empty where none matches."""
+    """``moves`` is present for a deleted group: its connected nodes by the group that they move to, empty for none."""
 
     group: str
     revision: int
@@ -97,12 +105,11 @@ class TransactionAnswer(TypedDict):
 
 
 class GroupSettingsItem(TypedDict):
-    """``on_nack`` is empty where the server's setting holds, and so are the times: null.
+    """``on_nack`` is empty, and the times are null, where the server's setting applies.
 
-    ``removal_delay_s`` is how long removed content stays for clients, ``listener_drain_s`` how long besides where a
-    listener changed; a change of them holds for what has no end yet.
-    ``selector_failures`` counts the nodes for which the selector could not be answered. ``settings_etag`` names the
-    settings, for `If-Match` of a change; empty where there are none.
+    ``removal_delay_s`` is how long removed resources linger, ``listener_drain_s`` how much longer if a listener
+    changed; a change affects lingering that has no end yet. ``selector_failures`` counts the nodes for which the
+    selector could not be evaluated. ``settings_etag`` identifies the settings, for `If-Match`; empty if there are none.
     """
 
     selector: str
@@ -115,9 +122,9 @@ class GroupSettingsItem(TypedDict):
 
 
 class GroupItem(GroupSettingsItem):
-    """``resources`` counts by type alias; ``nodes`` counts the connected ones.
+    """``resources`` counts by type alias; ``nodes`` counts the connected nodes.
 
-    Of a group that has settings only, ``revision`` is 0 and ``etag`` and ``time`` are empty: it takes no nodes.
+    For a group that has only settings, ``revision`` is 0, and ``etag`` and ``time`` are empty. No nodes belong to it.
     """
 
     group: str
@@ -133,12 +140,14 @@ class GroupItem(GroupSettingsItem):
 
 
 class RevisionItem(TypedDict):
-    """``deleted`` is true for the revision that deleted the group; ``content`` is false where it is no longer kept.
+    """``deleted`` is true for the revision that deleted the group.
 
-    ``kind`` is `push`, `rollback`, `restore` or `delete`; ``content_of`` is the revision that a rollback took the
-    content from, with ``keeps_endpoints`` but for the assignments of the time. ``undone_by`` is the revision that took
-    this one back, 0 while it is in effect. ``refused`` of ``nodes`` refused it, as far as that was noted. ``actor`` was
-    authenticated, ``author`` is what the client said besides.
+    ``content`` is false if retention deleted the content.
+
+    ``kind`` is `push`, `rollback`, `restore` or `delete`. ``content_of`` is the revision that a rollback took its
+    content from; with ``keeps_endpoints`` it kept the assignments of the time. ``undone_by`` is the revision that undid
+    this one, 0 if none did. ``refused`` of ``nodes`` rejected it, as far as that was recorded. ``actor`` was
+    authenticated; ``author`` is what the client said.
     """
 
     revision: int
@@ -159,24 +168,26 @@ class RevisionItem(TypedDict):
     content: bool
 
 
-class CandidateItem(RevisionItem):
-    """A revision to go back to; ``reason`` says why it is not chosen, empty for one that can be."""
+class UndoCandidateItem(RevisionItem):
+    """A revision to go back to; ``reason`` says why it is not chosen, empty if it can be."""
 
     reason: str
 
 
 class UndoItem(TypedDict):
-    """``etag`` is the group's: with it in `If-Match` the rollback is of what was looked at."""
+    """``etag`` is that of the group. Send it as `If-Match` with the rollback, so that nothing else is undone."""
 
     group: str
     revision: int
     etag: str
     takes_back: RevisionItem
     to: int | None
-    candidates: list[CandidateItem]
+    candidates: list[UndoCandidateItem]
 
 
 class ResourceItem(TypedDict):
+    """A resource with its document."""
+
     type: str
     name: str
     version: str
@@ -184,7 +195,7 @@ class ResourceItem(TypedDict):
 
 
 class SnapshotItem(TypedDict):
-    """What PUT takes, and where it comes from."""
+    """The document that PUT accepts, with its origin."""
 
     group: str
     revision: int
@@ -194,7 +205,7 @@ class SnapshotItem(TypedDict):
 
 
 class EventItem(TypedDict):
-    """``action`` says what happened; ``details`` holds what only some actions have. ``id`` is opaque."""
+    """``action`` is what happened; ``details`` has values of this action. ``id`` is opaque."""
 
     id: str
     time: str
@@ -209,21 +220,29 @@ class EventItem(TypedDict):
 
 
 class GroupPage(TypedDict):
+    """A page of groups."""
+
     items: list[GroupItem]
     next_page_token: NotRequired[str]
 
 
 class RevisionPage(TypedDict):
+    """A page of revisions."""
+
     items: list[RevisionItem]
     next_page_token: NotRequired[str]
 
 
 class ResourcePage(TypedDict):
+    """A page of resources."""
+
     items: list[ResourceItem]
     next_page_token: NotRequired[str]
 
 
 class ValidationAnswer(TypedDict):
+    """The result of a validation without errors."""
+
     valid: bool
     resources: int
     errors: list[FindingItem]
@@ -231,6 +250,7 @@ class ValidationAnswer(TypedDict):
 
 
 def push_answer(result: PushResult) -> PushAnswer:
+    """The answer to a push."""
     answer: PushAnswer = {
         "group": result.group,
         "revision": result.revision,
@@ -254,6 +274,7 @@ def change_items(changes: Mapping[str, Change]) -> dict[str, ChangeItem]:
 
 
 def progress_item(found: Convergence) -> ProgressItem:
+    """The progress of a push as JSON."""
     return {
         "verdict": verdict_of(found).value,
         "synced": found.synced,
@@ -266,10 +287,12 @@ def progress_item(found: Convergence) -> ProgressItem:
 
 
 def held_items(found: Sequence[tuple[str, HeldResources]]) -> list[NodeHeldItem]:
+    """Resources that are held for pending nodes, as JSON."""
     return [{"node": node, **held_item(held)} for node, held in found]
 
 
 def rollout_item(found: RolloutStatus) -> RolloutItem:
+    """The rollout of a group as JSON."""
     return {
         "group": found.group,
         "revision": found.revision,
@@ -293,6 +316,7 @@ def _type_rollout(states: Mapping[Sync, int]) -> TypeRolloutItem:
 
 
 def group_item(group: str, content: GroupContent | None, nodes: int, settings: GroupSettingsItem) -> GroupItem:
+    """A group as JSON. ``content`` is None for a group that has only settings."""
     meta: _MetaItem = _meta(content.meta) if content is not None else _NO_META
     sets = list(content.snapshot) if content is not None else []
     return {
@@ -308,6 +332,7 @@ def group_item(group: str, content: GroupContent | None, nodes: int, settings: G
 
 
 def revision_item(info: RevisionInfo) -> RevisionItem:
+    """A revision as JSON."""
     return {
         "revision": info.revision,
         "versions": _by_label(info.versions),
@@ -326,6 +351,7 @@ def revision_item(info: RevisionInfo) -> RevisionItem:
 
 
 def undo_item(plan: UndoPlan) -> UndoItem:
+    """The plan of an undo as JSON."""
     return {
         "group": plan.group,
         "revision": plan.revision,
@@ -337,6 +363,7 @@ def undo_item(plan: UndoPlan) -> UndoItem:
 
 
 def event_item(event: FleetEvent) -> EventItem:
+    """An event as JSON."""
     item: EventItem = {
         "id": str(event.id),
         "time": timestamp(event.time),

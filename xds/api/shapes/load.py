@@ -1,4 +1,4 @@
-"""The JSON of load. Counts are not whole numbers where a window cuts through a report's interval."""
+"""The JSON of load. Counts are not integers if a window contains part of a report's interval."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ NO_CATEGORY = "uncategorised"
 
 
 class MetricItem(TypedDict):
-    """What backends told of a metric: over how many requests, and on average."""
+    """A metric that backends reported: the number of requests, and the average."""
 
     requests: float
     average: float
 
 
 class FiguresItem(TypedDict):
-    """``in_progress`` is what the open streams said last; ``metrics`` are by name, as backends tell them (ORCA)."""
+    """``in_progress`` is the sum of the latest reports of open streams.
+
+    ``metrics`` are by the names of backends (ORCA).
+    """
 
     successes: float
     errors: float
@@ -56,9 +59,9 @@ class TotalsItem(TypedDict):
 class LoadRowItem(FiguresItem):
     """A part of a cluster's load; ``share`` is its part of the cluster's requests, 0 to 1.
 
-    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints, at a ``priority``: above 0
-    is what failed over. ``window_s``, ``reported``
-    and ``totals`` are those of a node: its figures are of its latest report.
+    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints, at a ``priority``; above 0
+    is failover. ``window_s``, ``reported`` and ``totals`` are present for a node, whose figures are those of its latest
+    report.
     """
 
     source: LocalityItem
@@ -73,9 +76,9 @@ class LoadRowItem(FiguresItem):
 
 
 class LoadItem(FiguresItem):
-    """A cluster's load over the ``window_s`` seconds that end at ``until``: as far as the nodes have reported.
+    """A cluster's load over the ``window_s`` seconds that end at ``until``, as far as nodes have reported.
 
-    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did.
+    ``nodes`` counts the nodes that reported it recently; ``reported`` is the time of the latest report.
     """
 
     cluster: str
@@ -89,7 +92,7 @@ class LoadItem(FiguresItem):
 
 
 class LoadDetailItem(LoadItem):
-    """With rows: ``localities``, ``reporters`` (nodes) or ``endpoints``, as ``by`` says."""
+    """The load of a cluster with rows: ``localities``, ``reporters`` (nodes) or ``endpoints``, as ``by`` says."""
 
     by: str
     localities: NotRequired[list[LoadRowItem]]
@@ -101,7 +104,7 @@ class LoadDetailItem(LoadItem):
 class ReportingItem(TypedDict):
     """How often clients are asked to report: every ``interval_s``, longer than ``set_interval_s`` under load.
 
-    ``core`` is the share of a core that reading the reports took, when it was last measured.
+    ``core`` is the share of a CPU core that reading the reports took at the last measurement.
     """
 
     interval_s: float
@@ -110,6 +113,8 @@ class ReportingItem(TypedDict):
 
 
 class LoadPage(TypedDict):
+    """A page of clusters with their load."""
+
     items: list[LoadItem]
     reporting: ReportingItem
     next_page_token: NotRequired[str]
@@ -126,7 +131,7 @@ class PointItem(TypedDict):
 
 
 class SeriesItem(TypedDict):
-    """One line of a chart. Of the whole cluster there is no ``source`` and no ``locality``."""
+    """One line of a chart. The line of the whole cluster has no ``source`` and no ``locality``."""
 
     source: NotRequired[LocalityItem]
     locality: NotRequired[LocalityItem]
@@ -149,10 +154,12 @@ ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 
 
 def reporting_item(found: ReportingState) -> ReportingItem:
+    """The reporting interval as JSON."""
     return {"interval_s": found.interval_s, "set_interval_s": found.set_s, "core": _rounded(found.share)}
 
 
 def load_item(found: ClusterFigures) -> LoadItem:
+    """The load of a cluster as JSON."""
     return {
         "cluster": found.cluster,
         "service_name": found.service_name,
@@ -167,6 +174,7 @@ def load_item(found: ClusterFigures) -> LoadItem:
 
 
 def row_item(row: LoadRow) -> LoadRowItem:
+    """A row of a cluster's load as JSON."""
     figures = _figures(row.figures)
     item = cast(LoadRowItem, {"source": locality_item(row.source), "share": _ratio(row.share), **figures})
     if row.target is not None:
@@ -190,6 +198,7 @@ def row_item(row: LoadRow) -> LoadRowItem:
 
 
 def series_item(line: ChartLine) -> SeriesItem:
+    """A line of a chart as JSON."""
     item: SeriesItem = {"points": [_point(point, line.step_s) for point in line.points]}
     if line.source is not None:
         item["source"] = locality_item(line.source)
@@ -201,7 +210,7 @@ def series_item(line: ChartLine) -> SeriesItem:
 
 
 def report_stream_item(stream: ReportStream) -> StreamItem:
-    """As it stands with the other streams of its node."""
+    """A load report stream in the form of the other streams of its node."""
     return {
         "id": stream.id,
         "peer": stream.peer,
@@ -221,6 +230,7 @@ def report_stream_item(stream: ReportStream) -> StreamItem:
 
 
 def locality_item(locality: Locality) -> LocalityItem:
+    """A locality as JSON."""
     return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
@@ -254,7 +264,7 @@ def _point(point: ChartPoint, step_s: float) -> PointItem:
 
 
 def _rounded(number: float) -> float:
-    """To thousandths: what a window cut off a report is no whole number, and sums of such are off by less."""
+    """Rounded to thousandths. Parts of intervals are not integers, and their sums have rounding errors."""
     return round(number, PLACES)
 
 

@@ -1,4 +1,4 @@
-"""Values that several shapes have: times, localities, findings."""
+"""Values that several answers contain: times, localities, findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def timestamp(seconds: float) -> str:
 
 
 class FindingItem(TypedDict):
-    """An error or a warning; ``index`` is the position among the pushed resources, -1 for none of them."""
+    """An error or a warning; ``index`` is the position among the pushed resources, -1 if it concerns none of them."""
 
     code: str
     severity: str
@@ -26,6 +26,8 @@ class FindingItem(TypedDict):
 
 
 class LocalityItem(TypedDict):
+    """Region, zone and sub-zone."""
+
     region: str
     zone: str
     sub_zone: str

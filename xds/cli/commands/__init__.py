@@ -1,6 +1,6 @@
-"""The subcommands' arguments, a module per family; what they do is elsewhere and imported when they run.
+"""The arguments of the subcommands, one module per family. Their code is imported when they run.
 
-Importing a family registers it; the order here is that of ``xds --help``.
+Importing a family registers its commands. The order here is that of ``xds --help``.
 """
 
 # ruff: noqa: I001

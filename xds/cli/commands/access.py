@@ -1,4 +1,4 @@
-"""``auth test``, ``whoami``."""
+"""Commands ``auth test`` and ``whoami``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
 
 auth = typer.Typer(
-    help="Try who may be which node, and see who you are.",
+    help="Test which principal may be which node; show your own principal.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -21,20 +21,24 @@ app.add_typer(auth, name="auth")
 @auth.command(cls=Command)
 def test(
     context: typer.Context,
-    node_id: Annotated[str, typer.Option(help="How the proxy names itself.")],
-    cert: Annotated[Path | None, typer.Option("--cert", help="PEM file of the proxy's certificate; no key.")] = None,
-    token: Annotated[str, typer.Option(help="The name of its token, as the server's settings have it.")] = "",
-    cluster: Annotated[str, typer.Option(help="The proxy's cluster.")] = "",
-    metadata: Annotated[
-        list[str] | None, typer.Option(help="Of its metadata; may be repeated.", metavar="KEY=VALUE")
+    node_id: Annotated[str, typer.Option(help="The proxy's node id.")],
+    cert: Annotated[
+        Path | None, typer.Option("--cert", help="PEM file of the proxy's certificate; its key is not needed.")
     ] = None,
-    region: Annotated[str, typer.Option(help="Where the proxy is.")] = "",
+    token: Annotated[
+        str, typer.Option(help="Name of the proxy's token in the server's settings (not the token itself).")
+    ] = "",
+    cluster: Annotated[str, typer.Option(help="The proxy's node cluster.")] = "",
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="A value of the node's metadata; may be repeated.", metavar="KEY=VALUE")
+    ] = None,
+    region: Annotated[str, typer.Option(help="The proxy's locality.")] = "",
     zone: Annotated[str, typer.Option(help="Likewise.")] = "",
     sub_zone: Annotated[str, typer.Option(help="Likewise.")] = "",
 ) -> None:
-    """Show whether the server's rules let a certificate, or a token, be a node; exits 1 when they do not.
+    """Test whether the node rules allow a certificate or token to be a node; exits 1 if not.
 
-    Here --cert is the proxy's. For a server that asks you for one, XDS_CERT and XDS_KEY are yours.
+    --cert is the proxy's certificate. Your own, if the server asks for one, is in XDS_CERT and XDS_KEY.
 
     \b
     Examples:
@@ -58,7 +62,7 @@ def test(
 @app.command(cls=Command)
 @auth.command(cls=Command)
 def whoami(context: typer.Context) -> None:
-    """Show who you are to the server, and what you may do.
+    """Show your principal and scopes, as the server sees them.
 
     \b
     Examples:

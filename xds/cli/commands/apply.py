@@ -1,4 +1,4 @@
-"""``apply``, ``put``."""
+"""Commands ``apply`` and ``put``."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def apply(
     if_match: IfMatchOption = "",
     dry_run: Annotated[
         str,
-        typer.Option(help="Change nothing: the server says what would, or (client) only check.", metavar="[=WHO]"),
+        typer.Option(
+            help="Change nothing: show what would change (server), or check the files only (client).", metavar="[=WHO]"
+        ),
     ] = "",
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Delete the groups of the server that are not among the files.")
-    ] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Delete groups that have no file.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     allow_empty: EmptyFlag = False,
     allow_none: NoneFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Replace the whole snapshot of a group by what is in the files: what they do not hold goes away.
+    """Replace the snapshot of a group: resources that the files do not contain are removed.
 
-    Other groups stay as they are, unless --prune.
+    Other groups are not changed, unless --prune is given.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def apply(
 
     options = shared(context)
     if dry_run not in set(DryRun):
-        raise CommandError(Exit.USAGE, f"--dry-run={dry_run}: it is server or client")
+        raise CommandError(Exit.USAGE, f"--dry-run={dry_run}: expected server or client")
     wanted = ApplyOptions(
         message=message,
         if_match=if_match,
@@ -86,16 +86,16 @@ def put(
     context: typer.Context,
     file: FilesOption,
     group: GroupOption = "default",
-    create: Annotated[bool, typer.Option("--create", help="Make the group when it does not exist.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     wait: WaitOption = "",
     timeout: TimeoutOption = "60s",
     message: MessageOption = "",
     if_match: IfMatchOption = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     allow_none: NoneFlag = False,
 ) -> None:
-    """Add or replace single resources of a group; all others stay as they are.
+    """Add or replace single resources of a group; all other resources are kept.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``assignment show``, ``set``, ``delete``."""
+"""Commands ``assignment show``, ``set`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import GroupOption, WatchFlag, YesFlag
 
 assignment = typer.Typer(
-    help="Keep traffic in its zone until the zone is full: policies by cluster, and what they decide.",
+    help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(assignment, name="assignment")
 
-EtagOption = Annotated[str, typer.Option("--if-match", help="Only over the policy with this etag.", metavar="ETAG")]
+EtagOption = Annotated[
+    str, typer.Option("--if-match", help="Only if the present policy has this etag.", metavar="ETAG")
+]
 
 
 @assignment.command(cls=Command)
 def show(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reasons.")] = "",
+    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reason of each decision.")] = "",
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show where the requests of each locality go, and why; -o yaml shows the policies and all that was measured.
+    """Show where the requests of each locality go, and why; -o yaml adds policies and measurements.
 
     \b
     Examples:
@@ -54,14 +56,18 @@ def show(
 @assignment.command("set", cls=Command)
 def set_policy(
     context: typer.Context,
-    file: Annotated[Path, typer.Option("-f", "--file", help="The policy (YAML or JSON), or - (standard input).")],
-    cluster: Annotated[str, typer.Argument(help="The cluster; by default the one that the policy names.")] = "",
+    file: Annotated[
+        Path, typer.Option("-f", "--file", help="File with the policy (YAML or JSON), or - (standard input).")
+    ],
+    cluster: Annotated[str, typer.Argument(help="The cluster (default: the one that the policy names).")] = "",
     group: GroupOption = "default",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would decide; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the policy would decide; change nothing.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Put a policy in force. Nothing that was pushed is changed: what it decides lies over it.
+    """Set the policy of a cluster. Pushed resources are not changed; its assignments are an overlay.
 
     \b
     Examples:
@@ -83,11 +89,13 @@ def delete(
     context: typer.Context,
     cluster: Annotated[str, typer.Argument(help="The cluster.")],
     group: GroupOption = "default",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say whether it could be, change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check whether the policy could be deleted; change nothing.")
+    ] = False,
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """Take a policy away: the proxies are served what was pushed. On a terminal you are asked first.
+    """Delete a policy: proxies are served what was pushed. Asks first on a terminal.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``backup``, ``restore``, ``store check``, ``store salvage``."""
+"""Commands ``backup``, ``restore``, ``store check`` and ``store salvage``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import YesFlag
 
 store = typer.Typer(
-    help="Look at the data directory of a server that is not running.", no_args_is_help=True, rich_markup_mode=None
+    help="Check or salvage the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
 )
 
 DataOption = Annotated[Path, typer.Option(help="The data directory of the server.")]
@@ -20,11 +20,15 @@ DataOption = Annotated[Path, typer.Option(help="The data directory of the server
 @app.command(cls=Command)
 def backup(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="Where to write it (mode 0600), or - (standard output).")],
-    no_history: Annotated[bool, typer.Option("--no-history", help="Only what is served now.")] = False,
-    redact: Annotated[bool, typer.Option("--redact", help="Without secret values; it cannot be restored.")] = False,
+    file: Annotated[str, typer.Argument(help="File to write (mode 0600), or - (standard output).")],
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Only the current revisions, without history.")
+    ] = False,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Leave out secret values; such a backup cannot be restored.")
+    ] = False,
 ) -> None:
-    """Write all snapshots, settings and policies of a running server into one archive, private keys included.
+    """Save all snapshots, settings and policies of a server, with private keys, to one archive.
 
     \b
     Examples:
@@ -40,15 +44,20 @@ def backup(
 @app.command(cls=Command)
 def restore(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="What xds backup wrote.")],
+    file: Annotated[Path, typer.Argument(help="An archive that xds backup wrote.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="In place of all that the server holds; else it must be empty.")
+        bool,
+        typer.Option(
+            "--replace", help="Replace everything that the server holds. Without this the server must be empty."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="The server verifies it and changes nothing.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only verify the file, without a server.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="The server verifies the archive and changes nothing.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify the archive without a server.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Put a backup into a server, all of it or nothing; revisions and versions are what they were.
+    """Restore a backup, all or nothing; revision numbers and versions stay the same.
 
     \b
     Examples:
@@ -74,7 +83,7 @@ app.add_typer(store, name="store")
 
 @store.command("check", cls=Command)
 def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> None:
-    """Say what of a store is sound, group by group; exits 1 when something is not. Nothing is written.
+    """Check the integrity of a store, group by group; exits 1 if anything is damaged. Read-only.
 
     \b
     Examples:
@@ -88,10 +97,10 @@ def store_check(context: typer.Context, data: DataOption = Path("xds-data")) -> 
 @store.command(cls=Command)
 def salvage(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The archive to write, for xds restore.")],
+    file: Annotated[Path, typer.Argument(help="Archive to write, for xds restore.")],
     data: DataOption = Path("xds-data"),
 ) -> None:
-    """Write what is sound of a damaged store as a backup; the store stays as it is.
+    """Write the undamaged groups of a store to a backup; the store is not changed.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``convert``."""
+"""Command ``convert``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def convert(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="An Envoy configuration (YAML or JSON), or - (standard input).")],
     split: Annotated[
-        bool, typer.Option("--split", help="Endpoints and routes as resources of their own (EDS, RDS).")
+        bool, typer.Option("--split", help="Make endpoints and routes separate resources (EDS, RDS).")
     ] = False,
-    snapshot: Annotated[Path | None, typer.Option(help="Write the snapshot here, not to standard output.")] = None,
-    bootstrap: Annotated[Path | None, typer.Option(help="Write the bootstrap that is left of it here.")] = None,
-    node_id: Annotated[str, typer.Option(help="The node's id where the file names none.")] = "envoy-1",
-    cluster: Annotated[str, typer.Option(help="Its cluster likewise.")] = "default",
-    xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server, for the bootstrap.")] = "",
+    snapshot: Annotated[Path | None, typer.Option(help="File for the snapshot (default: standard output).")] = None,
+    bootstrap: Annotated[Path | None, typer.Option(help="File for the bootstrap, which has everything else.")] = None,
+    node_id: Annotated[str, typer.Option(help="Node id for the bootstrap if the file has none.")] = "envoy-1",
+    cluster: Annotated[str, typer.Option(help="Node cluster for the bootstrap if the file has none.")] = "default",
+    xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the xDS server, for the bootstrap.")] = "",
 ) -> None:
-    """Make a snapshot of the static resources of an existing Envoy configuration.
+    """Convert the static resources of an Envoy configuration to a snapshot.
 
     \b
     Examples:

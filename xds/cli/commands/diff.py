@@ -1,4 +1,4 @@
-"""``diff``."""
+"""Command ``diff``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from xds.cli.errors import CommandError, Exit
 @app.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Files against what is served.")] = None,
+    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
     group: GroupFilter = "",
-    from_revision: Annotated[int, typer.Option("--from", help="This revision; 0: the one before --to.", min=0)] = 0,
-    to_revision: Annotated[int, typer.Option("--to", help="Up to this one; 0: what is served now.", min=0)] = 0,
-    node: Annotated[str, typer.Option(help="What this node has against what is served.")] = "",
+    from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
+    to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
+    node: Annotated[str, typer.Option(help="Compare what this node holds with what is served.")] = "",
     descriptor_set: DescriptorsOption = None,
 ) -> None:
-    """Show what differs, resource by resource; exits 0 when nothing does, 1 when something does.
+    """Compare two states, resource by resource; exits 0 if they are equal, 1 if they differ.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def diff(
     options = shared(context)
     is_history = bool(from_revision or to_revision)
     if bool(file) + is_history + bool(node) != 1:
-        raise CommandError(Exit.USAGE, "either files (-f), revisions (--from, --to) or a node (--node)")
+        raise CommandError(Exit.USAGE, "give files (-f), revisions (--from, --to) or a node (--node), only one of them")
     add_descriptors(descriptor_set or ())
     client = options.connect()
     if file:

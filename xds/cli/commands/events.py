@@ -1,4 +1,4 @@
-"""``watch``, ``audit``."""
+"""Commands ``watch`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def watch(
         ),
     ] = "",
     group: GroupFilter = "",
-    node: Annotated[str, typer.Option(help="Only this node.")] = "",
-    since: Annotated[str, typer.Option(help="Begin behind this event; 0: with the oldest known.", metavar="ID")] = "",
+    node: Annotated[str, typer.Option(help="Only events of this node.")] = "",
+    since: Annotated[str, typer.Option(help="Start after this event id; 0: start with the oldest.", metavar="ID")] = "",
 ) -> None:
-    """Show what happens, as it happens, until interrupted; nothing is missed across reconnects.
+    """Print events as they happen, until interrupted. Reconnects lose no events.
 
     \b
     Examples:
@@ -50,16 +50,16 @@ def watch(
 @app.command(cls=Command)
 def audit(
     context: typer.Context,
-    since: Annotated[str, typer.Option(help="Only the last 1h, 15m ..., or since a time (RFC 3339).")] = "",
-    cursor: Annotated[str, typer.Option(help="Only what came behind an earlier list.")] = "",
+    since: Annotated[str, typer.Option(help="Only entries since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
+    cursor: Annotated[str, typer.Option(help="Only entries after an earlier list (its cursor).")] = "",
     group: GroupFilter = "",
-    actor: Annotated[str, typer.Option(help="Only by this authenticated name.")] = "",
-    action: Annotated[str, typer.Option(help="Only this, such as push, rollback, group.configured.")] = "",
+    actor: Annotated[str, typer.Option(help="Only entries of this authenticated actor.")] = "",
+    action: Annotated[str, typer.Option(help="Only this action, such as push, rollback, group.configured.")] = "",
     refused: Annotated[
-        bool | None, typer.Option("--refused/--no-refused", help="Only what was refused, or nothing of it.")
+        bool | None, typer.Option("--refused/--no-refused", help="Only refused requests, or none of them.")
     ] = None,
 ) -> None:
-    """Show who wrote what, when and from where, and who was turned away; the oldest first.
+    """List all writes and refused writes, with actor, time and address; oldest first.
 
     \b
     Examples:

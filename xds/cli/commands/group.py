@@ -1,4 +1,4 @@
-"""``group list``, ``show``, ``set``, ``delete``: which nodes a group takes."""
+"""Commands ``group list``, ``show``, ``set`` and ``delete``: which nodes a group takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import EmptyFlag, IfMatchOption, MessageOption, YesFlag
 
 group = typer.Typer(
-    help="Show groups and change which nodes they take.",
+    help="List groups, and change their settings, such as the selector.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -63,23 +63,28 @@ def set_settings(
     context: typer.Context,
     group: GroupArgument,
     selector: Annotated[
-        str | None, typer.Option(help="Which nodes it takes besides those by name; '' for none.", metavar="FILTER")
+        str | None, typer.Option(help="Filter for the nodes of the group; '' removes it.", metavar="FILTER")
     ] = None,
-    priority: Annotated[int | None, typer.Option(help="Groups with a higher one are asked first.")] = None,
-    on_nack: Annotated[str, typer.Option(help="hold, proceed, or default: as the server is set.")] = "",
+    priority: Annotated[
+        int | None, typer.Option(help="Selectors of groups with a higher priority match first.")
+    ] = None,
+    on_nack: Annotated[str, typer.Option(help="hold, proceed, or default (the server's setting).")] = "",
     removal_delay: Annotated[
-        str, typer.Option(help="How long removed content stays; or default.", metavar="DURATION")
+        str, typer.Option(help="How long removed resources linger, such as 15s; or default.", metavar="DURATION")
     ] = "",
     listener_drain: Annotated[
-        str, typer.Option(help="How long besides where a listener changed; or default.", metavar="DURATION")
+        str, typer.Option(help="How much longer they linger if a listener changed; or default.", metavar="DURATION")
     ] = "",
     if_match: Annotated[
-        str, typer.Option(help="Only if `group show` says that the settings have this etag, or none.", metavar="ETAG")
+        str,
+        typer.Option(
+            help="Only if the settings have this etag (see `group show`); none: there are no settings.", metavar="ETAG"
+        ),
     ] = "",
     allow_empty: EmptyFlag = False,
     dry_run: DryRunFlag = False,
 ) -> None:
-    """Change settings of a group, or make one; what is not given stays as it is.
+    """Change settings of a group, or create it; settings that are not given are kept.
 
     \b
     Examples:
@@ -101,7 +106,7 @@ def set_settings(
     if dry_run:
         say("nothing was changed")
     if not after["revision"]:
-        say(f"group {group} has no snapshot: it takes no nodes until one is pushed (xds apply -g {group} -f ...)")
+        say(f"group {group} has no snapshot: no nodes belong to it until one is pushed (xds apply -g {group} -f ...)")
 
 
 @group.command(cls=Command)
@@ -114,9 +119,9 @@ def delete(
     dry_run: DryRunFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Delete a group, and say where its nodes go; on a terminal you are asked first.
+    """Delete a group and show where its nodes move. Asks first on a terminal.
 
-    It is refused when a node would get nothing then.
+    Refused if a node would get no configuration.
 
     \b
     Examples:

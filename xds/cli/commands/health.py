@@ -1,4 +1,4 @@
-"""``check``."""
+"""Command ``check``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xds.cli.errors import CommandError, Exit
 @app.command(cls=Command)
 def check(
     context: typer.Context,
-    wait: Annotated[bool, typer.Option("--wait", help="Until the server is ready.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the server is ready.")] = False,
     timeout: TimeoutOption = "60s",
     ready: Annotated[
-        bool, typer.Option("--ready", help="Only whether it is ready (/readyz), which needs no token.")
+        bool, typer.Option("--ready", help="Only check that the server is ready (/readyz); needs no token.")
     ] = False,
 ) -> None:
-    """Check the server's health, point by point; exits 1 when one of them is bad.
+    """Check the server's health, point by point; exits 1 if a check fails.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``load``."""
+"""Command ``load``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xds.cli.app import Command, app, shared
 
 
 class By(StrEnum):
-    """What a cluster's load is divided by."""
+    """How the load of a cluster is broken down."""
 
     LOCALITY = "locality"
     NODE = "node"
@@ -21,13 +21,15 @@ class By(StrEnum):
 @app.command(cls=Command)
 def load(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Only this cluster, row by row.")] = "",
-    by: Annotated[By, typer.Option(help="A row for each of these.")] = By.LOCALITY,
-    window: Annotated[str, typer.Option(help="Over the last 60s, 5m ..., up to 1h.", metavar="DURATION")] = "60s",
-    service: Annotated[str, typer.Option(help="Only this service name of the cluster.")] = "",
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Show it again every two seconds.")] = False,
+    cluster: Annotated[str, typer.Argument(help="Only this cluster, broken down.")] = "",
+    by: Annotated[By, typer.Option(help="One row per locality, node or endpoint.")] = By.LOCALITY,
+    window: Annotated[
+        str, typer.Option(help="Time over which load is averaged, such as 60s or 5m; at most 1h.", metavar="DURATION")
+    ] = "60s",
+    service: Annotated[str, typer.Option(help="Only this EDS service name.")] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Refresh every two seconds.")] = False,
 ) -> None:
-    """Show the load that proxies report: requests a second, errors, requests in progress, drops.
+    """Show the load that proxies report: requests per second, errors, requests in progress, drops.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``nodes``, ``nacks``, ``config``, ``explain``, ``release``."""
+"""Commands ``nodes``, ``nacks``, ``config``, ``explain`` and ``release``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ def nodes(
         str, typer.Option("-l", "--selector", help="Only nodes that match, such as 'node.cluster == \"edge\"'.")
     ] = "",
     state: Annotated[
-        str, typer.Option(help="Only nodes with a type that is synced, pending, nacked, orphaned (some, by commas).")
+        str,
+        typer.Option(
+            help="Only nodes with a type in one of these states: synced, pending, nacked, orphaned (comma-separated)."
+        ),
     ] = "",
     watch: WatchFlag = False,
 ) -> None:
-    """Show which proxy has what: the revision it runs, type by type.
+    """Show all proxies: the revision that each runs, type by type.
 
     \b
     Examples:
@@ -61,11 +64,11 @@ def nacks(
     group: GroupFilter = "",
     node: Annotated[str, typer.Option(help="Only this node.")] = "",
     type: Annotated[str, typer.Option(help="Only this type.")] = "",
-    since: Annotated[str, typer.Option(help="Only those of the last 1h, 15m ..., or since a time (RFC 3339).")] = "",
+    since: Annotated[str, typer.Option(help="Only NACKs since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
     state: Annotated[str, typer.Option(help="open or resolved.")] = "",
     watch: WatchFlag = False,
 ) -> None:
-    """Show who refused what, and why, in the proxies' own words.
+    """Show NACKs: which proxy rejected which resources, with its error message.
 
     \b
     Examples:
@@ -96,11 +99,13 @@ def config(
     context: typer.Context,
     node: Annotated[str, typer.Argument(help="The node's id.")],
     type: Annotated[str, typer.Argument(help="Only this type.")] = "",
-    name: Annotated[str, typer.Option(help="Only names like this: * and ? stand for others.", metavar="GLOB")] = "",
-    sent: Annotated[bool, typer.Option("--sent", help="What it was sent last, ACKed or not.")] = False,
-    acked: Annotated[bool, typer.Option("--acked", help="What it has ACKed (default).")] = False,
+    name: Annotated[
+        str, typer.Option(help="Only names that match this pattern; * and ? are wildcards.", metavar="GLOB")
+    ] = "",
+    sent: Annotated[bool, typer.Option("--sent", help="What the node was sent last, ACKed or not.")] = False,
+    acked: Annotated[bool, typer.Option("--acked", help="What the node ACKed (default).")] = False,
 ) -> None:
-    """Show what a node has, resource by resource, as far as its ACKs prove it.
+    """Show the resources that a node holds, as its ACKs prove.
 
     \b
     Examples:
@@ -130,10 +135,13 @@ def explain(
     type: Annotated[str, typer.Argument(help="Only this type.")] = "",
     name: Annotated[str, typer.Argument(help="Only this resource.")] = "",
     node_file: Annotated[
-        Path | None, typer.Option(help="A node as in a bootstrap (JSON or YAML), connected or not; - reads it.")
+        Path | None,
+        typer.Option(
+            help="File with a node or a bootstrap (JSON or YAML); the node need not be connected. -: standard input."
+        ),
     ] = None,
 ) -> None:
-    """Show what a node would be answered, and why: the group, the rule that found it, each resource.
+    """Show what a node is served, and why: its group, the rule that chose it, each resource.
 
     \b
     Examples:
@@ -146,7 +154,7 @@ def explain(
     options = shared(context)
     client = options.connect()
     if node_file is not None:
-        # There is no id to give: what stands first is the type.
+        # `--node-file` takes no node id, so the first argument is the type.
         found = explain_node(client, read_node(node_file), node, type)
     elif node:
         found = explain_node(client, node, type, name)
@@ -164,9 +172,9 @@ def release(
     node: Annotated[str, typer.Option(help="This node.", metavar="ID")] = "",
     group: Annotated[str, typer.Option("-g", "--group", help="All nodes of this group.")] = "",
 ) -> None:
-    """Have nodes let go of what pushes removed and they keep for a while.
+    """End the lingering of removed resources now, for a node or a group.
 
-    Connections that still use it may lose requests: `xds nodes` says what lingers, and until when.
+    Requests that still use them may fail. `xds nodes` shows what lingers, and until when.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``get``, ``describe``, ``delete``, ``export``."""
+"""Commands ``get``, ``describe``, ``delete`` and ``export``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from xds.cli.errors import CommandError, Exit
 @app.command(cls=Command)
 def get(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help="groups, snapshot, resources, or a type such as clusters.")],
-    name: Annotated[str, typer.Argument(help="One of them.")] = "",
+    kind: Annotated[str, typer.Argument(help="groups, snapshot, resources, or a resource type such as clusters.")],
+    name: Annotated[str, typer.Argument(help="Name of one group or resource.")] = "",
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show groups, snapshots and resources.
+    """List groups, snapshots and resources.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def get(
     client = options.connect()
     if is_document(wanted, options.output):
         if watch:
-            raise CommandError(Exit.USAGE, "-w shows lists again; this is a document")
+            raise CommandError(Exit.USAGE, "-w works with lists only; this is a document")
         write_document(document(client, wanted), options.document_format())
     elif watch:
         show_again(
@@ -55,11 +55,11 @@ def get(
 @app.command(cls=Command)
 def describe(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help="group, node, or a type such as cluster.")],
+    kind: Annotated[str, typer.Argument(help="group, node, or a resource type such as cluster.")],
     name: Annotated[str, typer.Argument(help="Its name.")],
     group: GroupOption = "default",
 ) -> None:
-    """Show all about a group, a node or a resource: state, history, what uses what.
+    """Show a group, node or resource in detail: state, history, references.
 
     \b
     Examples:
@@ -88,10 +88,10 @@ def delete(
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     allow_empty: EmptyFlag = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Delete a group, or one resource of a group; on a terminal you are asked first.
+    """Delete a group, or one resource of a group. Asks first on a terminal.
 
     \b
     Examples:
@@ -119,9 +119,9 @@ def delete(
 def export(
     context: typer.Context,
     group: Annotated[str, typer.Argument(help="The group.")],
-    revision: Annotated[int, typer.Option(help="An earlier one; 0: what is served now.", min=0)] = 0,
+    revision: Annotated[int, typer.Option(help="An earlier revision; 0: the current one.", min=0)] = 0,
 ) -> None:
-    """Write a group's whole snapshot, secrets included, in the form that apply takes.
+    """Write the snapshot of a group, with secrets, in the form that apply accepts.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``rollout status``, ``history``, ``undo``."""
+"""Commands ``rollout status``, ``history`` and ``undo``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xds.cli.app import Command, app, shared
 from xds.cli.commands.options import EmptyFlag, IfMatchOption, MessageOption, NoneFlag, TimeoutOption, WaitOption
 
 rollout = typer.Typer(
-    help="Show how far a push has come, the pushes before it, and take one back.",
+    help="Show the progress of a push and the history of a group; roll back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -27,7 +27,7 @@ def status(
     timeout: TimeoutOption = "60s",
     allow_none: NoneFlag = False,
 ) -> None:
-    """Show how many nodes have what the group holds; exits 1 when one refuses it.
+    """Show how many nodes run the group's revision; exits 1 if a node rejects it.
 
     \b
     Examples:
@@ -50,9 +50,9 @@ def status(
 def history(
     context: typer.Context,
     group: GroupArgument,
-    endpoints: Annotated[bool, typer.Option(help="With pushes of endpoints alone.")] = True,
+    endpoints: Annotated[bool, typer.Option(help="Include pushes that changed only endpoints.")] = True,
 ) -> None:
-    """Show the group's revisions, the newest first: what each was, who made it, whether it was undone.
+    """List the revisions of a group, newest first: kind, author, whether it was undone.
 
     \b
     Examples:
@@ -73,8 +73,8 @@ def history(
 def undo(
     context: typer.Context,
     group: GroupArgument,
-    to: Annotated[int, typer.Option(help="The revision whose content comes back; 0: as described.", min=0)] = 0,
-    endpoints: Annotated[bool, typer.Option("--endpoints", help="Take endpoints back as well.")] = False,
+    to: Annotated[int, typer.Option(help="The revision to go back to; 0: chosen as described above.", min=0)] = 0,
+    endpoints: Annotated[bool, typer.Option("--endpoints", help="Roll endpoints back too.")] = False,
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     wait: WaitOption = "",
@@ -82,7 +82,7 @@ def undo(
     allow_none: NoneFlag = False,
     allow_empty: EmptyFlag = False,
 ) -> None:
-    """Make a new revision with the content of an earlier one.
+    """Roll back: make a new revision with the content of an earlier one.
 
     Without --to it takes back the last change of configuration: it goes to the last revision before that one that was
     neither undone nor refused, or asks. Clusters keep the endpoints that they have now.

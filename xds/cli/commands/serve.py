@@ -1,4 +1,4 @@
-"""``serve``, ``bootstrap``, ``version``."""
+"""Commands ``serve``, ``bootstrap`` and ``version``."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ def serve(
     store: Annotated[str, typer.Option(help="memory or sqlite (default).")] = "",
     config: Annotated[Path | None, typer.Option(help="YAML file of settings.", envvar="XDS_CONFIG")] = None,
     watch: Annotated[
-        Path | None, typer.Option(help="Keep the files of this directory applied: FILE or DIR name = group.")
+        Path | None,
+        typer.Option(help="Keep the files of this directory applied; each file or subdirectory is a group."),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="With --watch: a file that goes takes its group along.")
+        bool, typer.Option("--prune", help="With --watch: when a file is deleted, delete its group.")
     ] = False,
     dev: Annotated[
-        bool, typer.Option("--dev", help=f"To try things: nothing is kept, and ./{DEV_DIRECTORY} is watched.")
+        bool, typer.Option("--dev", help=f"For experiments: store nothing, and watch ./{DEV_DIRECTORY}.")
     ] = False,
     lrs_interval: Annotated[
         str, typer.Option(help="How often clients report their load (default 10s).", metavar="DURATION")
     ] = "",
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow other machines in without credentials.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond the loopback without TLS and credentials.")
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "",
 ) -> None:
     """Run the server until SIGTERM or SIGINT.
@@ -68,23 +71,27 @@ def serve(
 @app.command(cls=Command)
 def bootstrap(
     context: typer.Context,
-    node_id: Annotated[str, typer.Option(help="How the proxy names itself; also a group that it follows.")] = "envoy-1",
-    cluster: Annotated[str, typer.Option(help="The proxy's cluster; also a group that it follows.")] = "default",
+    node_id: Annotated[
+        str, typer.Option(help="The proxy's node id. It also chooses the group of that name.")
+    ] = "envoy-1",
+    cluster: Annotated[
+        str, typer.Option(help="The proxy's cluster. It also chooses the group of that name.")
+    ] = "default",
     xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")] = "",
     mode: Annotated[
-        BootstrapMode, typer.Option(help="How it talks to the server; grpc: a gRPC library.")
+        BootstrapMode, typer.Option(help="How the proxy talks to the server; grpc: bootstrap of a gRPC library.")
     ] = BootstrapMode.ADS_DELTA,
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port on the loopback; 0: any.", min=0, max=65535)] = 0,
-    region: Annotated[str, typer.Option(help="Where the proxy is.")] = "",
+    region: Annotated[str, typer.Option(help="The proxy's locality.")] = "",
     zone: Annotated[str, typer.Option(help="Likewise.")] = "",
     sub_zone: Annotated[str, typer.Option(help="Likewise.")] = "",
-    ca: Annotated[str, typer.Option(help="File of authorities to trust; turns TLS on.")] = "",
-    cert: Annotated[str, typer.Option("--cert", help="File of the proxy's certificate.")] = "",
-    key: Annotated[str, typer.Option("--key", help="File of its key.")] = "",
+    ca: Annotated[str, typer.Option(help="PEM file of trusted certificate authorities; turns TLS on.")] = "",
+    cert: Annotated[str, typer.Option("--cert", help="PEM file of the proxy's certificate.")] = "",
+    key: Annotated[str, typer.Option("--key", help="PEM file of its key.")] = "",
     token: Annotated[str, typer.Option(help="Bearer token for the server.", envvar="XDS_TOKEN")] = "",
     lrs: Annotated[bool, typer.Option("--lrs", help="Report load.")] = False,
 ) -> None:
-    """Write a ready-to-run bootstrap for Envoy or a gRPC library; needs no server.
+    """Write a bootstrap for Envoy or a gRPC library; needs no running server.
 
     \b
     Examples:
@@ -110,7 +117,7 @@ def bootstrap(
 
 @app.command(cls=Command)
 def version(context: typer.Context) -> None:
-    """Show the version of this command, and of the server where one answers.
+    """Show the version of this command, and of the server if one answers.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``validate``."""
+"""Command ``validate``."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def validate(
     context: typer.Context,
     file: FilesOption,
     group: TargetOption = "",
-    envoy: Annotated[Path | None, typer.Option(help="An Envoy binary to ask, too.", metavar="BIN")] = None,
+    envoy: Annotated[Path | None, typer.Option(help="Also validate with this Envoy binary.", metavar="BIN")] = None,
     against: Annotated[
-        str, typer.Option(help="live: also what the server holds and what would go away.", metavar="live")
+        str, typer.Option(help="live: also check against what the server holds, removals included.", metavar="live")
     ] = "",
     failure_threshold: Annotated[
-        str, typer.Option(help="Exit 3 from this on: warning, or error (default).", metavar="SEVERITY")
+        str, typer.Option(help="Exit 3 at this severity: warning, or error (default).", metavar="SEVERITY")
     ] = "error",
     policy: Annotated[
-        list[Path] | None, typer.Option(help="A policy of traffic assignment for a cluster in the files.")
+        list[Path] | None, typer.Option(help="Also check this traffic assignment policy for a cluster in the files.")
     ] = None,
     descriptor_set: DescriptorsOption = None,
     timeout: TimeoutOption = "60s",
 ) -> None:
-    """Check files without a server: form, values, references. All findings at once, each with its place; exits 3.
+    """Check files without a server: syntax, values, references. Exits 3 with all findings, each with its place.
 
     \b
     Examples:
@@ -48,9 +48,9 @@ def validate(
 
     options = shared(context)
     if against not in {"", "live"}:
-        raise CommandError(Exit.USAGE, f"--against {against}: it is live or nothing")
+        raise CommandError(Exit.USAGE, f"--against {against}: expected live")
     if failure_threshold not in SEVERITIES:
-        raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: it is warning or error")
+        raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: expected warning or error")
     client = options.connect() if against else None
     checks = Checks(envoy, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
     show_findings(check_files(file, group, checks), options.output, failure_threshold)

@@ -18,8 +18,11 @@ from xds.server.metrics.counters import Metrics
 class Throttled(Protocol):
     """A new connection, as the throttle uses it."""
 
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        """Read nothing until ``resume_reading``."""
+
+    def resume_reading(self) -> None:
+        """Read."""
 
 
 class ConnectionThrottle:

@@ -73,6 +73,7 @@ class WriteLane:
         return next(iter(self.queue), None)
 
     def fits(self, write: LargeWrite) -> bool:
+        """Whether a write may start now."""
         return self.used + min(write.size, self.limit) <= self.limit
 
     def shortfall(self, enough: int) -> int:
@@ -85,12 +86,14 @@ class WriteLane:
         return missing
 
     def add(self, write: LargeWrite) -> None:
+        """Start a write in this lane: it uses its bytes until ``remove``."""
         write.lane = self
         write.charge = min(write.size, self.limit)
         self.used += write.charge
         self.writes[write] = None
 
     def remove(self, write: LargeWrite) -> None:
+        """The write has ended, or changes lanes."""
         del self.writes[write]
         self.used -= write.charge
         write.lane = None
@@ -113,6 +116,7 @@ class WriteLanes:
 
     @property
     def used_bytes(self) -> int:
+        """The bytes of writes in progress."""
         return self._fast.used + self._slow.used
 
     @property
@@ -122,6 +126,7 @@ class WriteLanes:
 
     @property
     def waiting_n(self) -> int:
+        """How many writes are queued."""
         return len(self._fast.queue) + len(self._slow.queue)
 
     def begin(self, write: LargeWrite, now: float) -> bool:

@@ -30,18 +30,35 @@ class CallConnection(Protocol):
     """The connection of a call, as the call uses it."""
 
     @property
-    def peer(self) -> str: ...
+    def peer(self) -> str:
+        """The client's address, as gRPC writes it."""
+
     @property
-    def certificate(self) -> Certificate | None: ...
+    def certificate(self) -> Certificate | None:
+        """The verified certificate of the client; None without one."""
+
     @property
-    def message_bytes(self) -> int: ...
+    def message_bytes(self) -> int:
+        """The largest message that is read."""
+
     @property
-    def is_paused(self) -> bool: ...
-    def send_head(self, stream: Stream, metadata: Fields) -> None: ...
-    def send_message(self, stream: Stream, message: bytes) -> bool: ...
-    def send_now(self, stream: Stream, message: bytes) -> bool: ...
-    def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None: ...
-    def consumed(self, stream: Stream) -> None: ...
+    def is_paused(self) -> bool:
+        """Whether the client reads too slowly for more to be written."""
+
+    def send_head(self, stream: Stream, metadata: Fields) -> None:
+        """Send the headers of a response."""
+
+    def send_message(self, stream: Stream, message: bytes) -> bool:
+        """Send or queue a message; False: some of it waits for the client's windows."""
+
+    def send_now(self, stream: Stream, message: bytes) -> bool:
+        """Send a message if it can be sent at once; False: nothing was sent."""
+
+    def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None:
+        """Send the final status, behind all queued messages."""
+
+    def consumed(self, stream: Stream) -> None:
+        """A message of the stream was consumed: the client may send more."""
 
 
 class Call:
@@ -230,18 +247,23 @@ class Call:
             self._connection.send_head(self._stream, fields)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """The metadata to send with the final status. Raises ``ValueError`` for metadata that gRPC does not allow."""
         self._trailing = metadata_fields(metadata)
 
     def set_code(self, code: grpc.StatusCode) -> None:
+        """The final status, if the handler returns without an error."""
         self._code = code
 
     def set_details(self, details: str) -> None:
+        """The text of the final status."""
         self._details = details
 
     def code(self) -> grpc.StatusCode:
+        """The final status, as it is set so far."""
         return self._code
 
     def details(self) -> str:
+        """The text of the final status, as it is set so far."""
         return self._details
 
     def peer(self) -> str:
@@ -258,9 +280,11 @@ class Call:
         return tuple(read_metadata(self._metadata))
 
     def cancelled(self) -> bool:
+        """Whether the handler was cancelled."""
         return self.task is not None and self.task.cancelled()
 
     def done(self) -> bool:
+        """Whether the call has ended."""
         return self._ended
 
 

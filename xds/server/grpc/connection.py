@@ -34,14 +34,25 @@ class ConnectionOwner(Protocol):
     """The server of a connection, as the connection uses it."""
 
     @property
-    def limits(self) -> Http2Limits: ...
+    def limits(self) -> Http2Limits:
+        """Limits of each connection."""
+
     @property
-    def throttle(self) -> ConnectionThrottle: ...
+    def throttle(self) -> ConnectionThrottle:
+        """Bounds how many new connections are read."""
+
     @property
-    def flow(self) -> FlowLimits: ...
-    def opened(self, connection: Connection) -> None: ...
-    def lost(self, connection: Connection) -> None: ...
-    def start(self, call: Call) -> asyncio.Task[None]: ...
+    def flow(self) -> FlowLimits:
+        """Constants of flow control."""
+
+    def opened(self, connection: Connection) -> None:
+        """A connection was made."""
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed; its calls are to be ended."""
+
+    def start(self, call: Call) -> asyncio.Task[None]:
+        """Start the handler of a call, in a task of its own."""
 
 
 class Connection(asyncio.Protocol):
@@ -69,6 +80,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def calls_open(self) -> int:
+        """How many calls are open."""
         return len(self._http2.streams)
 
     # For the server
@@ -109,6 +121,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open, and with TLS its handshake is complete."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
@@ -118,6 +131,7 @@ class Connection(asyncio.Protocol):
         # Our SETTINGS go out with the answer to the client's, which arrive without waiting for ours (RFC 9113 3.4).
 
     def data_received(self, data: bytes) -> None:
+        """Handle received bytes: some frames now, the others in later iterations of the loop."""
         if not self._is_open:
             return  # TLS passes on bytes that arrived before the close
         self._receive(data)
@@ -161,16 +175,19 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
         self._is_open = False
         self._leave_throttle()
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
+        """The socket's buffer is full."""
         # A client that does not read is not read either: answers to its pings would accumulate without end.
         self.is_paused = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        """The socket's buffer has room."""
         self.is_paused = False
         self.is_active = True  # the client reads
         self._resume()
@@ -181,10 +198,12 @@ class Connection(asyncio.Protocol):
     # For its calls
 
     def send_head(self, stream: Stream, metadata: Fields) -> None:
+        """Send the headers of a response."""
         self._http2.send_head(stream, metadata)
         self._flush()
 
     def send_message(self, stream: Stream, message: bytes) -> bool:
+        """Send or queue a message; False: some of it waits for the client's windows."""
         is_sent = self._http2.send_message(stream, message)
         self._flush()
         return is_sent
@@ -197,6 +216,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def end(self, stream: Stream, status: int, details: str, metadata: Fields) -> None:
+        """Send the final status, behind all queued messages; nothing if the stream was reset."""
         if stream.id in self._http2.streams:
             self._http2.end(stream, status, details, metadata)
             stream.call = None  # they refer to each other, and would wait for the cyclic collector

@@ -16,9 +16,9 @@ from xds.http2.stream import DEFAULT_LIMITS, Http2Limits
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.grpc.call import Call
-from xds.server.grpc.channelz import ChannelzServicer
 from xds.server.grpc.connection import Connection
 from xds.server.grpc.tls_protocol import TlsProtocol
+from xds.server.introspection import ChannelzServicer
 from xds.server.logs import get_logger
 from xds.server.tls import PemFiles, TlsContexts
 
@@ -82,9 +82,11 @@ class GrpcServer:
     # For grpc's ``add_..._to_server`` functions
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """Add handlers that look methods up themselves. They are asked in this order."""
         self._generic += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Add the handlers of a service by method name."""
         self._registered.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
 
     # Life
@@ -145,12 +147,14 @@ class GrpcServer:
         return Connection(self) if self._tls is None else TlsProtocol(Connection(self), self._tls.current())
 
     def opened(self, connection: Connection) -> None:
+        """A connection was made."""
         connection.number = next(self._ids)
         self._connections[connection] = 0
         if self._is_stopping:
             connection.go_away()
 
     def lost(self, connection: Connection) -> None:
+        """A connection is closed: its calls are ended soon."""
         self._connections.pop(connection, None)
         self._lost.append(connection)
         if len(self._lost) == 1:
@@ -167,6 +171,7 @@ class GrpcServer:
             connection.end_calls()
 
     def start(self, call: Call) -> asyncio.Task[None]:
+        """Start the handler of a call, in a task of its own."""
         self.calls_started += 1
         task = asyncio.get_running_loop().create_task(self._serve(call))
         self._tasks[task] = call

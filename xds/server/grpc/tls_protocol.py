@@ -38,10 +38,12 @@ class TlsProtocol(asyncio.Protocol):
     # For the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the handshake, but not for long."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        """Decrypt received bytes and pass them on."""
         plain: list[bytes] = []  # passed on at once: ``inner`` bounds its work per read
         try:
             for at in range(0, len(data), PIECE_BYTES):
@@ -66,22 +68,26 @@ class TlsProtocol(asyncio.Protocol):
         """The socket is closed then: gRPC needs both directions."""
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_established:
             self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        """The socket's buffer is full."""
         if self._is_established:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        """The socket's buffer has room."""
         if self._is_established:
             self._inner.resume_writing()
 
     # For ``inner``
 
     def get_extra_info(self, name: str) -> Any:
+        """As `asyncio.BaseTransport.get_extra_info`."""
         return self._tls if name == "ssl_object" else self._transport.get_extra_info(name)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -104,12 +110,15 @@ class TlsProtocol(asyncio.Protocol):
         self.write(b"".join(parts))
 
     def pause_reading(self) -> None:
+        """Read nothing from the socket until ``resume_reading``."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Read from the socket."""
         self._transport.resume_reading()
 
     def is_closing(self) -> bool:
+        """Whether the socket is closed, or about to be."""
         return self._transport.is_closing()
 
     def close(self) -> None:
@@ -120,6 +129,7 @@ class TlsProtocol(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
+        """Close the socket at once."""
         self._transport.abort()
 
     # TLS

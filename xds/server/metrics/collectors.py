@@ -18,7 +18,7 @@ from xds.assignment.assignment import Standing
 from xds.control import collector
 from xds.control.assignment_inputs import ACTIONS
 from xds.control.assignments import Assignments
-from xds.control.audit import APART, TOGETHER
+from xds.control.audit_log import APART, TOGETHER
 from xds.control.backups import Backups
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
@@ -45,6 +45,7 @@ class FleetMetrics(Collector):
         self._per_node = per_node
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         census = self._fleet.census(time(), detailed=self._per_node)
         yield from self._nodes(census)
         if self._per_node:
@@ -120,6 +121,7 @@ class WriteMetrics(Collector):
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         lanes = self._lanes
         used = {(): lanes.used_bytes}
         yield family(
@@ -154,6 +156,7 @@ class LabelBudget:
             self._pairs[pair] = None
 
     def label(self, pair: Pair) -> Pair:
+        """The labels under which a pair is counted."""
         return pair if pair in self._pairs else (OTHER, OTHER)
 
 
@@ -166,6 +169,7 @@ class LoadMetrics(Collector):
         self._categories = LabelBudget(pairs)
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         yield from self._own()
         yield from self._requests()
         yield from self._drops()
@@ -231,6 +235,7 @@ class AssignmentMetrics(Collector):
         self._assignments = assignments
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         assignments = self._assignments
         waiting, standings = assignments.census()
         text = "Policies of traffic assignment, deciding or waiting for input"
@@ -261,6 +266,7 @@ class StoreMetrics(Collector):
         self._condition = condition
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         stats, done = self._collector.stats, self._collector.collected
         state = self._condition()
         yield _gauge(
@@ -283,6 +289,7 @@ class AuditMetrics(Collector):
         self._refusals = refusals
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         text = "Refused writes: recorded apart in the audit list, or together with others if there are too many kinds"
         yield _counters(
             "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
@@ -296,6 +303,7 @@ class BackupMetrics(Collector):
         self._backups = backups
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         backups = self._backups
         yield _counters("backups", "Backups by result", "result", {"made": backups.made, "failed": backups.failed})
         yield _counter("restores", "Backups that were restored", backups.restored)
@@ -328,6 +336,7 @@ class WatchMetrics(Collector):
         self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
         yield _gauge(
             "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
         )

@@ -47,6 +47,7 @@ class Distribution:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -146,6 +147,7 @@ class Metrics:
             self.limit_hits[error.limit] += 1
 
     def nacked(self, type_url: str, group: str) -> None:
+        """A client of a group rejected resources of a type."""
         self.nacks[self.type(type_url).label, self.group(group)] += 1
 
     def offered(self, waited_s: float, built_s: float) -> None:

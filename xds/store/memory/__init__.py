@@ -1,1 +1,1 @@
-"""The memory engine."""
+"""The memory engine: ``engine`` over ``tables``. It says what the contract means, and it serves tests."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from xds.model.errors import ConflictError, NotFoundError
 from xds.store import revisions
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.audit_entries import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.base import (
     EVENTS_KEPT,
     NO_META,
@@ -36,13 +36,13 @@ from xds.store.base import (
     Reset,
     RevisionInfo,
     Rollback,
+    Store,
     StoredDocument,
     UnavailableError,
     WatchItem,
 )
 from xds.store.feed import Feed, resumable
-from xds.store.memory.audit_list import AuditList
-from xds.store.memory.group_rows import MemoryGroup, group_of_records, records_of_group
+from xds.store.memory.tables import AuditList, MemoryGroup, group_of_records, records_of_group
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
 from xds.store.retention import Collected, Retention, RevisionCounts, StoreCondition, StoreStats, content_floor
 from xds.store.revisions import ContentEdit, RollbackStep
@@ -57,7 +57,7 @@ class _Push:
     time_s: float
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A ``Store`` that lasts as long as the process. ``clock`` returns epoch seconds, for the age of push ids."""
 
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:

@@ -1,4 +1,4 @@
-"""The audit list in SQLite (see `xds.store.audit`). All functions run in the transaction of the caller."""
+"""The audit list in SQLite (see `xds.store.audit_entries`). All functions run in the transaction of the caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xds.store.audit import (
+from xds.store.audit_entries import (
     LIMITS,
     MERGED_S,
     AuditEntry,

@@ -1,23 +1,26 @@
 """The default engine: SQLite in one file, for one process, with one writer thread (docs/design.md#storage).
 
-Every call is one job of the thread. Reads of the history wait for a push in progress; serving is from memory and does
-not wait. Load reports are not stored.
+Every call is one job of the thread (`Worker`), which returns results on the event loop. Reads of the history wait for a
+push in progress; serving is from memory and does not wait. Load reports are not stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import structlog
 
-from xds.store.audit import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
+from xds.store.audit_entries import EVERYTHING_AUDITED, AuditFilter, AuditNote, AuditPage
 from xds.store.base import (
     NO_META,
     READER_BUFFER,
@@ -30,6 +33,7 @@ from xds.store.base import (
     Meta,
     OpenNack,
     RevisionInfo,
+    Store,
     StoredDocument,
     UnavailableError,
     WatchItem,
@@ -43,18 +47,20 @@ from xds.store.sqlite import (
     ledger,
     record_rows,
 )
-from xds.store.sqlite.acknowledged import AcknowledgedFile
 from xds.store.sqlite.database import Database, Job
-from xds.store.sqlite.writer_thread import Worker, post
+from xds.store.sqlite.files import AcknowledgedFile
 
 T = TypeVar("T")
+
+PENDING_LIMIT = 1024  # jobs that wait for the thread
+IDLE_S = 1.0
 
 _BLOB = list(ENTRIES.fields).index("blob")
 _POSITION = list(AUDIT.fields).index("position")
 _log = structlog.get_logger(logger_name="xds.store")
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """A ``Store`` in the file ``path``, beside which SQLite keeps its write-ahead log.
 
     ``max_bytes`` bounds the file: beyond it pushes raise ``OutOfSpaceError``. ``clock`` returns epoch seconds, for the
@@ -315,3 +321,73 @@ class SqliteStore:
         if self._worker is None:
             raise UnavailableError("the store is not open")
         return self._worker
+
+
+class Worker:
+    """Runs every job, also when its caller was cancelled.
+
+    ``after`` runs after every job, when its result has been returned, and every ``IDLE_S`` seconds without a job. The
+    thread is a daemon: for the store, a process that ends without ``finish`` is like one that was killed, which is
+    safe.
+    """
+
+    def __init__(self, name: str, after: Callable[[], None] = lambda: None) -> None:
+        self._after = after
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Queue a job. Raises ``UnavailableError`` when ``PENDING_LIMIT`` jobs are waiting."""
+        if self._jobs.qsize() >= PENDING_LIMIT:
+            raise UnavailableError(f"the store is busy: {PENDING_LIMIT} calls are waiting")
+        return self._submit(job)
+
+    def finish(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Queue the last job, without a limit. The thread ends after it."""
+        last = self._submit(job)
+        self._jobs.put(None)
+        return last
+
+    def _submit(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(lambda: _run_job(loop, future, job))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                self._after()
+                continue
+            if job is None:
+                return
+            job()
+            self._after()
+
+
+def _run_job(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], job: Callable[[], T]) -> None:
+    try:
+        result = job()
+    except BaseException as error:  # raised in the caller; the thread must go on
+        post(loop, _refuse, future, error)
+    else:
+        post(loop, _resolve, future, result)
+
+
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _refuse(future: asyncio.Future[T], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
+    """Run ``call`` on the event loop from another thread. It does nothing when the loop is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *args)

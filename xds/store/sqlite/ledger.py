@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from xds.model.errors import NotFoundError
 from xds.store import revisions
-from xds.store.audit import AuditNote
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     EVENTS_KEPT,
     PUSH_IDS_KEPT_S,
@@ -81,6 +81,7 @@ class EventRow(NamedTuple):
     body: bytes | None = None
 
     def item(self, cursor: int) -> ChangeItem:
+        """The item for watchers, with the row's cursor."""
         if self.kind:
             return DocumentChanged(self.kind, self.name, self.body, cursor)
         return GroupCommitted(Head(self.name, self.revision, bool(self.live)), cursor)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from xds.model.errors import ConflictError
 from xds.store import revisions
-from xds.store.audit import AuditEntry, AuditNote
+from xds.store.audit_entries import AuditEntry, AuditNote
 from xds.store.base import CorruptError
 from xds.store.records import (
     AUDIT,

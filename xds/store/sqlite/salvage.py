@@ -30,8 +30,7 @@ from xds.store.records import (
     record_of,
 )
 from xds.store.sqlite import audit_rows, ledger, record_rows
-from xds.store.sqlite.acknowledged import SUFFIX, read
-from xds.store.sqlite.files import connect_copy
+from xds.store.sqlite.files import acknowledged_of, connect_copy
 from xds.store.sqlite.schema import SCHEMA_VERSION
 
 Connection = sqlite3.Connection
@@ -125,7 +124,7 @@ def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
     found.findings += _of_pages(connection)
     found.findings += _of_schema(connection)
     tables = _Tables(connection, found.findings, fits)
-    noted = read(path.with_name(path.name + SUFFIX))
+    noted = acknowledged_of(path)
     newest = tables.newest()
     if newest is not None and noted.newest > newest:
         found.findings.append(f"commits {newest + 1} to {noted.newest} were acknowledged and are missing")

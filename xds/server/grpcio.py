@@ -1,7 +1,8 @@
-"""The transport on grpcio: its C core under grpc.aio.
+"""grpcio's C core under grpc.aio as the transport, the alternative to `xds.server.grpc`, and the event loop for it.
 
-Handlers, interceptors and calls look as they do on our own transport: `GrpcioCall` gives grpcio's context the interface
-of `xds.server.stream.CallContext`, and the first interceptor puts it in front of every handler.
+All that is particular to grpcio is in this module. Handlers, interceptors and calls look as they do on our own
+transport: `GrpcioCall` gives grpcio's context the interface of `xds.server.stream.CallContext`, and the first
+interceptor puts it in front of every handler.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import asyncio
 import inspect
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import grpc
+import uvloop
 from grpc_channelz.v1.channelz import add_channelz_servicer
 
 from xds.control.certificate import Certificate, read_pem
 from xds.server.flow.limits import FlowLimits
-from xds.server.grpcio.loop import Loop
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
 from xds.server.peer import peer_name
@@ -28,6 +29,13 @@ from xds.server.tls import PemFiles
 COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop
 _CERTIFICATES_KEPT = 10_000  # grpcio hands over the PEM text anew with each call
 _OPEN_FILES = Path("/dev/fd")
+_BYTES = 1 << 10  # a socket pair holds some 280 of them
+_LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number: to combine flags takes 1 us
+
+# Draining the bytes at each call costs a push a fifth to a third of its CPU: grpcio's thread never blocks then, and it
+# and the loop wake each other for each event. So the bytes are left to accumulate for some calls.
+SKIPPED = 31
+ARRIVING_S = 0.5  # after a stream has arrived nothing is skipped: each one is some four events, and many may follow
 
 _log = get_logger("xds.server.tls")
 
@@ -43,12 +51,15 @@ class GrpcioTransport:
         add_channelz_servicer(self._server)
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
+        """As `Transport.add_generic_rpc_handlers`."""
         self._server.add_generic_rpc_handlers(tuple(handlers))
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """As `Transport.add_registered_method_handlers`."""
         self._server.add_registered_method_handlers(service, handlers)
 
     async def listen(self, files: PemFiles | None) -> int:
+        """As `Transport.listen`."""
         try:
             if files is None:
                 port = int(self._server.add_insecure_port(self._options.address))
@@ -60,9 +71,11 @@ class GrpcioTransport:
         return port
 
     async def stop(self, grace_s: float) -> None:
+        """As `Transport.stop`."""
         await self._server.stop(grace_s)
 
     async def disconnect(self, peers: Collection[str]) -> None:
+        """As `Transport.disconnect`."""
         await asyncio.to_thread(shut_down, peers)
 
 
@@ -119,6 +132,7 @@ class GrpcioCall:
         return False
 
     async def write(self, message: Any) -> None:
+        """Send a message; a large one waits until it may be copied."""
         if isinstance(message, bytes):
             await self._copies.spend(len(message))
         await self._context.write(message)
@@ -153,6 +167,7 @@ class CallAdapter:
         self._copies = CopyBudget(flow)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        """As `grpc.aio.ServerInterceptor.intercept_service`."""
         if isinstance(loop := asyncio.get_running_loop(), Loop):
             loop.drain_always()  # a call has arrived, and others may be behind it
         handler = await continuation(details)
@@ -254,3 +269,56 @@ def _shut_down(descriptor: int, peers: Collection[str]) -> bool:
     finally:
         connection.detach()
     return True
+
+
+class Loop(uvloop.Loop):
+    """Drains grpcio's wake-up bytes before they fill their socket pair.
+
+    grpc.aio writes one byte to a socket pair for every event, and its reader takes one byte for all events that are
+    queued. Once some 280 bytes fill the pair, grpcio's thread blocks and hands over one event in an iteration of the
+    loop: a new stream then waits behind thousands of ACKs.
+    """
+
+    drains_until = 0.0
+
+    def drain_always(self) -> None:
+        """A stream has arrived, and others may be behind it."""
+        self.drains_until = self.time() + ARRIVING_S
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """As `asyncio.loop.add_reader`; grpcio's own reader is replaced."""
+        if isinstance(fd, socket.socket) and _is_grpc(callback):
+            return self._add_waking_reader(fd, callback, *args)
+        return super().add_reader(fd, callback, *args)
+
+    def _add_waking_reader(self, pair: Any, *args: Any) -> None:
+        super().add_reader(pair, _DrainingReader(self, pair), *args)
+
+
+def _is_grpc(callback: Callable[..., Any]) -> bool:
+    method = callback.func if isinstance(callback, partial) else callback
+    return getattr(method, "__name__", "") == "_handle_events"
+
+
+class _DrainingReader:
+    """Takes the bytes that have accumulated, but for the one that ``handle`` reads before it takes all events."""
+
+    __slots__ = ("_loop", "_pair", "_skip")
+
+    def __init__(self, loop: Loop, pair: socket.socket) -> None:
+        self._loop = loop
+        self._pair = pair
+        self._skip = 0
+
+    def __call__(self, handle: Callable[..., Any], *args: Any) -> None:
+        if self._skip and self._loop.time() > self._loop.drains_until:
+            self._skip -= 1
+        else:
+            self._drain()
+        handle(*args)
+
+    def _drain(self) -> None:
+        waiting = len(self._pair.recv(_BYTES, _LOOK))
+        if waiting > 1:
+            self._pair.recv(waiting - 1)
+        self._skip = SKIPPED

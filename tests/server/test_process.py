@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 
-from xds.server.tuning import ChurnDetector, release_memory, tune_gc
+from xds.server.process import ChurnDetector, release_memory, tune_gc
 
 
 def test_tune_gc() -> None:
@@ -35,7 +35,7 @@ def test_memory_is_released_while_streams_move_and_once_behind_it() -> None:
 def test_a_process_may_open_as_many_files_as_the_system_grants() -> None:
     program = """
 import resource
-from xds.server.tuning import raise_file_limit
+from xds.server.process import raise_file_limit
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 print(raise_file_limit() == hard)

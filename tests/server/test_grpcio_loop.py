@@ -10,7 +10,7 @@ import grpc
 import uvloop
 
 from tests.server.conftest import until
-from xds.server.grpcio.loop import SKIPPED, Loop
+from xds.server.grpcio import SKIPPED, Loop
 
 CALLS = 100
 

@@ -1,4 +1,4 @@
-"""AuditLog notes: who wrote what and from where, and which requests were refused.
+"""The audit log: all writes, with actor and address, and all refused writes.
 
 A write is noted in the store transaction that makes it (`GroupPush.note`, `Store.put_doc`). Refused requests make no
 transaction. They are collected and written once a second, so that refused requests cannot load the store. Each source
@@ -19,7 +19,15 @@ import structlog
 
 from xds.control.group_content import type_label
 from xds.control.push import PlannedChange, PushOptions
-from xds.store.audit import EVERYTHING_AUDITED, MERGED_S, VALUE_LIMIT, AuditFilter, AuditLane, AuditNote, AuditPage
+from xds.store.audit_entries import (
+    EVERYTHING_AUDITED,
+    MERGED_S,
+    VALUE_LIMIT,
+    AuditFilter,
+    AuditLane,
+    AuditNote,
+    AuditPage,
+)
 from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, Store, StoreError
 
 FLUSH_S = 1.0
@@ -125,7 +133,7 @@ class AuditLog:
         await self._store.note([note])
 
     def refused(self, caller: Caller, subject: str, group: str, reason: str) -> None:
-        """Note a refused request. It is written soon; equal refusals are counted in one entry."""
+        """Note a refused request. It is written within a second; equal refusals are counted in one entry."""
         note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=AuditLane.REFUSED)
         note = self._told_apart(replace(note, time_s=self._clock()))
         self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
