@@ -319,6 +319,7 @@ def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
     chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
     assert chains.seen() == Seen("eu-1", "corp.example", has_partitions=False)
+    monkeypatch.delenv("XDS_CHAINS__TRUST_DOMAIN")
     for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
         with pytest.raises(SettingsError, match=r"chains\."):
             load_settings(config(tmp_path, f"chains: {wrong}"))
