@@ -79,7 +79,7 @@ def refuse(status: HTTPStatus, detail: str, index: int | None = None) -> NoRetur
 def refuse_findings(request: Request, error: ValidationError) -> NoReturn:
     """End a write with all findings: 400 for what cannot be read or is of a kind that is not ours, else 500.
 
-    The refusal is told to the audit list whatever its status.
+    The refusal is reported to the audit list whatever its status.
     """
     request.state.is_refused_write = True
     if isinstance(error, MalformedError) or any(one.code in _UNREADABLE for one in error.violations):

@@ -78,7 +78,7 @@ class Blocking:
     def is_known(self, revision: int) -> bool:
         """Whether the client may have seen this ``revision`` of all entries, so that waiting means something.
 
-        A larger index is of another store, whose entries are lost: the client must begin anew.
+        A larger index is of another store, whose entries are lost: the client must start again.
         """
         return 0 < self.index <= revision + 1
 

@@ -13,7 +13,7 @@ _AUTHORIZATION = b"authorization"
 class ConsulToken:
     """Takes ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
 
-    A page of another origin can set neither header without the server's leave, so both prove the same.
+    A browser lets a page of another origin set neither header without a preflight, so both prove the same.
     """
 
     def __init__(self, app: ASGIApp) -> None:
