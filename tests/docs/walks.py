@@ -158,6 +158,10 @@ ADMIN_API: Walk = [
     (f"curl -sf '{ENTRIES}?kind=service-resolver'", answers(items=named("name", "web"), revision=1)),
     (f"curl -sf -X PUT {sent(SUBSETS)} {ENTRIES}/service-resolver/web", answers(revision=2)),
     (f"curl -sf {API}/discovery-chains/web", answers(Chain=lambda chain: chain["StartNode"].startswith("router:"))),
+    (
+        f"curl -sf '{API}/discovery-chains/web/walk?path=/admin/users&header=x-debug=1'",
+        answers(ways=named("target", "admin.default.default.dc1")),
+    ),
     (f"curl -sf {ENTRIES}/revisions/2/diff", answers(items=named("name", "web"))),
     (f"curl -sf {ENTRIES}/undo", answers(to=1)),
     (f"curl -sf {sent(TO_1)} {ENTRIES}/rollback", answers(revision=3, chains=["web"])),
@@ -271,6 +275,12 @@ COMMAND_LINE: Walk = [
     ("xds config-entry history", says("no admin pages$")),
     ("xds config-entry undo --dry-run", says("would change; chains: web$")),
     ("xds config-entry undo --to 1", says("revision 3; chains: web$")),
+    ("xds chain web", says("^└─ router web")),
+    (
+        "xds chain web --path /admin/users --method POST --header x-debug=1",
+        says("^└─ route 1, path begins with /admin: yes", "resolver admin"),
+    ),
+    ("xds chain web -o dot > web.dot", says()),
     ("xds audit --since 24h", says("push +default +revision 2", "412")),
     ("xds audit -g default --no-refused -o jsonl", says('"action": "push"')),
     ("xds watch --kinds push --since 0 --limit 2", says("default")),
@@ -392,6 +402,10 @@ LOAD_ASSIGNMENT: Walk = [
 
 # docs/discovery-chain.md
 
+CONSUL = API.replace("/api/v1", "/v1")
+ADMIN = '{"Kind": "service-resolver", "Name": "admin", "ConnectTimeout": "3s"}'
+SLOW = '{"OverrideConnectTimeout": "7s"}'
+
 DISCOVERY_CHAIN: Walk = [
     (
         'xds config-entry write -f examples/config-entries/web.yaml -m "split web"',
@@ -405,6 +419,21 @@ DISCOVERY_CHAIN: Walk = [
     ("xds config-entry history", says("^2 .* push +3 +-$", "^1 .* push +4 +split web$")),
     ("xds config-entry undo", says("revision 3; chains: web$")),
     (f"curl -sf {API}/discovery-chains/web", answers(Chain=lambda chain: chain["StartNode"].startswith("router:"))),
+    ("xds chain web", says("^      └─ splitter web", "95% resolver v1.web")),
+    (
+        "xds chain web --path /admin/users --method POST --header x-debug=1 --query page=2",
+        says("^POST /admin/users[?]page=2 to web: x-debug: 1$", "^└─ route 1, path begins with /admin: yes"),
+    ),
+    ("xds chain web --path /cart", says("route 1, path begins with /admin: no", "route 2, any request: yes")),
+    ("xds chain web -o dot > web.dot", says()),
+    (f"curl -sf -X PUT -d '{ADMIN}' {CONSUL}/config", says("^true$")),
+    (f"curl -sf {CONSUL}/config/service-resolver/admin", answers(Name="admin", ModifyIndex=4)),
+    (f"curl -sf '{CONSUL}/discovery-chain/web?index=2&wait=10s'", answers(Chain=lambda chain: chain["Nodes"])),
+    (
+        f"curl -sf -X POST -d '{SLOW}' {CONSUL}/discovery-chain/web",
+        answers(Chain=lambda chain: chain["CustomizationHash"]),
+    ),
+    (f"curl -sf -X DELETE {CONSUL}/config/service-resolver/admin", says("^{}$")),
 ]
 
 

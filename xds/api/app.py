@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
+from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
 from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
@@ -18,7 +19,9 @@ from xds.api.routes import (
     assignments,
     audit,
     backups,
+    chain_walk,
     config_entries,
+    consul,
     discovery_chains,
     events,
     explain,
@@ -47,6 +50,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(ConsulToken)
     app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
@@ -86,6 +90,8 @@ def _described_app() -> FastAPI:
         access.router,
         system.router,
         backups.router,
+        chain_walk.router,
+        consul.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

@@ -14,9 +14,10 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from xds.api.consul_token import is_consul
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
 from xds.chain.chain_errors import ChainError, CompileRequestError
@@ -62,7 +63,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     members: Mapping[str, object] | None = None,
 ) -> Response:
-    """One problem as a response; ``members`` extend it."""
+    """One problem as a response; ``members`` extend it. Under Consul's paths it is the detail as text."""
     body: Json = {
         "type": "about:blank",
         "title": status.phrase,
@@ -76,7 +77,10 @@ def problem(
     # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
-    return JSONResponse(body, status, {**own, **(headers or {})}, MEDIA_TYPE)
+    told = {**own, **(headers or {})}
+    if is_consul(request.scope):
+        return PlainTextResponse(detail, status, told)
+    return JSONResponse(body, status, told, MEDIA_TYPE)
 
 
 def request_id(request: Request) -> str:

@@ -22,6 +22,7 @@ from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
+from xds.control.chain_revisions import ChainRevisions
 from xds.control.entry_history import EntryHistory, load_entries
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
@@ -97,7 +98,9 @@ class EntryPublisher:
         self._order: list[Key] | None = None  # of the records; None: not known
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
         self._forgotten = 0  # the highest revision of a deletion that is not remembered
+        self._loaded = 0  # the revision at the start
         self._kind_revisions: dict[str, int] = {}
+        self._chain_revisions = ChainRevisions(self._revision_of)
         self._changed = asyncio.Event()
         self._waiters = 0
         self._is_behind = False
@@ -119,10 +122,12 @@ class EntryPublisher:
         self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
         self.unreadable, self._order = loaded.unreadable, None
         self._kind_revisions.clear()
-        for (kind, _), record in loaded.records.items():
-            self._kind_revisions[kind] = max(record.modified_revision, self._kind_revisions.get(kind, 0))
+        self._chain_revisions.clear()
         self._deleted.clear()
-        self._forgotten, self._is_behind = 0, False
+        # What was deleted before is not known: entries that are not there count as deleted now, so that no revision
+        # that a client has seen goes back.
+        self._loaded = self._forgotten = loaded.revision
+        self._is_behind = False
         self._wake()
 
     def end_waits(self) -> None:
@@ -138,6 +143,11 @@ class EntryPublisher:
             await asyncio.wait(self._running)
 
     # Reading
+
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for a change."""
+        return self._waiters
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
         """One entry; None where there is none."""
@@ -164,12 +174,12 @@ class EntryPublisher:
             return self.index.chain(service, overrides)
         return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
 
-    def chain_revision(self, service: str) -> int:
-        """The revision that last changed an entry that the chain of a service consists of; 0 for none.
+    def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
+        """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
 
-        It never goes back while the server runs. After a restart, entries deleted before do not count.
+        It never goes back. After a restart it may be that of the last write before.
         """
-        return max((self._revision_of(key) for key in self.index.consulted(service)), default=0)
+        return self._chain_revisions.of(self.index, service, overrides, datacenter)
 
     def entry_revision(self, kind: str, name: str) -> int:
         """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
@@ -177,7 +187,7 @@ class EntryPublisher:
 
     def kind_revision(self, kind: str) -> int:
         """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
-        return self._kind_revisions.get(kind, 0)
+        return self._kind_revisions.get(kind, self._loaded)
 
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
         """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
@@ -262,6 +272,7 @@ class EntryPublisher:
         if not planned.edit:
             self.revision = commit.revision
             return result
+        self._chain_revisions.keep(self.index, planned.proposal)
         self.index.accept(planned.proposal)
         self.revision = commit.revision
         self._records.update(planned.edit.put)
