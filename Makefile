@@ -6,6 +6,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 	$(name) -c 'import sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
 # Many tests wait for processes: one more worker than cores keeps two busy.
 WORKERS ?= 3
+# Of `make soak`: the paths of the tests; tests/ if it is empty.
+AREA ?=
 STAMP := $(VENV)/installed.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # The tests start hundreds of processes: none of them is to compile what it imports anew.
@@ -20,7 +22,8 @@ help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
 	@echo "make test      run the tests"
 	@echo "make check     formatting, lint, types, layers, names, references, generated code"
-	@echo "make soak      run the long tests, and the property tests with many more examples (needs go)"
+	@echo "make soak      run the long tests, and the property tests with many more examples (needs go);"
+	@echo "               of one area: make soak AREA=tests/store"
 	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
@@ -45,9 +48,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
+# By area: make soak AREA=tests/attack, or AREA="tests/store tests/e2e/test_swaps.py".
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "soak or hypothesis" --hypothesis-profile soak \
-		--timeout 3600 --durations=15
+		--timeout 3600 --durations=15 $(AREA)
 
 # What needs more than make, git and Python stands apart. XDS_TEST_CHROMIUM names a browser that is elsewhere.
 browser: $(STAMP)

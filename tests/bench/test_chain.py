@@ -36,7 +36,7 @@ def test_a_change_touches_as_many_chains_among_many_services_as_among_few() -> N
 def test_figures_are_measured() -> None:
     found = chain.measure(30, 1)
     assert (found.services, found.entries) == (30, 91)
-    assert min(found.compile_us, found.load_s, found.read_s, found.change_ms) > 0
+    assert min(found.compile_us, found.load_s, found.read_s, found.change_ms, found.start_s, found.write_ms) > 0
 
 
 def test_a_change_that_is_measured_changes_its_chains() -> None:
@@ -49,9 +49,12 @@ def test_a_change_that_is_measured_changes_its_chains() -> None:
 
 def test_the_section_has_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "performance").mkdir()
-    figures = [chain.Figures(10, 31, 100.0, 0.5, 0.25, 1.5, 3.0)]
+    figures = [chain.Figures(10, 31, 100.0, 0.5, 0.25, 1.5, 3.0, 0.75, 4.5, 6.0)]
     chain.keep(figures, tmp_path)
-    assert "| 10 | 31 | 100 us | 0.50 s | 0.25 s | 1.50 ms | 3.0 |" in (tmp_path / "performance.md").read_text()
+    assert (
+        "| 10 | 31 | 100 us | 0.50 s | 0.25 s | 1.50 ms | 3.0 | 0.75 s | 4.5 ms | 6.0 ms |"
+        in (tmp_path / "performance.md").read_text()
+    )
     assert json.loads((tmp_path / "performance" / chain.RESULTS).read_text())["figures"] == [asdict(figures[0])]
 
 
@@ -63,5 +66,5 @@ def test_the_page_has_the_figures_that_were_measured_and_they_meet_their_goals()
     for one in figures:
         assert f"| {' | '.join(one.row())} |" in page
         assert one.compile_us < 500
-        assert one.change_ms < 10
-    assert figures[-1].load_s < 5
+        assert max(one.change_ms, one.write_ms) < 10
+    assert max(figures[-1].load_s, figures[-1].start_s) < 5

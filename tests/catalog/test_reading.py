@@ -272,3 +272,30 @@ def test_what_a_megabyte_of_nonsense_is_answered_with_is_short(entry: dict[str, 
 def test_a_text_that_is_nested_too_deeply_is_refused() -> None:
     with pytest.raises(MalformedError):
         read_entries('{"Kind": "proxy-defaults", "Config": ' + '{"a":' * 100_000 + "1" + "}" * 100_001)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"Kind": "service-splitter", "Name": "web", "Splits": 7},
+        {"Kind": "service-splitter", "Name": "web", "Splits": [None, {"Weight": 100}]},
+        {"Kind": "service-router", "Name": "web", "Routes": [7]},
+        {
+            "Kind": "service-router",
+            "Name": "web",
+            "Routes": [{"Match": {"HTTP": {"Header": ["x"], "QueryParam": [1]}}}],
+        },
+        {"Kind": "service-resolver", "Name": "web", "Subsets": {"v1": 7}},
+        {"Kind": "service-resolver", "Name": "web", "Failover": {"*": 7}},
+        {"Kind": "service-resolver", "Name": "web", "Failover": {"*": {"Targets": [7]}}},
+        {"Kind": "service-resolver", "Name": "web", "LoadBalancer": {"HashPolicies": [7]}},
+        {"Kind": "service-defaults", "Name": "web", "UpstreamConfig": {"Overrides": [7]}},
+        {"Kind": "service-defaults", "Name": "web", "EnvoyExtensions": [7]},
+        {"Kind": "proxy-defaults", "Name": "global", "Expose": {"Paths": [7]}},
+        {"Kind": "proxy-defaults", "Name": "global", "EnvoyExtensions": ["x"]},
+    ],
+)
+def test_items_of_the_wrong_type_are_findings(value: dict[str, object]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        read_entry(value)
+    assert "wrong_type" in {each.code for each in refused.value.violations}

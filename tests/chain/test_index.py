@@ -188,7 +188,7 @@ def test_a_refusal_of_many_chains_is_bounded() -> None:
     index = ChainIndex(SEEN, entries_of(redirects + "- {Kind: service-resolver, Name: db, Subsets: {v1: {}}}"))
     proposal = index.propose({DB: None})
     refusal = proposal.refusal()
-    assert len(proposal.broken) == REFUSALS_LIMIT + 50
+    assert len(proposal.broken) == REFUSALS_LIMIT
     assert refusal is not None
     assert len(refusal.violations) == REFUSALS_LIMIT
 

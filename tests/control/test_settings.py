@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from xds.chain.index import Seen
 from xds.control.access import NodeAuthMode
+from xds.control.publisher import DEFAULT_SEEN
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -319,3 +321,14 @@ def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, m
     assert not load_settings().order.enabled
     monkeypatch.delenv("XDS_SERVER__ORDER")
     assert load_settings().moved == ()
+
+
+def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().chains.seen() == DEFAULT_SEEN
+    monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
+    chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
+    assert chains.seen() == Seen("eu-1", "corp.example", has_partitions=False)
+    monkeypatch.delenv("XDS_CHAINS__TRUST_DOMAIN")
+    for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
+        with pytest.raises(SettingsError, match=r"chains\."):
+            load_settings(config(tmp_path, f"chains: {wrong}"))

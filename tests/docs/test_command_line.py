@@ -23,7 +23,7 @@ def section(heading: str) -> str:
 
 def test_every_command_is_named() -> None:
     rows = re.findall(r"^\| (`.+?) \|", section(""), re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    named = {name for row in rows for name in re.findall(r"`(\w[\w-]*)`", row)}
     assert named == set(ROOT.commands)
 
 

@@ -79,6 +79,11 @@ def running_hello(clone: Clone) -> None:
         row(clone, command)
 
 
+def running_server(clone: Clone) -> None:
+    """A server that holds nothing."""
+    serve(clone, "xds serve")
+
+
 # docs/configuration.md
 
 CONFIGURATION: Walk = [
@@ -100,6 +105,12 @@ EDGE = '{"selector": "node.metadata.role == edge", "priority": 10, "listener_dra
 CLUSTER = '{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "a", "type": "STATIC"}'
 BLUE = f'{{"group": "blue", "put": [{CLUSTER}]}}'
 BOTH = f'{{"changes": [{BLUE}, {{"group": "green", "snapshot": {{"resources": []}}}}]}}'
+ENTRIES = f"{API}/config-entries"
+SUBSETS = '{"Subsets": {"v1": {}, "v2": {}}, "ConnectTimeout": "3s"}'
+EMPTIED = '{"group": "blue", "snapshot": {"resources": []}}'
+WITH_ENTRIES = (
+    f'{{"changes": [{EMPTIED}], "config_entries": {{"put": [{{"Kind": "service-resolver", "Name": "api"}}]}}}}'
+)
 NEW_NODE = '{"id": "new-1", "metadata": {"role": "edge"}}'
 TO_1 = '{"to": 1}'
 POLL = '{"node": {"id": "edge-1"}}'
@@ -140,6 +151,22 @@ ADMIN_API: Walk = [
     (f"curl -sf '{GROUP}/revisions/3/diff?from=2'", answers(resources=named("name", "spare"))),
     (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
     (f"curl -sf {GROUP}/undo", answers(revision=3, to=2)),
+    (
+        f"curl -sf -T examples/config-entries/web.yaml {AS_YAML} -X POST {ENTRIES}",
+        answers(revision=1, chains=["web"]),
+    ),
+    (f"curl -sf '{ENTRIES}?kind=service-resolver'", answers(items=named("name", "web"), revision=1)),
+    (f"curl -sf -X PUT {sent(SUBSETS)} {ENTRIES}/service-resolver/web", answers(revision=2)),
+    (f"curl -sf {API}/discovery-chains/web", answers(Chain=lambda chain: chain["StartNode"].startswith("router:"))),
+    (
+        f"curl -sf '{API}/discovery-chains/web/walk?path=/admin/users&header=x-debug=1'",
+        answers(ways=named("target", "admin.default.default.dc1")),
+    ),
+    (f"curl -sf {ENTRIES}/revisions/2/diff", answers(items=named("name", "web"))),
+    (f"curl -sf {ENTRIES}/undo", answers(to=1)),
+    (f"curl -sf {sent(TO_1)} {ENTRIES}/rollback", answers(revision=3, chains=["web"])),
+    (f"curl -sf -X DELETE '{ENTRIES}/service-router/web?dry_run=true'", answers(revision=3, dry_run=True)),
+    (f"curl -sf {sent(WITH_ENTRIES)} {API}/transactions", answers(config_entries=lambda found: found["revision"] == 4)),
     (f"curl -sf {API}/nodes", answers(items=named("id", "edge-1"))),
     (f"curl -sf {API}/nodes/edge-1", answers(id="edge-1", group="default")),
     (
@@ -239,6 +266,21 @@ COMMAND_LINE: Walk = [
     ("xds rollout history default", says("back to one", "try the split")),
     ("xds diff -g default --from 1 --to 2", fails(1, "shop-v1")),
     ('xds rollout undo default --to 1 -m "as in the beginning" --wait', says("default")),
+    ("xds config-entry write -f examples/config-entries/ --dry-run", says("would change; chains: web$")),
+    ("xds config-entry write -f examples/config-entries/", says("revision 1; chains: web$")),
+    ("xds config-entry diff -f examples/config-entries/", says()),
+    ("xds config-entry list -o wide", says("^service-splitter +web +1 +1 +r1-")),
+    ("xds config-entry read service-splitter web -o json", says('"ModifyIndex": 1')),
+    ('xds config-entry delete service-router web -m "no admin pages"', says("revision 2; chains: web$")),
+    ("xds config-entry history", says("no admin pages$")),
+    ("xds config-entry undo --dry-run", says("would change; chains: web$")),
+    ("xds config-entry undo --to 1", says("revision 3; chains: web$")),
+    ("xds chain web", says("^└─ router web")),
+    (
+        "xds chain web --path /admin/users --method POST --header x-debug=1",
+        says("^└─ route 1, path begins with /admin: yes", "resolver admin"),
+    ),
+    ("xds chain web -o dot > web.dot", says()),
     ("xds audit --since 24h", says("push +default +revision 2", "412")),
     ("xds audit -g default --no-refused -o jsonl", says('"action": "push"')),
     ("xds watch --kinds push --since 0 --limit 2", says("default")),
@@ -358,12 +400,50 @@ LOAD_ASSIGNMENT: Walk = [
 ]
 
 
+# docs/discovery-chain.md
+
+CONSUL = API.replace("/api/v1", "/v1")
+ADMIN = '{"Kind": "service-resolver", "Name": "admin", "ConnectTimeout": "3s"}'
+SLOW = '{"OverrideConnectTimeout": "7s"}'
+
+DISCOVERY_CHAIN: Walk = [
+    (
+        'xds config-entry write -f examples/config-entries/web.yaml -m "split web"',
+        says(r"^\+ service-splitter/web$", "revision 1; chains: web$"),
+    ),
+    ("xds config-entry list", says("^service-splitter +web +1$")),
+    ("xds config-entry read service-splitter web", says("^- Weight: 95$")),
+    ("xds config-entry delete service-router web --dry-run", says("would change; chains: web$")),
+    ("xds config-entry delete service-router web", says("^- service-router/web$", "revision 2; chains: web$")),
+    ("xds config-entry diff --from 1 --to 2", fails(1, "PathPrefix: /admin")),
+    ("xds config-entry history", says("^2 .* push +3 +-$", "^1 .* push +4 +split web$")),
+    ("xds config-entry undo", says("revision 3; chains: web$")),
+    (f"curl -sf {API}/discovery-chains/web", answers(Chain=lambda chain: chain["StartNode"].startswith("router:"))),
+    ("xds chain web", says("^      └─ splitter web", "95% resolver v1.web")),
+    (
+        "xds chain web --path /admin/users --method POST --header x-debug=1 --query page=2",
+        says("^POST /admin/users[?]page=2 to web: x-debug: 1$", "^└─ route 1, path begins with /admin: yes"),
+    ),
+    ("xds chain web --path /cart", says("route 1, path begins with /admin: no", "route 2, any request: yes")),
+    ("xds chain web -o dot > web.dot", says()),
+    (f"curl -sf -X PUT -d '{ADMIN}' {CONSUL}/config", says("^true$")),
+    (f"curl -sf {CONSUL}/config/service-resolver/admin", answers(Name="admin", ModifyIndex=4)),
+    (f"curl -sf '{CONSUL}/discovery-chain/web?index=2&wait=10s'", answers(Chain=lambda chain: chain["Nodes"])),
+    (
+        f"curl -sf -X POST -d '{SLOW}' {CONSUL}/discovery-chain/web",
+        answers(Chain=lambda chain: chain["CustomizationHash"]),
+    ),
+    (f"curl -sf -X DELETE {CONSUL}/config/service-resolver/admin", says("^{}$")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
     "configuration.md": (nothing, CONFIGURATION),
     "admin-api.md": (running_hello, ADMIN_API),
     "command-line.md": (running_hello, COMMAND_LINE),
+    "discovery-chain.md": (running_server, DISCOVERY_CHAIN),
     "operations.md": (running_hello, OPERATIONS),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),

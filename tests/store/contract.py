@@ -354,6 +354,18 @@ class StoreContract:
         assert manifest.versions == {CDS: "3", EDS: "v1"}
         assert await push(store, Rollback(1)) == Commit("g", 3, changed=False)
 
+    async def test_a_delta_may_bring_the_content_of_a_revision_back(self, store: Store) -> None:
+        await push(store, full(cluster("a")))
+        await push(store, full(cluster("a", b"2")))
+        back = delta(cluster("a", b"3"))
+        await push(store, Delta(back.put, (), back.blobs, content_of=1))
+        lines = await store.history("g")
+        assert [(line.kind, line.content_of, line.undone_by) for line in lines] == [
+            ("rollback", 1, 0),
+            ("push", 0, 3),
+            ("push", 0, 0),
+        ]
+
     async def test_rollback_to_an_unknown_revision_is_refused(self, store: Store) -> None:
         await push(store, full(cluster("a")))
         await push(store, Drop())
@@ -648,6 +660,15 @@ class StoreContract:
         assert await store.committed(pushes, "t") == again
         assert await store.commit_status("b", "t") == first[1]
         assert await store.groups() == [Head("a", 2), Head("b", 1)]
+
+    async def test_a_repeat_is_compared_by_what_was_asked_for(self, store: Store) -> None:
+        first = GroupPush("g", full(cluster("a")), asked="a")
+        (commit,) = await store.commit_all([first], push_id="p")
+        (again,) = await store.commit_all([GroupPush("g", full(cluster("b")), asked="a")], push_id="p")
+        assert (again.revision, again.replayed) == (commit.revision, True)
+        assert await store.committed([GroupPush("g", Delta((), (), {}), asked="a")], "p") == [again]
+        with pytest.raises(ReusedPushIdError):
+            await store.commit_all([GroupPush("g", full(cluster("a")), asked="b")], push_id="p")
 
     async def test_a_push_id_stands_for_one_push(self, store: Store) -> None:
         both = [GroupPush(name, full(cluster(name))) for name in "ab"]

@@ -22,9 +22,9 @@ def entries_of(text: str) -> ConfigEntries:
     return ConfigEntries.of(read_entries(text, "yaml").entries) if text.strip() else ConfigEntries()
 
 
-def request_of(text: str, service: str = "web") -> CompileRequest:
+def request_of(text: str, service: str = "web", *, has_partitions: bool = True) -> CompileRequest:
     """The plain request for a chain of these entries."""
-    return CompileRequest(service, entries_of(text), "dc1", TRUST_DOMAIN)
+    return CompileRequest(service, entries_of(text), "dc1", TRUST_DOMAIN, has_partitions=has_partitions)
 
 
 def lines(chain: DiscoveryChain) -> list[str]:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
+from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
 from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
@@ -18,6 +19,10 @@ from xds.api.routes import (
     assignments,
     audit,
     backups,
+    chain_walk,
+    config_entries,
+    consul,
+    discovery_chains,
     events,
     explain,
     fleet,
@@ -45,6 +50,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
         Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
+    app.add_middleware(ConsulToken)
     app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
     app.add_middleware(Queue)
@@ -71,6 +77,8 @@ def _described_app() -> FastAPI:
         groups.router,
         assignments.router,
         transactions.router,
+        config_entries.router,
+        discovery_chains.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything
@@ -82,6 +90,8 @@ def _described_app() -> FastAPI:
         access.router,
         system.router,
         backups.router,
+        chain_walk.router,
+        consul.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from xds.api.answers import JSON_TYPE, YAML_TYPE
 from xds.api.problem import MEDIA_TYPE
 from xds.api.routes.backups import TAR_TYPE
+from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
 from xds.api.routes.transactions import TransactionRequest
 from xds.api.shapes.assignments import POLICY_SCHEMA
@@ -89,8 +90,12 @@ _SETTINGS: Json = {
     },
     "additionalProperties": False,
 }
+_ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it; see docs/discovery-chain.md"}
 _BODIES: Mapping[str, Json] = {
     "put_group": _SETTINGS,
+    "put_config_entry": _ENTRY,
+    "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
+    "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
@@ -101,9 +106,14 @@ _BODIES: Mapping[str, Json] = {
     "test_access": _QUESTION,
 }
 _WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
-_JSON_ONLY = frozenset({"rollback"})
-_CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision"})
-_IN_YAML = _CONDITIONAL | {"get_bootstrap", "get_difference"}
+_JSON_ONLY = frozenset({"rollback", "roll_back_config_entries"})
+_CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
+_IN_YAML = _CONDITIONAL | {
+    "get_bootstrap",
+    "get_difference",
+    "get_config_entry_revision",
+    "get_config_entry_difference",
+}
 
 
 def describe(app: FastAPI, api_prefix: str) -> None:
@@ -125,7 +135,7 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
-    for model in (TransactionRequest, RollbackRequest):
+    for model in (TransactionRequest, RollbackRequest, EntryRollbackRequest):
         own = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
         schemas[model.__name__] = own

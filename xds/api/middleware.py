@@ -25,6 +25,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from xds.api.consul_token import is_consul
 from xds.api.problem import problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
 from xds.control.access import Access, Identity
@@ -183,12 +184,13 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
-_OTHER = re.compile(r"/api/v1/([a-z]{1,20})(/|$)")
+_OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
+_CONSUL_WRITE = re.compile(r"/v1/config(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
 class RefusedWrites:
-    """Reports every write that was answered with a 4xx to the audit list.
+    """Reports every write that was refused to the audit list.
 
     Of the values that the caller chooses freely (names of resources, queries), only the group and the claimed author
     are recorded.
@@ -199,14 +201,18 @@ class RefusedWrites:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in READING or not scope["path"].startswith(API_PREFIX):
+        is_ours = scope["type"] == "http" and (scope["path"].startswith(API_PREFIX) or is_consul(scope))
+        if not is_ours or scope["method"] in READING:
             await self._app(scope, receive, send)
             return
 
         async def send_and_tell(message: Message) -> None:
-            """Report a 4xx answer and pass it on."""
-            if message["type"] == "http.response.start" and 400 <= message["status"] < 500:
-                self._tell(Request(scope), message["status"])
+            """Report a refusal and pass it on."""
+            if message["type"] == "http.response.start":
+                request = Request(scope)
+                # Consul's paths answer 500 for an entry that breaks a rule.
+                if 400 <= message["status"] < 500 or getattr(request.state, "is_refused_write", False):
+                    self._tell(request, message["status"])
             await send(message)
 
         await self._app(scope, receive, send_and_tell)
@@ -229,5 +235,7 @@ def _place(request: Request) -> tuple[str, str]:
     if (found := _GROUP.match(path)) is not None:
         below = f"/{found[2]}" if found[2] else ""
         return unquote(found[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
+    if _CONSUL_WRITE.match(path) is not None:
+        return "", "/v1/config"
     other = _OTHER.match(path)
     return "", f"/{other[1]}" if other is not None and other[1] not in _NO_WRITES else ""

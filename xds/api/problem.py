@@ -14,11 +14,15 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from xds.api.consul_token import is_consul
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
+from xds.chain.chain_errors import ChainError, CompileRequestError
+from xds.chain.index import refused
+from xds.control.config_entries import TooManyWaitersError
 from xds.control.push import ChangeError, EmptyingError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
@@ -32,6 +36,7 @@ ERRORS_SHOWN = 1000
 TEXT_LIMIT = 5_000
 _PUSHED_AT = ("/snapshot", "/transactions")
 TOO_LARGE = "too_large"  # the codec's code for a name, resource or text beyond its limit
+_LIMITS = {TOO_LARGE: "resource_bytes", "entry_too_large": "config_entry_bytes"}
 
 
 class RequestError(XdsError):
@@ -58,7 +63,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     members: Mapping[str, object] | None = None,
 ) -> Response:
-    """One problem as a response; ``members`` extend it."""
+    """One problem as a response; ``members`` extend it. Under Consul's paths it is the detail as text."""
     body: Json = {
         "type": "about:blank",
         "title": status.phrase,
@@ -72,7 +77,10 @@ def problem(
     # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
     own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
-    return JSONResponse(body, status, {**own, **(headers or {})}, MEDIA_TYPE)
+    told = {**own, **(headers or {})}
+    if is_consul(request.scope):
+        return PlainTextResponse(detail, status, told)
+    return JSONResponse(body, status, told, MEDIA_TYPE)
 
 
 def request_id(request: Request) -> str:
@@ -93,6 +101,8 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
     (EmptyingError, HTTPStatus.CONFLICT),
+    (CompileRequestError, HTTPStatus.BAD_REQUEST),
+    (TooManyWaitersError, HTTPStatus.SERVICE_UNAVAILABLE),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (OutOfSpaceError, HTTPStatus.INSUFFICIENT_STORAGE),
     (ReusedPushIdError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -102,6 +112,8 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
 async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
+    if isinstance(error, ChainError):
+        return _violations(request, ValidationError([refused(error, "is broken")]))
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
         found = [placed(violation, error.index) for violation in error.cause.violations]
         return _violations(request, ValidationError(found))
@@ -146,11 +158,16 @@ def _violations(request: Request, error: ValidationError) -> Response:
         services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
-    if any(violation.code == TOO_LARGE for violation in error.violations):
-        services_of(request).limit_hits["resource_bytes"] += 1
+    for limit in {_LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_of_chain(each)}:
+        services_of(request).limit_hits[limit] += 1
     count = len(error.violations)
     first = _shorten(error.violations[0].detail) if error.violations else "invalid input"
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
+
+
+def _is_of_chain(violation: Violation) -> bool:
+    """The codes of chains are those of flaws in what entries say together."""
+    return violation.resource.startswith("chain/")
 
 
 def finding_item(violation: Violation) -> FindingItem:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -55,6 +56,9 @@ OTHER_KINDS = (
     "terminating-gateway",
 )
 _KIND_KEYS = ("Kind", "kind")
+# How HCL says of what kind an entry is; it is no YAML, but YAML takes it for one long text.
+_HCL = re.compile(r"^\s*[\"']?kind[\"']?\s*=", re.IGNORECASE | re.MULTILINE)
+_HCL_LOOKED_AT = 64 * 1024  # characters
 # Fields that answers of Consul's API have besides. They say nothing about the content.
 _IGNORED = frozenset(("kind", "createindex", "modifyindex", "hash"))
 
@@ -77,26 +81,40 @@ def entry_json(entry: ConfigEntry) -> dict[str, object]:
     return {"Kind": entry.kind, **write_message(entry)}
 
 
-def read_entries(text: bytes | str, format: TextFormat = "auto", source: str = "") -> ReadEntries:
+def read_entries(
+    text: bytes | str, format: TextFormat = "auto", source: str = "", *, kind: str = "", name: str = ""
+) -> ReadEntries:
     """Read the entries of a text: one entry, a list, or several documents. ``source`` names the file in findings.
+
+    ``kind`` and ``name`` as in ``read_entry``; then it must be one entry.
 
     Raises ``MalformedError`` for text that cannot be parsed, ``ValidationError`` with the findings of all entries
     otherwise.
     """
-    values = read_values(text, format, source)
-    if not values.documents:
-        raise malformed("empty document", source=source)
-    layout, given = _laid_out(values)
+    layout, given = read_listed(text, format, source)
     findings = Findings()
     read: dict[Key, ConfigEntry] = {}
     for index, value in enumerate(given):
         findings.select_resource(index)
-        entry = _read(value, findings)
+        entry = _read(value, findings, kind, name)
         if entry is not None and read.setdefault(key_of(entry), entry) is not entry:
             findings.add("duplicate_entry", f"a second {entry.kind} of the name {short_repr(entry.name)}")
+    if name and len(given) != 1:
+        findings.add("not_one_entry", f"expected one config entry, not {len(given)}")
     if findings:
         raise ValidationError(locate(layout, findings.violations))
     return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
+
+
+def read_listed(text: bytes | str, format: TextFormat = "auto", source: str = "") -> tuple[TextLayout, list[object]]:
+    """The values of single entries, not looked at yet, and where they stand in a text. Raises ``MalformedError``."""
+    begins = text[:_HCL_LOOKED_AT]
+    if _HCL.search(begins if isinstance(begins, str) else begins.decode("utf-8", "replace")):
+        raise malformed("HCL is not read: write JSON or YAML (`consul config read` prints JSON)", source=source)
+    values = read_values(text, format, source)
+    if not values.documents:
+        raise malformed("empty document", source=source)
+    return _laid_out(values)
 
 
 def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
@@ -163,6 +181,12 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
         findings.add("kind_mismatch", f"expected the kind {expected}, not {given}", ("Kind",))
         return None
     return KINDS[given]
+
+
+def check_kind(kind: str) -> None:
+    """Raises ``ValidationError`` for a kind that is not ours; those of Consul are refused by name."""
+    if kind not in KINDS:
+        raise ValidationError([Violation(*_refusal(kind), hint=_kind_hint(kind))])
 
 
 def _refusal(given: object) -> tuple[str, str]:

@@ -184,7 +184,7 @@ class ListOf(Shape):
     def read(self, value: object, findings: Findings, path: Path) -> tuple[Any, ...]:
         """The items. One with an error is read as an empty value."""
         listed = _listed(value, findings, path)
-        return tuple(self.item.read(one, findings, (*path, index)) for index, one in enumerate(listed))
+        return tuple(_item(self.item, one, findings, (*path, index)) for index, one in enumerate(listed))
 
     def write(self, value: tuple[Any, ...]) -> object:
         """The items as JSON."""
@@ -211,11 +211,19 @@ class MapOf(Shape):
             return {}
         for key in [key for key in given if len(key) > KEY_LIMIT]:
             findings.add("too_large", f"key {short_repr(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
-        return {key: self.item.read(one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT}
+        return {
+            key: _item(self.item, one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT
+        }
 
     def write(self, value: Mapping[str, Any]) -> object:
         """The values as JSON, by key."""
         return {key: self.item.write(one) for key, one in sorted(value.items())}
+
+
+def _item(shape: Shape, value: object, findings: Findings, path: Path) -> Any:
+    """An item of a list or map. In place of what is no object, an empty one: rules look at all items."""
+    made = shape.read(value, findings, path)
+    return shape.kind() if made is None and isinstance(shape, Message) else made
 
 
 class Opaque(Shape):

@@ -6,13 +6,13 @@ Matching is Envoy's: a prefix is one of text, regular expressions match as a who
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
 from xds.catalog.weight import WHOLE
-from xds.chain.chain import ChainSplit, DiscoveryChain, ResolverNode, RouterNode, SplitterNode
+from xds.chain.chain import ChainSplit, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
 from xds.filter.values import Pattern
 
 _PATTERNS_REMEMBERED = 256
@@ -32,6 +32,10 @@ class HttpRequest:
         """``target`` is a path with or without a query."""
         path, _, query = target.partition("?")
         return cls(path or "/", method.upper(), tuple(headers), tuple(parse_qsl(query, keep_blank_values=True)))
+
+    def with_query(self, pairs: Iterable[tuple[str, str]]) -> HttpRequest:
+        """The same with more query parameters, behind those that it has."""
+        return replace(self, query=(*self.query, *pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,11 @@ class Way:
 class Walk:
     """``tried`` are the routes in order up to the one that matches (none without a router).
 
-    ``path`` is the one that is sent on.
+    ``node`` is the key of the node that the request comes to behind the router, ``path`` is the one that is sent on.
     """
 
     tried: tuple[TriedRoute, ...]
+    node: str
     ways: tuple[Way, ...]
     path: str
 
@@ -80,10 +85,10 @@ def walk(chain: DiscoveryChain, request: HttpRequest) -> Walk:
                 path = _rewritten(route.definition, path)
                 node = chain.nodes[route.next_node]
                 break
-    return Walk(tuple(tried), tuple(_ways(chain, node)), path)
+    return Walk(tuple(tried), node.key, tuple(_ways(chain, node)), path)
 
 
-def _ways(chain: DiscoveryChain, node: object) -> Iterable[Way]:
+def _ways(chain: DiscoveryChain, node: Node) -> Iterable[Way]:
     if isinstance(node, ResolverNode):
         yield Way(WHOLE, None, node)
     elif isinstance(node, SplitterNode):

@@ -156,7 +156,13 @@ class Server:
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
         own = settings.server
         self.publisher = Publisher(
-            self.store, self.cache, self.fleet, self.grpc.wake, own.on_nack, own.undo_refused_share
+            self.store,
+            self.cache,
+            self.fleet,
+            self.grpc.wake,
+            own.on_nack,
+            own.undo_refused_share,
+            settings.chains.seen(),
         )
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
@@ -266,6 +272,7 @@ class Server:
         self.phase = Phase.DRAINING
         await self.assignments.close()  # from now on missing reports mean nothing
         self.fleet.events.close()
+        self.publisher.entries.end_waits()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:

@@ -24,6 +24,7 @@ from typing import IO, Any
 from xds.codec.record import load_record
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
+from xds.control.entry_records import is_entry
 from xds.model.errors import ValidationError, Violation
 from xds.store.records import BLOBS, KINDS, Record, WrongRecordError
 
@@ -91,6 +92,8 @@ class ArchiveWriter:
     def _document(self, record: Record) -> Mapping[str, Any]:
         if self._about.redacted and record.kind == BLOBS.name:
             blob, data = record.values
+            if is_entry(data):
+                return {"id": blob, "config_entry": json.loads(data)}
             return {"id": blob, "resource": redact(render_resource(load_record(data)))}
         return KINDS[record.kind].document(record.values)
 
@@ -155,11 +158,11 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
     count = 0
     for number, record in enumerate(_records(kind, name, content), 1):
         count = number
-        if kind == BLOBS.name:
+        if kind == BLOBS.name and not is_entry(record.values[1]):
             try:
                 load_record(record.values[1])
             except ValidationError:
-                raise _wrong(f"{name}:{number}", "this is not a stored resource") from None
+                raise _wrong(f"{name}:{number}", "this is no stored resource or config entry") from None
     return count
 
 

@@ -18,13 +18,15 @@ from typing import IO
 import structlog
 
 import xds
+from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
 from xds.control import backup_archive
 from xds.control.assignments import Assignments
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.backup_archive import ArchiveHeader, ArchiveWriter, CheckedArchive
+from xds.control.entry_records import is_entry
 from xds.control.publisher import Publisher
-from xds.control.push import check_group_name
+from xds.control.push import CONFIG_ENTRIES_LINE, check_group_name
 from xds.control.watched_directory import WatchedDirectory
 from xds.model.errors import ValidationError, Violation
 from xds.store.base import CorruptError, Store, UnavailableError
@@ -144,7 +146,9 @@ class Backups:
     async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
         async with publisher.locks.all_groups(), publisher.settings.lock, publisher.policies.lock:
-            old = {"groups": {head.group: head.revision for head in await self._store.groups()}}
+            heads = {head.group: head.revision for head in await self._store.groups()}
+            entries = heads.pop(CONFIG_ENTRIES_LINE, 0)
+            old = {"groups": heads, **({"config_entries": entries} if entries else {})}
             note = by.note(RESTORED, old=old, new={**asdict(checked.about), **checked.counts})
             try:
                 await self._store.restore(partial(backup_archive.records, file), replace=replace, note=note)
@@ -174,7 +178,8 @@ def _verified(file: IO[bytes]) -> CheckedArchive:
     for kind, values in backup_archive.records(file):
         if kind != GROUPS.name:
             break
-        check_group_name(values[0])
+        if values[0] != CONFIG_ENTRIES_LINE:
+            check_group_name(values[0])
     return checked
 
 
@@ -193,6 +198,8 @@ def archived(salvaged: SalvageResult, now_s: float) -> Iterator[bytes]:
 
 
 def _is_resource(type_url: str, name: str, body: bytes) -> bool:
+    if type_url in KINDS:
+        return is_entry(body)
     try:
         found = load_record(body)
     except ValidationError:

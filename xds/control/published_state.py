@@ -9,6 +9,7 @@ from xds.control.explain import EXPLAIN_ALL, ExplainQuery, Explanation, explain,
 from xds.control.group_content import GroupContent, Key
 from xds.control.groups import GroupTable
 from xds.control.progress import PushLog, RolloutStatus, rollout_status
+from xds.control.push import check_is_group
 from xds.control.revision_history import (
     ComparedResources,
     RevisionComparison,
@@ -63,6 +64,7 @@ class PublishedState:
 
     async def content_at(self, group: str, revision: int) -> GroupContent:
         """A group's content at an earlier revision. Raises ``NotFoundError``, ``StoreError``."""
+        check_is_group(group)
         current = self._contents.get(group)
         if current is not None and current.revision == revision:
             return current
@@ -70,6 +72,7 @@ class PublishedState:
 
     async def compare(self, group: str, old: int, new: int) -> RevisionComparison:
         """The difference between two revisions. Revision 0 is empty. Raises ``NotFoundError``, ``StoreError``."""
+        check_is_group(group)
         return await compare(self._store, group, old, new)
 
     async def sides(self, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
@@ -83,6 +86,7 @@ class PublishedState:
 
         Raises ``NotFoundError``, ``StoreError``.
         """
+        check_is_group(group)
         lines = await self._store.history(group, before=before, limit=limit, endpoints=endpoints)
         if not lines and await self._store.head(group) is None:
             raise NotFoundError(f"no such group: {group!r}")

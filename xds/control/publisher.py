@@ -11,7 +11,9 @@ from uuid import uuid4
 
 import structlog
 
+from xds.chain.index import Seen
 from xds.control.audit_log import UNKNOWN_CALLER, AuditLog, Caller, push_note
+from xds.control.config_entries import EntryPart, EntryPublisher
 from xds.control.group_content import (
     BlobIds,
     GroupContent,
@@ -25,6 +27,7 @@ from xds.control.journal import PushJournal
 from xds.control.policies import PolicyTable
 from xds.control.published_state import PublishedState
 from xds.control.push import (
+    CONFIG_ENTRIES_LINE,
     DEFAULT_OPTIONS,
     ChangeError,
     EmptyingError,
@@ -62,6 +65,7 @@ from xds.store.base import (
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
+DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`)
 _RETRY_FIRST_S = 0.1
 _RETRY_LAST_S = 5.0
 
@@ -88,6 +92,7 @@ class Publisher(PublishedState):
         wake: Wake,
         on_nack: str = "hold",
         refused_share: float = REFUSED_SHARE,
+        seen: Seen = DEFAULT_SEEN,
     ) -> None:
         super().__init__(store, cache, fleet, refused_share)
         self.audit = AuditLog(store)
@@ -98,22 +103,24 @@ class Publisher(PublishedState):
         self._wake = wake
         self._on_nack = on_nack
         self.locks = WriteLocks()
+        self.entries = EntryPublisher(store, self.locks, seen, fleet.events)
         self._running: set[asyncio.Task[Any]] = set()
         self._behind: dict[str, asyncio.Task[None]] = {}
 
     # Start and stop
 
     async def load(self) -> None:
-        """Publish every group of the store with its retained revisions. Raises ``StoreError``."""
+        """Publish the config entries, and every group with its retained revisions. Raises ``StoreError``."""
         await self.settings.load()
         await self.policies.load()
-        for head in await self._store.groups():
-            contents = await self._revisions.retained(head.group)
+        await self.entries.load()
+        for group in await self._stored_groups():
+            contents = await self._revisions.retained(group)
             self._serve(contents, await self._precomputed(contents[-1]))
 
     async def reload(self) -> None:
         """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
-        contents = [await self._revisions.retained(head.group) for head in await self._store.groups()]
+        contents = [await self._revisions.retained(group) for group in await self._stored_groups()]
         precomputed = [await self._precomputed(each[-1]) for each in contents]
         before = set(self._contents)
         for group in before - {each[-1].group for each in contents}:
@@ -122,6 +129,7 @@ class Publisher(PublishedState):
             self._serve(each, made)
         await self.settings.load()
         await self.policies.load()
+        await self.entries.load()
         self._wake(before | set(self._contents))
 
     async def close(self) -> None:
@@ -130,7 +138,11 @@ class Publisher(PublishedState):
             await asyncio.wait(self._running)
         for task in self._behind.values():
             task.cancel()
+        await self.entries.close()
         await self.audit.close()
+
+    async def _stored_groups(self) -> list[str]:
+        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
 
     # Writing
 
@@ -204,19 +216,23 @@ class Publisher(PublishedState):
         return changed
 
     async def transaction(
-        self, requests: Sequence[PushRequest], options: PushOptions = DEFAULT_OPTIONS
+        self,
+        requests: Sequence[PushRequest],
+        options: PushOptions = DEFAULT_OPTIONS,
+        part: EntryPart | None = None,
     ) -> list[PushResult]:
         """Change several groups, all of them or none. The results are in the order of the requests.
 
-        The groups are published together and their streams are woken once. Raises ``ChangeError`` for the first change
-        that cannot be applied, ``ValidationError`` for no change or two changes of one group, ``StoreError``.
+        The groups are published together and their streams are woken once; ``part`` is committed and published with
+        them. Raises ``ChangeError`` for the first change that cannot be applied, ``ValidationError`` for no change or
+        two changes of one group, ``StoreError``, and what ``part`` raises.
         """
         named = [request.group for request in requests]
         twice = next((group for group in named if named.count(group) > 1), None)
-        if twice is not None or not named:
+        if twice is not None or not (named or part):
             detail = "a transaction has at least one change" if twice is None else f"group {twice!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
-        return await self._finish(self._transact(requests, options))
+        return await self._finish(self._transact(requests, options, part))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
         request = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
@@ -240,30 +256,57 @@ class Publisher(PublishedState):
             raise error.cause from None
         return result
 
-    async def _transact(self, requests: Sequence[PushRequest], options: PushOptions) -> list[PushResult]:
-        async with self.locks.groups(request.group for request in requests):
+    async def _transact(
+        self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None = None
+    ) -> list[PushResult]:
+        lines = [part.line] if part is not None else []
+        async with self.locks.groups([*(request.group for request in requests), *lines]):
             pushes = [GroupPush(request.group, request.change) for request in requests]
+            pushes += [await part.asked()] if part is not None else []
             if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
-                return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in done]
+                return await self._replayed(done, part)
             for request in requests:
                 if request.group in self._behind:
                     await self._refresh(request.group)
             if options.dry_run:
-                return [dry_run_result(planned) for planned in await self._plan_all(requests, options)]
+                planned = await self._plan_all(requests, options)
+                if part is not None:
+                    await part.plan()
+                return [dry_run_result(each) for each in planned]
             try:
-                return await self._apply(await self._plan_all(requests, options), options)
+                planned = await self._plan_all(requests, options)
+                return await self._apply(planned, options, part, await part.plan() if part is not None else None)
             except XdsError as error:
                 self.journal.refused(_refused_group(requests, error), error, options.meta)
 
-    async def _apply(self, changes: Sequence[PlannedChange], options: PushOptions) -> list[PushResult]:
+    async def _replayed(self, done: Sequence[Commit], part: EntryPart | None) -> list[PushResult]:
+        if part is not None:
+            *done, last = done
+            await part.replay(last)
+        return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in done]
+
+    async def _apply(
+        self,
+        changes: Sequence[PlannedChange],
+        options: PushOptions,
+        part: EntryPart | None,
+        push: GroupPush | None,
+    ) -> list[PushResult]:
         meta = replace(options.meta, time_s=time.time())
         await self.undo.note_refusals(planned.group for planned in changes)
-        commits = await self._commit(changes, options, meta)
-        built = [await self._build(planned, commit, meta) for planned, commit in zip(changes, commits, strict=True)]
+        try:
+            commits = await self._commit(changes, options, meta, [push] if push is not None else [])
+        except UnavailableError as error:
+            if error.maybe_committed and part is not None:
+                part.lost()
+            raise
+        built = [await self._build(planned, commit, meta) for planned, commit in zip(changes, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
+        if part is not None:
+            part.publish(commits[-1], meta)
         for published in built:
             self._publish_commit(published, meta)
-        changed = [commit.group for commit in commits if commit.changed]
+        changed = [published.planned.group for published in built if published.commit.changed]
         if changed:
             self._wake(changed)
         return [published.result() for published in built]
@@ -293,8 +336,11 @@ class Publisher(PublishedState):
             self._emptying.check(planned, moves)
         return replace(planned, moves=moves)
 
-    async def _commit(self, changes: Sequence[PlannedChange], options: PushOptions, meta: Meta) -> list[Commit]:
+    async def _commit(
+        self, changes: Sequence[PlannedChange], options: PushOptions, meta: Meta, more: Sequence[GroupPush]
+    ) -> list[Commit]:
         pushes = [replace(planned.group_push(), note=push_note(planned, options, meta)) for planned in changes]
+        pushes += more
         try:
             return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
         except UnavailableError as error:

@@ -48,6 +48,8 @@ GROUP_NAME_LIMIT = 256
 # Groups that are older than this rule keep their names.
 _SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
 GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
+# The line of the store that keeps config entries. It is no group, and no new group may have a name with this character.
+CONFIG_ENTRIES_LINE = "%config-entries"
 ANY_ETAG = "*"
 
 
@@ -296,10 +298,19 @@ def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
 
 
 def check_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that is too long or not printable."""
+    """Raises ``ValidationError`` for a name that is too long, not printable, or that of a line that is no group."""
+    if group == CONFIG_ENTRIES_LINE:
+        detail = "this name is reserved for config entries, which are no group"
+        raise ValidationError([Violation("invalid_group", detail, resource=group)])
     if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
         detail = f"the name of a group has 1 to {GROUP_NAME_LIMIT} printable characters"
         raise ValidationError([Violation("invalid_group", detail, resource=group[:GROUP_NAME_LIMIT])])
+
+
+def check_is_group(group: str) -> None:
+    """Raises ``NotFoundError`` for the line of the store that is no group."""
+    if group == CONFIG_ENTRIES_LINE:
+        raise NotFoundError(f"no such group: {group!r}")
 
 
 def check_new_group_name(group: str) -> None:

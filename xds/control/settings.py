@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_valida
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings, Section
+from xds.control.chain_settings import ChainSettings
 from xds.control.moved_settings import move_settings, moved_names
 from xds.model.errors import XdsError
 from xds.model.node import NODE_BYTES
@@ -264,6 +265,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
+    chains: ChainSettings = ChainSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()

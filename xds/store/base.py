@@ -85,7 +85,8 @@ class FullSet:
 class Delta:
     """Single resources to put or delete in a group; the rest stays. Other fields as in ``FullSet``.
 
-    A resource that exists keeps its place in pushed order, a new one goes last.
+    A resource that exists keeps its place in pushed order, a new one goes last. ``content_of`` is an earlier revision
+    whose content the delta brings back: the new revision counts as a rollback to it. 0: none.
     """
 
     put: tuple[Entry, ...]
@@ -93,6 +94,7 @@ class Delta:
     blobs: Mapping[str, bytes]
     label: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    content_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ class GroupPush:
     ``known`` saves the engine reading the content, when its head is at that revision; it must then be correct. The
     result is the same without it or with an older one. ``hashes`` (by type URL) are hashes of the changed types after
     the push; they are part of the version_info of types without a label. ``note`` is written to the audit list if the
-    push makes a revision.
+    push makes a revision. ``asked`` is the caller's text of what was asked for, where ``change`` depends on the present
+    content too: a repeated push is compared with the first one by it.
     """
 
     group: str
@@ -145,6 +148,7 @@ class GroupPush:
     known: StoredContent | None = field(default=None, compare=False, repr=False)
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     note: AuditNote | None = field(default=None, compare=False, repr=False)
+    asked: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

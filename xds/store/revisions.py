@@ -129,8 +129,20 @@ def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
             return DELETE
         case Rollback():
             return ROLLBACK if head.live else RESTORE
+        case Delta() if change.content_of:
+            return ROLLBACK
         case _:
             return meta.kind or PUSH
+
+
+def _content_of(change: GroupChange) -> int:
+    match change:
+        case Rollback():
+            return change.to
+        case Delta():
+            return change.content_of
+        case _:
+            return 0
 
 
 def is_endpoints_only(edit: ContentEdit, head: Head) -> bool:
@@ -148,7 +160,7 @@ def revision_line(push: GroupPush, before: Head, head: Head, edit: ContentEdit, 
         # The kind is a field of its own.
         meta=with_fields(info.meta, kind=""),
         kind=kind_of(change, before, info.meta),
-        content_of=change.to if isinstance(change, Rollback) else 0,
+        content_of=_content_of(change),
         keeps_endpoints=isinstance(change, Rollback) and change.keeps_endpoints,
         endpoints_only=is_endpoints_only(edit, before) and head.live,
     )
@@ -225,7 +237,9 @@ def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> 
 
 def push_digest(pushes: Iterable[GroupPush]) -> bytes:
     """A digest of the requested changes and their groups."""
-    text = "".join([_sized(push.group) + _change_text(push.change) for push in pushes])
+    text = "".join(
+        [_sized(push.group) + (_sized(push.asked) if push.asked else _change_text(push.change)) for push in pushes]
+    )
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
@@ -241,6 +255,7 @@ def _change_text(change: GroupChange) -> str:
         text += "".join(map(_sized, parts)) + _entries_text(entries)
     if isinstance(change, Delta):
         text += "".join([_sized(part) for key in change.delete for part in key])
+        text += _sized(str(change.content_of)) if change.content_of else ""
     return text
 
 

@@ -1,4 +1,4 @@
-"""Changes of several groups in one transaction: all of them or none."""
+"""Changes of several groups, and of config entries, in one transaction: all of them or none."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ from xds.api.push import (
 )
 from xds.api.routing import ANY, api_router, demand, needs
 from xds.api.services import Here
+from xds.api.shapes.config_entries import entry_answer
 from xds.api.shapes.groups import TransactionAnswer
+from xds.catalog.entry import check_kind, read_entry
 from xds.codec.document import parse_values
 from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.control.config_entries import EntryPart
+from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
 from xds.control.group_content import Key
 from xds.control.push import PushRequest, patch, replace_all
 from xds.control.threads import run_sized
-from xds.control.tokens import write_scope
+from xds.control.tokens import ADMIN, write_scope
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.names import canonical_name
 from xds.model.resource_type import type_url_of
@@ -40,6 +44,7 @@ from xds.model.resource_type import type_url_of
 Json = dict[str, Any]
 
 CHANGES_LIMIT = 1000
+WRITES_LIMIT = 10_000  # config entries
 
 router = api_router("groups")
 
@@ -72,10 +77,39 @@ class GroupChange(_Part):
         return self
 
 
-class TransactionRequest(_Part):
-    """The changes, one per group."""
+class DeletedEntry(_Part):
+    """A config entry to delete."""
 
-    changes: Annotated[list[GroupChange], pydantic.Field(min_length=1, max_length=CHANGES_LIMIT)]
+    kind: str
+    name: str
+
+
+class EntriesChange(_Part):
+    """Config entries to ``put`` and ``delete``. ``if_match`` is the etag of all config entries."""
+
+    if_match: str | None = None
+    if_none_match: str | None = None
+    put: Annotated[list[Json], pydantic.Field(max_length=WRITES_LIMIT)] = []
+    delete: Annotated[list[DeletedEntry], pydantic.Field(max_length=WRITES_LIMIT)] = []
+
+    @pydantic.model_validator(mode="after")
+    def _is_a_change(self) -> EntriesChange:
+        if not (self.put or self.delete):
+            raise ValueError("give config entries to put or delete")
+        return self
+
+
+class TransactionRequest(_Part):
+    """What is asked of each group; no group comes twice. And what is asked of config entries, if anything."""
+
+    changes: Annotated[list[GroupChange], pydantic.Field(max_length=CHANGES_LIMIT)] = []
+    config_entries: EntriesChange | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_a_change(self) -> TransactionRequest:
+        if not self.changes and self.config_entries is None:
+            raise ValueError("a transaction has at least one change")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +119,16 @@ class _Decoded:
     change: GroupChange
     pushed: DecodedPush
     deleted: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodedTransaction:
+    """All changes, read; ``writes`` are those of config entries."""
+
+    groups: list[_Decoded]
+    entries: EntriesChange | None
+    writes: tuple[EntryWrite, ...]
+    warnings: tuple[Violation, ...]
 
 
 async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
@@ -99,28 +143,42 @@ async def transact(
     body: Body,
     content_type: Annotated[str, Header(description="JSON or YAML")] = "",
 ) -> Response:
-    """Change several groups in one transaction: ``{"changes": [{"group", "if_match"?, "snapshot"?
+    """Change several groups, and config entries, in one transaction.
 
-    | "put"?, "delete"?}]}``.
+    ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}], "config_entries"?: {"put"?, "delete"?}}``.
     """
     decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
-    for each in decoded:
+    for each in decoded.groups:
         demand(request, write_scope(each.change.group))
         check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
     warnings = [
         [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
-        for index, each in enumerate(decoded)
+        for index, each in enumerate(decoded.groups)
     ]
-    pushing.options.check_warnings([warning for found in warnings for warning in found])
-    drafts = [await _draft(index, each) for index, each in enumerate(decoded)]
-    results = await pushing.here.publisher.transaction(drafts, pushing.options)
+    pushing.options.check_warnings([warning for found in (*warnings, decoded.warnings) for warning in found])
+    part = _entries_part(pushing, request, decoded)
+    drafts = [await _draft(index, each) for index, each in enumerate(decoded.groups)]
+    results = await pushing.here.publisher.transaction(drafts, pushing.options, part)
     items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
-    answer = {"results": [item for item, _ in items]}
+    answer: Json = {"results": [item for item, _ in items]}
+    if part is not None and part.result is not None:
+        answer["config_entries"] = entry_answer(replace(part.result, warnings=decoded.warnings))
     status = status_of(any(pending for _, pending in items))
     return await run_sized(lambda: JSONResponse(answer, status, applied(pushing)), bytes=len(body))
 
 
-def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> list[_Decoded]:
+def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTransaction) -> EntryPart | None:
+    """The part of config entries. Raises ``RequestError``."""
+    change = decoded.entries
+    if change is None:
+        return None
+    demand(request, ADMIN)
+    check_stated(pushing.here, change.if_match, change.if_none_match)
+    expect, etag = read_precondition(change.if_match, change.if_none_match)
+    return pushing.here.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
+
+
+def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _DecodedTransaction:
     """Decode all changes. Raises ``ValidationError`` with every finding, ``RequestError``."""
     media = media_of(content_type)
     if media == "protobuf":
@@ -128,17 +186,43 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> list[_D
     documents = parse_values(body, media)
     if len(documents) != 1:
         raise MalformedError([Violation("malformed", f"expected one transaction, not {len(documents)} documents")])
-    changes = _shaped(documents[0]).changes
+    shaped = _shaped(documents[0])
     found: list[Violation] = []
     decoded = []
-    for index, change in enumerate(changes):
+    for index, change in enumerate(shaped.changes):
         try:
             decoded.append(_Decoded(change, _pushed(change, decoder), _deleted(change)))
         except ValidationError as error:
             found += [placed(violation, index, _part(change)) for violation in error.violations]
+    writes, warnings = _writes(shaped.config_entries, found) if shaped.config_entries is not None else ((), ())
     if found:
         raise ValidationError(found)
-    return decoded
+    return _DecodedTransaction(decoded, shaped.config_entries, writes, warnings)
+
+
+def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryWrite, ...], tuple[Violation, ...]]:
+    """The writes of config entries and their warnings; findings are added to ``found``."""
+    writes: list[EntryWrite] = []
+    warnings: list[Violation] = []
+    for index, value in enumerate(change.put):
+        try:
+            read = read_entry(value)
+        except ValidationError as error:
+            found += [_placed_entry(violation, index) for violation in error.violations]
+            continue
+        writes += map(PutEntry, read.entries)
+        warnings += [_placed_entry(violation, index) for violation in read.warnings]
+    for index, each in enumerate(change.delete):
+        try:
+            check_kind(each.kind)
+        except ValidationError as error:
+            found += [replace(one, pointer=f"/config_entries/delete/{index}/kind") for one in error.violations]
+        writes.append(DeleteEntry(each.kind, each.name))
+    return tuple(writes), tuple(warnings)
+
+
+def _placed_entry(violation: Violation, index: int) -> Violation:
+    return replace(violation, pointer=f"/config_entries/put/{index}{violation.pointer}", index=index)
 
 
 def _shaped(document: object) -> TransactionRequest:

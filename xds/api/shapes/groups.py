@@ -10,6 +10,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from xds.api.shapes.config_entries import EntryAnswer
 from xds.api.shapes.fleet import (
     HeldBackItem,
     NackItem,
@@ -97,9 +98,10 @@ class PushAnswer(TypedDict):
 
 
 class TransactionAnswer(TypedDict):
-    """The results in the order of the changes."""
+    """The results in the order of the changes. ``config_entries`` is there where config entries were written."""
 
     results: list[PushAnswer]
+    config_entries: NotRequired[EntryAnswer]
 
 
 class GroupSettingsItem(TypedDict):

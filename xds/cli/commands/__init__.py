@@ -17,6 +17,8 @@ from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
 from xds.cli.commands import assignments as assignments
+from xds.cli.commands import config_entry as config_entry
+from xds.cli.commands import chains as chains
 from xds.cli.commands import backups as backups
 from xds.cli.commands import access as access
 from xds.cli.commands import health as health

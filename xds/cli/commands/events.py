@@ -16,8 +16,8 @@ def watch(
     kinds: Annotated[
         str,
         typer.Option(
-            help="push, rollback, group, nack, order, watch, node, stream, assignment, auth, store, ack;"
-            " by default all but ack."
+            help="push, rollback, group, config_entries, nack, order, watch, node, stream, assignment, auth, store,"
+            " ack; by default all but ack."
         ),
     ] = "",
     group: GroupFilter = "",

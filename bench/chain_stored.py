@@ -1,0 +1,76 @@
+"""Config entries on their whole way: from a SQLite store at the start, and one write with its commit and its chains."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from xds.catalog.entry import ConfigEntry
+from xds.catalog.resolver import ServiceResolver
+from xds.chain.index import Seen
+from xds.control.config_entries import EntryPublisher
+from xds.control.entry_records import PutEntry
+from xds.control.write_locks import WriteLocks
+from xds.store.base import Store
+from xds.store.engines import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFigures:
+    """Medians. ``start_s`` and ``write_ms`` are CPU time of all threads, ``write_wall_ms`` is time that passed."""
+
+    start_s: float
+    write_ms: float
+    write_wall_ms: float
+
+
+def measure_stored(
+    entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], seen: Seen, rounds: int
+) -> StoredFigures:
+    """Start over stored entries, and write each change by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_measure(Path(folder), entries, changes, seen, rounds))
+
+
+async def _measure(
+    folder: Path, entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], seen: Seen, rounds: int
+) -> StoredFigures:
+    store = open_store("sqlite", folder)
+    await store.open()
+    try:
+        publisher = await _loaded(store, seen)
+        await publisher.apply([PutEntry(entry) for entry in entries])
+        await publisher.close()
+        started = []
+        for _ in range(rounds):
+            began = time.process_time()
+            publisher = await _loaded(store, seen)
+            started.append(time.process_time() - began)
+        written = [await _write(publisher, entry) for entry in changes]
+        await publisher.close()
+    finally:
+        await store.close()
+    cpu, wall = zip(*written, strict=True)
+    return StoredFigures(statistics.median(started), statistics.median(cpu) * 1e3, statistics.median(wall) * 1e3)
+
+
+async def _loaded(store: Store, seen: Seen) -> EntryPublisher:
+    publisher = EntryPublisher(store, WriteLocks(), seen)
+    await publisher.load()
+    return publisher
+
+
+async def _write(publisher: EntryPublisher, entry: ServiceResolver) -> tuple[float, float]:
+    """Seconds of CPU time, and those that passed, of a write that changes the chains of its set."""
+    changed = replace(entry, connect_timeout_ns=entry.connect_timeout_ns + 1)
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = await publisher.apply([PutEntry(changed)])
+    taken = time.process_time() - cpu, time.perf_counter() - wall
+    assert result.changed
+    assert result.chains
+    return taken

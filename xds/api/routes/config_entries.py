@@ -1,0 +1,218 @@
+"""Config entries: read, written one by one or several at once, their history and undo (docs/discovery-chain.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated
+
+import pydantic
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, answer_yaml, etag_header, not_modified, unchanged
+from xds.api.bodies import Body, accepts_yaml, media_of
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.push import MESSAGE_LIMIT, PUSH_ID_LIMIT, Precondition, Strict, preconditions
+from xds.api.routing import Calling, api_router
+from xds.api.services import Here, Services
+from xds.api.shapes.config_entries import (
+    EntryAnswer,
+    EntryContentItem,
+    EntryDifferenceAnswer,
+    EntryItem,
+    EntryPage,
+    EntryRevisionPage,
+    EntryUndoItem,
+    difference_item,
+    entry_answer,
+    entry_item,
+    entry_revision_item,
+    entry_undo_item,
+    told_item,
+)
+from xds.catalog.entry import Key, ReadEntries, check_kind, read_entries
+from xds.control.entry_records import DeleteEntry, EntryResult, EntryWrite, PutEntry
+from xds.control.push import PushOptions
+from xds.control.threads import run_sized
+from xds.model.errors import NotFoundError
+
+REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
+Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
+_SIZE_GUESS = 5  # writing one entry takes as long as so many resources
+
+router = api_router("config entries", "/config-entries")
+
+
+class EntryRollbackRequest(pydantic.BaseModel):
+    """``to`` is the revision whose entries come back; 0: none."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+
+    to: Annotated[int, pydantic.Field(ge=0, le=REVISION_LIMIT)]
+
+
+async def write_options(
+    by: Calling,
+    idempotency_key: Annotated[
+        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
+    ] = "",
+    dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
+    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    strict: Strict = False,
+) -> PushOptions:
+    """The options of a write, from its headers and query."""
+    return PushOptions(idempotency_key, None, by.meta(message), dry_run, strict=strict, peer=by.peer)
+
+
+Writing = Annotated[PushOptions, Depends(write_options)]
+Stated = Annotated[Precondition, Depends(preconditions)]
+EntryType = Annotated[str, Header(description="JSON or YAML")]
+
+
+@router.get("", response_model=EntryPage)
+async def list_config_entries(
+    here: Here, request: Request, paging: Paging, kind: Annotated[str, Query(description="Only of this kind")] = ""
+) -> Response:
+    """All config entries, or those of a kind, by kind and name."""
+    if kind:
+        check_kind(kind)
+    entries = here.publisher.entries
+    beside = {"revision": entries.revision, "etag": entries.etag}
+    after = tuple(paging.after.split(" ", 1))
+    found = (record for record in entries.records(kind or None) if record.key > after)
+    return await paging.answer(request, found, lambda record: _place(record.key), entry_item, beside=beside)
+
+
+@router.post("", response_model=EntryAnswer)
+async def put_config_entries(
+    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+) -> Response:
+    """Write several entries, all or none: one, a list, or several YAML documents. `If-Match` is about all entries."""
+    read = await _read(body, content_type)
+    options.check_warnings(read.warnings)
+    expect, etag = stated
+    writes: list[EntryWrite] = [PutEntry(entry) for entry in read.entries]
+    result = await here.publisher.entries.apply(writes, replace(options, expect=expect, etag=etag))
+    return await _written(replace(result, warnings=read.warnings), result.etag)
+
+
+@router.get("/revisions", response_model=EntryRevisionPage)
+async def list_config_entry_revisions(here: Here, request: Request, paging: Paging) -> Response:
+    """All revisions of the config entries, the newest first: who made it, when and why, and whether it was undone."""
+    before = int(paging.after) if paging.after.isdecimal() else None
+    found = await here.publisher.entries.history.lines(before, paging.limit + 1)
+    return await paging.answer(request, found, lambda line: str(line.revision), entry_revision_item)
+
+
+@router.get("/revisions/{revision}", response_model=EntryContentItem)
+async def get_config_entry_revision(here: Here, request: Request, revision: Revision) -> Response:
+    """All entries at a revision."""
+    content = await here.publisher.entries.history.content(revision)
+    records = [content[key] for key in sorted(content)]
+    documents = await run_sized(lambda: [each.document() for each in records], resources=len(records) * _SIZE_GUESS)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, {"revision": revision, "entries": documents})
+
+
+@router.get("/revisions/{revision}/diff", response_model=EntryDifferenceAnswer)
+async def get_config_entry_difference(
+    here: Here,
+    request: Request,
+    revision: Revision,
+    base: Annotated[
+        int | None,
+        Query(alias="from", ge=0, le=REVISION_LIMIT, description="By default the revision before; 0: nothing"),
+    ] = None,
+) -> Response:
+    """The entries that differ from one revision to another, before and after."""
+    old = revision - 1 if base is None else base
+    changes = await here.publisher.entries.history.changes(old, revision)
+    items = await run_sized(lambda: [difference_item(each) for each in changes], resources=len(changes) * _SIZE_GUESS)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, {"from": old, "to": revision, "items": items})
+
+
+@router.get("/undo", response_model=EntryUndoItem)
+async def get_config_entry_undo(here: Here) -> Response:
+    """What taking back the last change comes to: ask, then roll back to ``to`` with ``If-Match``."""
+    entries = here.publisher.entries
+    revision, etag = entries.revision, entries.etag
+    plan = await entries.history.undo_plan()
+    return JSONResponse(entry_undo_item(plan, revision, etag), headers=etag_header(etag))
+
+
+@router.post("/rollback", response_model=EntryAnswer)
+async def roll_back_config_entries(
+    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+) -> Response:
+    """Make a new revision with the entries of an earlier one."""
+    media_of(content_type)
+    try:
+        wanted = EntryRollbackRequest.model_validate_json(body)
+    except pydantic.ValidationError:
+        raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
+    expect, etag = stated
+    result = await here.publisher.entries.roll_back(wanted.to, replace(options, expect=expect, etag=etag))
+    return await _written(result, result.etag)
+
+
+@router.get("/{kind}/{name}", response_model=EntryItem)
+async def get_config_entry(here: Here, request: Request, kind: Segment, name: Segment) -> Response:
+    """One entry, and who modified it last."""
+    check_kind(kind)
+    entries = here.publisher.entries
+    record = entries.record(kind, name)
+    if record is None:
+        raise NotFoundError(f"no config entry {kind}/{name}")
+    if not_modified(request, record.etag):
+        return unchanged(record.etag)
+    item = told_item(record, await entries.history.line(record.modified_revision))
+    if accepts_yaml(request):
+        return await answer_yaml(request, item, etag_header(record.etag))
+    return await answer_json(request, item, etag_header(record.etag))
+
+
+@router.put("/{kind}/{name}", response_model=EntryAnswer)
+async def put_config_entry(
+    here: Here, kind: Segment, name: Segment, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+) -> Response:
+    """Write one entry; it may leave out its kind and name. `If-Match` is about this entry."""
+    check_kind(kind)
+    read = await _read(body, content_type, kind, name)
+    options.check_warnings(read.warnings)
+    (entry,) = read.entries
+    result = await here.publisher.entries.apply([PutEntry(entry, *stated)], options)
+    return await _written(replace(result, warnings=read.warnings), _etag(here, (kind, name)))
+
+
+@router.delete("/{kind}/{name}", response_model=EntryAnswer)
+async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: Stated) -> Response:
+    """Delete one entry."""
+    check_kind(kind)
+    return await _written(await here.publisher.entries.apply([DeleteEntry(kind, name, *stated)], options))
+
+
+async def _read(body: bytes, content_type: str, kind: str = "", name: str = "") -> ReadEntries:
+    """Raises ``RequestError``, ``ValidationError`` with every finding and its place."""
+    media = media_of(content_type)
+    if media == "protobuf":
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "config entries are JSON or YAML")
+    return await run_sized(lambda: read_entries(body, media, kind=kind, name=name), bytes=len(body))
+
+
+async def _written(result: EntryResult, etag: str = "") -> Response:
+    headers = etag_header(etag) if etag else {}
+    size = (len(result.changes) + len(result.chains)) * _SIZE_GUESS
+    return await run_sized(lambda: JSONResponse(entry_answer(result), headers=headers), resources=size)
+
+
+def _etag(here: Services, key: Key) -> str:
+    record = here.publisher.entries.record(*key)
+    return record.etag if record is not None else ""
+
+
+def _place(key: Key) -> str:
+    """Where an entry stands in a list."""
+    return " ".join(key)

@@ -1,0 +1,214 @@
+"""Consul's own paths for config entries and discovery chains, so that its clients and scripts work unchanged.
+
+They are not part of the description of the API: Consul's own documentation describes them. What differs is in
+docs/discovery-chain.md#consuls-own-paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from xds.api.answers import JSON_TYPE
+from xds.api.bodies import Body, parse_one
+from xds.api.consul_answers import answer_read, answer_write, refuse, refuse_findings
+from xds.api.consul_query import check_cas, check_place, wait_for_change
+from xds.api.routing import Calling, authorize, needs
+from xds.api.services import Here, Services
+from xds.catalog.duration import parse_duration
+from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
+from xds.chain.chain_errors import ChainError
+from xds.chain.chain_json import response_json
+from xds.chain.request import GATEWAY_MODES, Overrides
+from xds.codec.findings import normalized_name
+from xds.control.audit_log import Caller
+from xds.control.config_entries import EntryPublisher
+from xds.control.entry_records import DeleteEntry, EntryConflictError, PutEntry
+from xds.control.push import PushOptions
+from xds.control.threads import run_sized
+from xds.control.tokens import READ
+from xds.model.errors import ValidationError
+from xds.store.base import Meta
+
+ENTRY_BODY_BYTES = 1 << 20
+OVERRIDES_BODY_BYTES = 64 << 10
+NAME_LIMIT = 1024  # characters of a service's name
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
+
+
+def _entries(here: Services, request: Request) -> EntryPublisher:
+    entries = here.publisher.entries
+    check_place(request, entries.index.seen.datacenter)
+    return entries
+
+
+# Config entries
+
+
+@router.put("/config")
+async def put_config(here: Here, request: Request, body: Body, by: Calling) -> Response:
+    """Write one entry, JSON whatever the content type: ``true``, or ``false`` where ``cas`` does not hold."""
+    entries, cas = _entries(here, request), check_cas(request)
+    try:
+        entry = await _entry(body)
+        done = await _put(entries, entry, cas, by)
+    except ValidationError as error:
+        refuse_findings(request, error)
+    return answer_write(request, done)
+
+
+@router.delete("/config/{kind}")
+@router.delete("/config/{kind}/{name:path}")
+async def delete_config(here: Here, request: Request, by: Calling, kind: str, name: str = "") -> Response:
+    """Delete an entry, if there is one: ``{}``. With ``cas``, ``true`` or ``false``."""
+    entries, cas = _entries(here, request), check_cas(request)
+    if not name:
+        refuse(HTTPStatus.NOT_FOUND, "Must provide both a kind and name to delete")
+    _check_kind(kind, HTTPStatus.BAD_REQUEST)
+    try:
+        await entries.apply([DeleteEntry(kind, name, cas, must_exist=False)], _options(by))
+        done = True
+    except EntryConflictError:
+        done = entries.record(kind, name) is None
+    except ValidationError as error:
+        refuse_findings(request, error)
+    return answer_write(request, {} if cas is None else done)
+
+
+@router.get("/config/{kind}/{name:path}")
+async def get_config(here: Here, request: Request, kind: str, name: str) -> Response:
+    """One entry with its revisions; a query that blocks waits for it where there is none."""
+    entries = _entries(here, request)
+    _check_kind(kind)
+    index = await wait_for_change(request, here, lambda: entries.entry_revision(kind, name))
+    found = entries.record(kind, name)
+    if found is None:
+        refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
+    return await answer_read(request, found.document, index)
+
+
+@router.get("/config/")
+@router.get("/config/{kind}")
+async def list_config(here: Here, request: Request, kind: str = "") -> Response:
+    """All entries of a kind, by name; of all kinds where none is named."""
+    entries = _entries(here, request)
+    if kind:
+        _check_kind(kind)
+    if request.query_params.get("filter"):
+        refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
+    index = await wait_for_change(request, here, lambda: entries.kind_revision(kind) if kind else entries.revision)
+    found = entries.records(kind or None)
+    return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
+
+
+async def _entry(body: bytes) -> ConfigEntry:
+    value = await parse_one(body, JSON_TYPE, "a config entry", ENTRY_BODY_BYTES)
+    read = await run_sized(lambda: read_entry(value), bytes=len(body))
+    return read.entries[0]
+
+
+async def _put(entries: EntryPublisher, entry: ConfigEntry, cas: int | None, by: Caller) -> bool:
+    """Whether the entry stands as it is given, as Consul says it: also where it stood so before, whatever ``cas``."""
+    try:
+        await entries.apply([PutEntry(entry, cas)], _options(by))
+    except EntryConflictError:
+        held = entries.record(entry.kind, entry.name)
+        return held is not None and held.entry == entry
+    return True
+
+
+def _options(by: Caller) -> PushOptions:
+    return PushOptions(meta=Meta(author=by.author, actor=by.actor), peer=by.peer)
+
+
+def _check_kind(kind: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> None:
+    """Raises ``RequestError`` for a kind that is not ours, and with ``status`` for one that Consul does not know."""
+    if kind in OTHER_KINDS:
+        refuse(HTTPStatus.BAD_REQUEST, f"config entries of the kind {kind} are not supported")
+    if kind not in KINDS:
+        refuse(status, f"invalid config entry kind: {kind[:80]}")
+
+
+# Chains
+
+
+@router.get("/discovery-chain/{service:path}")
+async def get_chain(here: Here, request: Request, service: str) -> Response:
+    """The chain of a service, seen from ``compile-dc``."""
+    return await _chain(here, request, service, Overrides())
+
+
+@router.post("/discovery-chain/{service:path}", openapi_extra=needs(READ))
+async def post_chain(here: Here, request: Request, service: str, body: Body) -> Response:
+    """The same with overrides in the body."""
+    try:
+        value = await parse_one(body, JSON_TYPE, "overrides", OVERRIDES_BODY_BYTES)
+    except ValidationError as error:
+        refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {error}")
+    return await _chain(here, request, service, _overrides(value))
+
+
+async def _chain(here: Services, request: Request, service: str, overrides: Overrides) -> Response:
+    entries = _entries(here, request)
+    if not service:
+        refuse(HTTPStatus.BAD_REQUEST, "Missing chain name")
+    datacenter = request.query_params.get("compile-dc", "")
+    if max(len(service), len(datacenter)) > NAME_LIMIT:
+        refuse(HTTPStatus.BAD_REQUEST, f"names have at most {NAME_LIMIT} characters")
+    seen = (service, overrides if overrides != Overrides() else None, datacenter)
+    try:
+        index = await wait_for_change(
+            request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
+        )
+        found = entries.chain(*seen)
+    except ChainError as error:
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+    return await answer_read(request, lambda: response_json(found), index, len(found.nodes) + len(found.targets))
+
+
+def _overrides(value: object) -> Overrides:
+    """What the body of a POST says. Raises ``RequestError``."""
+    given = _fields(value, "the body", {"overridemeshgateway", "overrideprotocol", "overrideconnecttimeout"})
+    gateway = _fields(given.get("overridemeshgateway") or {}, "OverrideMeshGateway", {"mode"})
+    mode = gateway.get("mode") or ""
+    if mode not in GATEWAY_MODES:
+        refuse(HTTPStatus.BAD_REQUEST, "Invalid OverrideMeshGateway.Mode parameter")
+    protocol = given.get("overrideprotocol") or ""
+    if not isinstance(protocol, str):
+        _undecoded("OverrideProtocol is a string")
+    return Overrides(protocol, _nanoseconds(given.get("overrideconnecttimeout") or 0), str(mode))
+
+
+def _fields(value: object, place: str, known: set[str]) -> Mapping[str, Any]:
+    """The fields of an object by their names in small letters without underscores: Consul takes any notation."""
+    if not isinstance(value, dict):
+        _undecoded(f"{place} is an object")
+    given = {normalized_name(name): field for name, field in value.items()}
+    unknown = sorted(name for name in value if normalized_name(name) not in known)
+    if unknown or len(given) < len(value):
+        _undecoded(f"{place} has unknown or repeated fields: {', '.join(unknown or sorted(value))[:200]}")
+    return given
+
+
+def _nanoseconds(value: object) -> int:
+    if isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError:
+            _undecoded(f"OverrideConnectTimeout is no duration: {_quoted(value)}")
+    if type(value) is not int or abs(value) >= 1 << 63:
+        _undecoded("OverrideConnectTimeout is a duration, or an integer of nanoseconds")
+    return value
+
+
+def _undecoded(detail: str) -> NoReturn:
+    refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {detail}")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text[:200].replace('"', '\\"') + '"'

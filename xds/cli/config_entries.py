@@ -1,0 +1,219 @@
+"""``xds config-entry``: config entries in files and on the server, their history, undo."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from xds.cli.app import Shared
+from xds.cli.client import Client, RefusedError, problem_text
+from xds.cli.errors import CommandError, Exit
+from xds.cli.files import files_of, read_bytes, shown_name
+from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
+from xds.cli.push_options import tell_warnings
+from xds.cli.table import Column, TableLayout, who
+
+if TYPE_CHECKING:
+    from xds.codec.positions import TextLayout
+
+Json = dict[str, Any]
+
+ENTRIES = "/config-entries"
+_HCL_SUFFIX = ".hcl"
+_NAMES_SHOWN = 20
+_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
+_STYLES = {"+": "good", "-": "bad", "@": "dim"}
+
+LIST = TableLayout(
+    name=lambda item: f"{item['kind']}/{item['name']}",
+    columns=(
+        Column("KIND", lambda item: item["kind"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("REVISION", lambda item: str(item["modified_revision"])),
+        Column("CREATED", lambda item: str(item["created_revision"]), is_wide=True),
+        Column("ETAG", lambda item: item["etag"], is_wide=True),
+    ),
+)
+
+
+def _what(item: Json) -> str:
+    made = f"rollback to {item['content_of']}" if item["content_of"] else str(item["kind"])
+    return f"{made} (undone by {item['undone_by']})" if item["undone_by"] else made
+
+
+HISTORY = TableLayout(
+    name=lambda item: str(item["revision"]),
+    columns=(
+        Column("REVISION", lambda item: str(item["revision"])),
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("AUTHOR", who),
+        Column("WHAT", _what, lambda item: "dim" if item["undone_by"] else ""),
+        Column("ENTRIES", lambda item: str(item["entries"])),
+        Column("MESSAGE", lambda item: item["message"]),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFile:
+    """A file with config entries: their values as they were written, and where they stand."""
+
+    layout: TextLayout
+    values: list[object]
+
+
+def entry_path(kind: str, name: str) -> str:
+    """The path of one entry."""
+    return f"{ENTRIES}/{quote(kind, safe='')}/{quote(name, safe='')}"
+
+
+def read_files(paths: Iterable[Path]) -> list[EntryFile]:
+    """The files, and those of directories. Raises ``CommandError`` with all of them that cannot be read."""
+    from xds.catalog.entry import read_listed
+    from xds.model.errors import ValidationError
+
+    found: list[EntryFile] = []
+    problems: list[str] = []
+    for file in _files_of(paths):
+        try:
+            found.append(EntryFile(*read_listed(read_bytes(file), source=shown_name(file))))
+        except ValidationError as error:
+            problems += map(str, error.violations)
+    if problems:
+        raise CommandError(Exit.INVALID, "\n".join(problems))
+    return found
+
+
+def _files_of(paths: Iterable[Path]) -> Iterator[Path]:
+    """Raises ``CommandError``. Files in HCL are not passed over: they are refused when they are read."""
+    for path in paths:
+        written = sorted(path.rglob(f"*{_HCL_SUFFIX}")) if path.is_dir() else []
+        yield from written or files_of(path)
+
+
+def write_entries(
+    client: Client, files: Sequence[EntryFile], query: Mapping[str, str], etag: Mapping[str, str]
+) -> Json:
+    """Write all entries of the files, or none. Raises ``CommandError`` with places in the files."""
+    values = [value for file in files for value in file.values]
+    try:
+        answer = client.call("POST", ENTRIES, query, etag, values)
+    except RefusedError as error:
+        problem = {**error.problem, "errors": _placed(error.problem.get("errors", []), files)}
+        raise RefusedError(error.status, problem_text(problem) or str(error), problem) from None
+    return {**answer, "warnings": _placed(answer.get("warnings", []), files)}
+
+
+def _placed(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[Json]:
+    """Findings of the server with ``file:line:column`` of our files."""
+    from xds.codec.positions import locate
+    from xds.model.errors import Violation
+
+    origins = [(file, index) for file in files for index in range(len(file.values))]
+    found = []
+    for finding in findings:
+        at = finding.get("index", -1)
+        source = ""
+        if 0 <= at < len(origins):
+            file, index = origins[at]
+            (place,) = locate(file.layout, [Violation("", "", pointer=finding["pointer"], index=index)])
+            source = place.source
+        found.append({**finding, "source": source})
+    return found
+
+
+def show_written(answer: Json, format: Format | None) -> None:
+    """What a write came to, and its warnings."""
+    names = [f"{each['kind']}/{each['name']}" for each in answer["changes"]]
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(answer, format)
+    elif format is Format.NAME:
+        write("".join(f"{name}\n" for name in names))
+    else:
+        signs = [_SIGNS[each["change"]] for each in answer["changes"]]
+        lines = [f"{sign} {name}\n" for sign, name in zip(signs, names, strict=True)]
+        write("".join([*lines, f"{summary(answer)}\n"]))
+    tell_warnings(answer.get("warnings", []))
+
+
+def summary(answer: Json) -> str:
+    """What a write came to, in a line."""
+    if not answer["changed"]:
+        return f"config entries: revision {answer['revision']}, unchanged"
+    made = "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
+    chains = answer["chains"]
+    shown = ", ".join(chains[:_NAMES_SHOWN]) + (
+        f" and {len(chains) - _NAMES_SHOWN} more" * (len(chains) > _NAMES_SHOWN)
+    )
+    return f"config entries: {made}; chains: {shown or 'none changes'}"
+
+
+def shown_entry(item: Json) -> Json:
+    """An entry as Consul shows it; ``write`` takes it again."""
+    return {**item["entry"], "CreateIndex": item["created_revision"], "ModifyIndex": item["modified_revision"]}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDifference:
+    """One entry that differs; None on the side that does not have it."""
+
+    kind: str
+    name: str
+    before: Json | None
+    after: Json | None
+
+
+def between_revisions(client: Client, old: int, new: int) -> list[EntryDifference]:
+    """What happened from one revision to another; 0 for ``new``: the newest. Raises ``CommandError``."""
+    newest = new or client.call("GET", ENTRIES, {"limit": "1"})["revision"]
+    if not newest:
+        raise CommandError(Exit.NOT_FOUND, "config entries were never written")
+    query = {"from": str(old)} if old else {}
+    found = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
+    return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in found]
+
+
+def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference]:
+    """What writing the files would change; entries that they do not hold stay. Raises ``CommandError``."""
+    from xds.catalog.entry import entry_json, read_entries
+    from xds.model.errors import ValidationError
+
+    given: dict[tuple[str, str], Json] = {}
+    problems: list[str] = []
+    for file in _files_of(paths):
+        try:
+            read = read_entries(read_bytes(file), source=shown_name(file)).entries
+            given.update({(entry.kind, entry.name): entry_json(entry) for entry in read})
+        except ValidationError as error:
+            problems += map(str, error.violations)
+    if problems:
+        raise CommandError(Exit.INVALID, "\n".join(problems))
+    held = {(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
+    return [EntryDifference(*key, held.get(key), given[key]) for key in sorted(given) if held.get(key) != given[key]]
+
+
+def show_differences(found: Sequence[EntryDifference], options: Shared) -> None:
+    """Write them. Raises ``CommandError`` with exit 1 when there are any."""
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        items = [{"kind": each.kind, "name": each.name, "from": each.before, "to": each.after} for each in found]
+        write_document({"items": items}, options.document_format())
+    elif options.output is Format.NAME:
+        write("".join(f"{each.kind}/{each.name}\n" for each in found))
+    else:
+        colored = is_colored(options.color, sys.stdout)
+        lines = [line for each in found for line in _hunks(each)]
+        write("".join(f"{paint(line, _STYLES.get(line[:1], '')) if colored else line}\n" for line in lines))
+    if found:
+        raise CommandError(Exit.NEGATIVE, "")
+
+
+def _hunks(each: EntryDifference) -> Iterator[str]:
+    name = f"{each.kind}/{each.name}"
+    old, new = (to_yaml(side).splitlines() if side is not None else [] for side in (each.before, each.after))
+    before, after = ("/dev/null" if side is None else name for side in (each.before, each.after))
+    yield from unified_diff(old, new, before, after, lineterm="")

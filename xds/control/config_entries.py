@@ -1,0 +1,436 @@
+"""Config entries as desired state, and the chains that come of them (docs/discovery-chain.md).
+
+A write is proposed to the index of chains first. What would break a chain is refused, and nothing changes. Otherwise
+the store commits, and only then do the entries and their chains take the place of the old ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import structlog
+
+from xds.catalog.entry import Key
+from xds.chain.chain import DiscoveryChain
+from xds.chain.compile import compile_chain
+from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.request import Overrides
+from xds.control.audit_log import Caller
+from xds.control.chain_revisions import ChainRevisions
+from xds.control.entry_history import EntryHistory, load_entries
+from xds.control.entry_records import (
+    ENTRIES_LIMIT,
+    LINE,
+    EntryChange,
+    EntryEdit,
+    EntryRecord,
+    EntryResult,
+    EntryWrite,
+    asked_digest,
+    check_writes,
+    edit_of,
+    edit_to,
+    entries_note,
+    line_etag,
+)
+from xds.control.push import DEFAULT_OPTIONS, PushOptions
+from xds.control.threads import run_sized
+from xds.control.write_locks import WriteLocks
+from xds.fleet.event_log import EventKind, EventLog
+from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
+from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
+
+WAITERS_LIMIT = 1_000
+DELETIONS_REMEMBERED = 100_000
+# Compiling a chain, and writing an entry, take as long as so many resources.
+_SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
+_RETRY_S = 1.0
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(logger_name="xds.control.config_entries")
+
+
+class TooManyWaitersError(XdsError):
+    """Too many callers wait for a change of config entries already."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWrite:
+    """A write compared with the present entries, which are locked until it is published.
+
+    ``changes`` are the entries that differ, ``push`` is the call to the store.
+    """
+
+    edit: EntryEdit
+    changes: tuple[EntryChange, ...]
+    proposal: Proposal
+    push: GroupPush
+
+    def result(self, revision: int) -> EntryResult:
+        """The result, as of a revision."""
+        return EntryResult(revision, self.changes, tuple(sorted(self.proposal.changed)), changed=bool(self.edit))
+
+
+class EntryPublisher:
+    """The config entries of a store, and the chains of all services.
+
+    ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. One write at a time;
+    it goes on when its caller is cancelled.
+    """
+
+    def __init__(self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None = None) -> None:
+        self.revision = 0
+        self.index = ChainIndex(seen)
+        self.unreadable: Mapping[Key, str] = {}
+        self.history = EntryHistory(store)
+        self._store = store
+        self._locks = locks
+        self._events = events
+        self._records: dict[Key, EntryRecord] = {}
+        self._order: list[Key] | None = None  # of the records; None: not known
+        self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
+        self._forgotten = 0  # the highest revision of a deletion that is not remembered
+        self._loaded = 0  # the revision at the start
+        self._kind_revisions: dict[str, int] = {}
+        self._chain_revisions = ChainRevisions(self._revision_of)
+        self._changed = asyncio.Event()
+        self._waiters = 0
+        self._is_behind = False
+        self._is_ending = False
+        self._running: set[asyncio.Task[Any]] = set()
+
+    # Start and stop
+
+    async def load(self) -> None:
+        """Read all entries and compile all chains. Raises ``StoreError``.
+
+        Entries that cannot be read and chains that do not compile are logged; all others are served.
+        """
+        loaded = await load_entries(self._store, self.index.seen)
+        for key, detail in loaded.unreadable.items():
+            _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
+        for error in loaded.index.broken():
+            _log.error("chain.broken", service=error.chain, flaw=error.flaw.value, error_message=error.detail)
+        self.revision, self._records, self.index = loaded.revision, loaded.records, loaded.index
+        self.unreadable, self._order = loaded.unreadable, None
+        self._kind_revisions.clear()
+        self._chain_revisions.clear()
+        self._deleted.clear()
+        # What was deleted before is not known: entries that are not there count as deleted now, so that no revision
+        # that a client has seen goes back.
+        self._loaded = self._forgotten = loaded.revision
+        self._is_behind = False
+        self._wake()
+
+    def end_waits(self) -> None:
+        """Let everybody who waits return, now and from now on: the server stops."""
+        self._is_ending = True
+        self._wake()
+
+    async def close(self) -> None:
+        """Wait for the writes in progress, then stop."""
+        self._is_behind = False
+        self.end_waits()
+        while self._running:
+            await asyncio.wait(self._running)
+
+    # Reading
+
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for a change."""
+        return self._waiters
+
+    def record(self, kind: str, name: str) -> EntryRecord | None:
+        """One entry; None where there is none."""
+        return self._records.get((kind, name))
+
+    def records(self, kind: str | None = None) -> list[EntryRecord]:
+        """All entries, or those of a kind, by kind and name."""
+        if self._order is None:
+            self._order = sorted(self._records)
+        return [self._records[key] for key in self._order if kind is None or key[0] == kind]
+
+    @property
+    def etag(self) -> str:
+        """The etag of the whole line, without quotes; empty where there is none."""
+        return line_etag(self.revision)
+
+    def chain(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
+        """The chain of any service, seen from ``datacenter`` (by default, the one of the settings).
+
+        Raises ``ChainError`` where its entries contradict each other, ``CompileRequestError`` for a wrong request.
+        """
+        seen = self.index.seen
+        if datacenter in ("", seen.datacenter):
+            return self.index.chain(service, overrides)
+        return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
+
+    def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
+        """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
+
+        It never goes back. After a restart it may be that of the last write before.
+        """
+        return self._chain_revisions.of(self.index, service, overrides, datacenter)
+
+    def entry_revision(self, kind: str, name: str) -> int:
+        """The revision that last changed or deleted an entry; 0 for none. As ``chain_revision`` after a restart."""
+        return self._revision_of((kind, name))
+
+    def kind_revision(self, kind: str) -> int:
+        """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
+        return self._kind_revisions.get(kind, self._loaded)
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
+
+        Raises ``TooManyWaitersError`` when `WAITERS_LIMIT` callers wait already, and what ``current`` raises.
+        """
+        if current() > after or wait_s <= 0:
+            return
+        if self._waiters >= WAITERS_LIMIT:
+            raise TooManyWaitersError(f"{WAITERS_LIMIT} requests wait for config entries already")
+        self._waiters += 1
+        try:
+            async with asyncio.timeout(wait_s):
+                while True:
+                    changed = self._changed
+                    if self._is_ending or current() > after:
+                        return
+                    await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiters -= 1
+
+    # Writing
+
+    async def apply(self, changes: Sequence[EntryWrite], options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Put and delete entries, all or none.
+
+        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` where an entry
+        is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
+        ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
+        """
+        return await self._finish(self._run(EntryPart(self, changes, options), options))
+
+    async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
+        """Make a new revision with the entries of revision ``to``; 0: without any.
+
+        Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
+        """
+        return await self._finish(self._run(EntryPart(self, (), options, to), options))
+
+    def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
+        """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
+        return EntryPart(self, changes, options)
+
+    async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
+        async with self._locks.groups((LINE,)):
+            if options.push_id and (done := await self._store.committed([await part.asked()], options.push_id)):
+                return await part.replay(done[0])
+            push = await part.plan()
+            if part.result is not None:  # a dry run
+                return part.result
+            meta = replace(options.meta, time_s=time.time())
+            try:
+                (commit,) = await self._store.commit_all([push], push_id=options.push_id or uuid4().hex, meta=meta)
+            except UnavailableError as error:
+                if error.maybe_committed:
+                    self.lost()
+                raise
+            return part.publish(commit, meta)
+
+    # One write; the caller holds the lock of the line
+
+    async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, asked: str) -> PlannedWrite:
+        """Compare changes with the present entries. Raises as ``apply``."""
+        self._check_line(options)
+        made = (writes, self._records, self.unreadable, self.revision + 1)
+        edit = await run_sized(edit_of, *made, resources=len(writes) * _SIZE_OF_ENTRY)
+        return await self._planned(edit, options, asked)
+
+    async def plan_roll_back(self, to: int, options: PushOptions, asked: str) -> PlannedWrite:
+        """Compare an earlier revision with the present entries. Raises as ``roll_back``."""
+        self._check_line(options)
+        target = await self.history.content(to)
+        keys = {*target, *self._records}
+        edit = await run_sized(edit_to, target, self._records, self.revision + 1, resources=len(keys))
+        return await self._planned(edit, options, asked, to)
+
+    def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
+        """Put a committed write in place, and wake whoever waits for it."""
+        result = planned.result(commit.revision)
+        if not planned.edit:
+            self.revision = commit.revision
+            return result
+        self._chain_revisions.keep(self.index, planned.proposal)
+        self.index.accept(planned.proposal)
+        self.revision = commit.revision
+        self._records.update(planned.edit.put)
+        self._order = None
+        for key in planned.edit.removed:
+            self._records.pop(key, None)
+            self._remember_deleted(key, commit.revision)
+        touched = {*planned.edit.put, *planned.edit.removed}
+        self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
+        if touched & self.unreadable.keys():
+            self.unreadable = {key: detail for key, detail in self.unreadable.items() if key not in touched}
+        self._tell(result, meta)
+        self._wake()
+        return result
+
+    def preview(self, planned: PlannedWrite) -> EntryResult:
+        """The result of a dry run."""
+        return replace(planned.result(self.revision), dry_run=True)
+
+    async def replayed(self, commit: Commit) -> EntryResult:
+        """The result of a write that was made before, as far as its revisions are still kept."""
+        changes = await self.history.changes(commit.revision - 1, commit.revision) if commit.changed else ()
+        return EntryResult(commit.revision, changes, changed=commit.changed, replayed=True)
+
+    def lost(self) -> None:
+        """The store's answer to a commit was lost: read what it holds, once it answers again."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._start(self._catch_up())
+
+    async def refresh(self) -> None:
+        """Catch up at once, if anything was lost. Raises ``StoreError``."""
+        if self._is_behind:
+            await self.load()
+
+    def _tell(self, result: EntryResult, meta: Meta) -> None:
+        entries_n, chains_n = len(result.changes), len(result.chains)
+        about = {"revision": result.revision, "actor": meta.actor, "author": meta.author}
+        _log.info("config_entries.committed", **about, entries_n=entries_n, chains_n=chains_n)
+        if self._events is not None:
+            names = Caller(meta.actor, meta.author).names()
+            self._events.record(
+                EventKind.CONFIG_ENTRIES,
+                "committed",
+                meta.time_s,
+                revision=result.revision,
+                message=meta.message,
+                details={**names, "entries": entries_n, "chains": chains_n},
+            )
+
+    def _check_line(self, options: PushOptions) -> None:
+        if options.expect is not None and options.expect != self.revision:
+            raise ConflictError(f"config entries are at revision {self.revision}, not {options.expect}", self.revision)
+        if options.etag not in ("", self.etag) and (options.etag != "*" or not self.revision):
+            stands = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
+            raise ConflictError(f"config entries {stands}", self.revision)
+
+    async def _planned(self, edit: EntryEdit, options: PushOptions, asked: str, to: int = 0) -> PlannedWrite:
+        added = sum(key not in self._records for key in edit.put)
+        if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
+            detail = f"there can be at most {ENTRIES_LIMIT} config entries"
+            raise ValidationError([Violation("too_many", detail)])
+        entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
+        size = _SIZE_OF_CHAIN * (len(self.index.touched(entries)) + len(entries))
+        proposal = await run_sized(self.index.propose, entries, resources=size)
+        refusal = proposal.refusal()
+        if refusal is not None:
+            raise refusal
+        changes = await run_sized(edit.changes, self._records, resources=len(entries))
+        lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
+        delta = Delta(lines, edit.removed, blobs, content_of=to)
+        note = entries_note(changes, options, self.revision)
+        return PlannedWrite(edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, asked=asked))
+
+    def _revision_of(self, key: Key) -> int:
+        record = self._records.get(key)
+        return record.modified_revision if record is not None else self._deleted.get(key, self._forgotten)
+
+    def _remember_deleted(self, key: Key, revision: int) -> None:
+        self._deleted.pop(key, None)
+        self._deleted[key] = revision
+        while len(self._deleted) > DELETIONS_REMEMBERED:
+            _, self._forgotten = self._deleted.popitem(last=False)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _catch_up(self) -> None:
+        while self._is_behind:
+            await asyncio.sleep(_RETRY_S)
+            try:
+                async with self._locks.groups((LINE,)):
+                    await self.refresh()
+            except StoreError as error:
+                _log.warning("config_entries.behind", error_message=str(error))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
+        return await asyncio.shield(self._start(work))
+
+
+class EntryPart:
+    """One write of config entries, alone or as a part of a transaction with groups. The line is locked meanwhile.
+
+    ``to`` is the revision to go back to, None for ``writes``. ``result`` is there once it is published, or planned in a
+    dry run.
+    """
+
+    line = LINE
+
+    def __init__(
+        self, publisher: EntryPublisher, writes: Sequence[EntryWrite], options: PushOptions, to: int | None = None
+    ) -> None:
+        self.result: EntryResult | None = None
+        self._publisher = publisher
+        self._writes = writes
+        self._options = options
+        self._to = to
+        self._asked = ""
+        self._planned: PlannedWrite | None = None
+
+    async def asked(self) -> GroupPush:
+        """What a repeated push is looked up with. Raises ``ValidationError`` as ``check_writes``."""
+        await self._publisher.refresh()
+        if self._to is None and not self._asked:
+            check_writes(self._writes)
+            self._asked = await run_sized(asked_digest, self._writes, resources=len(self._writes) * _SIZE_OF_ENTRY)
+        return GroupPush(LINE, Delta((), (), {}), asked=self._asked or f"roll back to {self._to}")
+
+    async def plan(self) -> GroupPush:
+        """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
+        publisher, options, asked = self._publisher, self._options, (await self.asked()).asked
+        if self._to is None:
+            self._planned = await publisher.plan(self._writes, options, asked)
+        else:
+            self._planned = await publisher.plan_roll_back(self._to, options, asked)
+        if options.dry_run:
+            self.result = publisher.preview(self._planned)
+        return self._planned.push
+
+    def publish(self, commit: Commit, meta: Meta) -> EntryResult:
+        """Put what was planned and committed in place. Nothing is awaited."""
+        assert self._planned is not None
+        self.result = self._publisher.publish(self._planned, commit, meta)
+        return self.result
+
+    async def replay(self, commit: Commit) -> EntryResult:
+        """Look up the result of the same write, made before."""
+        self.result = await self._publisher.replayed(commit)
+        return self.result
+
+    def lost(self) -> None:
+        """The answer to the commit was lost."""
+        self._publisher.lost()

@@ -1,0 +1,136 @@
+"""Config entries read from the store: the present ones with their chains, earlier revisions, what undo goes back to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from xds.catalog.entry import Key
+from xds.catalog.entry_set import ConfigEntries
+from xds.chain.index import ChainIndex, Seen
+from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
+from xds.control.threads import run_rarely_collected, run_sized
+from xds.model.errors import NotFoundError
+from xds.store.base import RevisionInfo, Store
+
+_PAGE = 100
+_PAGES_LIMIT = 100  # pages of the history that are searched
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEntries:
+    """All entries of a store, and their chains. ``unreadable`` says why an entry cannot be read by this release."""
+
+    revision: int
+    records: dict[Key, EntryRecord]
+    unreadable: dict[Key, str]
+    index: ChainIndex
+
+
+async def load_entries(store: Store, seen: Seen) -> LoadedEntries:
+    """Read all entries and compile all chains, in a thread. Raises ``StoreError``."""
+    head = await store.head(LINE)
+    if head is None or not head.live:
+        return LoadedEntries(0, {}, {}, ChainIndex(seen))
+    manifest = await store.manifest(LINE)
+    blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
+    bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
+    return await run_rarely_collected(_load, manifest.revision, bodies, seen)
+
+
+def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntries:
+    records: dict[Key, EntryRecord] = {}
+    unreadable: dict[Key, str] = {}
+    for key, body in bodies.items():
+        try:
+            records[key] = read_record(body, key)
+        except UnreadableEntryError as error:
+            unreadable[key] = str(error)
+    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
+    return LoadedEntries(revision, records, unreadable, index)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryUndoPlan:
+    """What undo would do: ``takes_back`` is the last change that is in effect, ``to`` the revision to go back to."""
+
+    takes_back: RevisionInfo
+    to: RevisionInfo
+
+
+class EntryHistory:
+    """Reads the line of config entries of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def lines(self, before: int | None = None, limit: int = 50) -> list[RevisionInfo]:
+        """The revisions, newest first. Raises ``StoreError``."""
+        return await self._store.history(LINE, before=before, limit=limit)
+
+    async def line(self, revision: int) -> RevisionInfo | None:
+        """Who made a revision, when and why; None where that is no longer kept. Raises ``StoreError``."""
+        found = await self._store.history(LINE, before=revision + 1, limit=1)
+        return found[0] if found and found[0].revision == revision else None
+
+    async def content(self, revision: int) -> dict[Key, EntryRecord]:
+        """All entries at a revision; at revision 0, none.
+
+        Raises ``NotFoundError``, ``GoneError``, ``UnreadableEntryError``, ``StoreError``.
+        """
+        return await self._read(await self._blob_ids(revision))
+
+    async def changes(self, old: int, new: int) -> tuple[EntryChange, ...]:
+        """The entries that differ between two revisions, by kind and name. Revision 0 is empty. Raises as ``content``.
+
+        An entry that was deleted and written again is no difference.
+        """
+        before, after = await self._blob_ids(old), await self._blob_ids(new)
+        differ = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        was = await self._read({key: blob for key, blob in before.items() if key in differ})
+        becomes = await self._read({key: blob for key, blob in after.items() if key in differ})
+        found = (EntryChange(key, was.get(key), becomes.get(key)) for key in sorted(differ))
+        return tuple(each for each in found if not _is_same(each))
+
+    async def undo_plan(self) -> EntryUndoPlan:
+        """What undo would do. Raises ``NotFoundError`` where there is nothing to go back to, ``StoreError``."""
+        takes_back: RevisionInfo | None = None
+        async for line in self._newest_first():
+            if takes_back is None:
+                takes_back = line if not line.undone_by and not line.content_of else None
+            elif not line.undone_by and line.content:
+                return EntryUndoPlan(takes_back, line)
+        if takes_back is None:
+            raise NotFoundError("config entries were never written")
+        raise NotFoundError(f"config entries: there is no revision before {takes_back.revision} to go back to")
+
+    async def _newest_first(self) -> AsyncIterator[RevisionInfo]:
+        before: int | None = None
+        for _ in range(_PAGES_LIMIT):
+            lines = await self.lines(before, _PAGE)
+            for line in lines:
+                yield line
+            if len(lines) < _PAGE:
+                return
+            before = lines[-1].revision
+
+    async def _blob_ids(self, revision: int) -> dict[Key, str]:
+        if revision <= 0:
+            return {}
+        if await self._store.head(LINE) is None:
+            raise NotFoundError("config entries were never written")
+        manifest = await self._store.manifest(LINE, revision)
+        return {(kind, name): blob for kind, name, blob in manifest.entries}
+
+    async def _read(self, blob_ids: Mapping[Key, str]) -> dict[Key, EntryRecord]:
+        blobs = await self._store.blobs(set(blob_ids.values()))
+        return await run_sized(_records, blob_ids, blobs, resources=len(blob_ids))
+
+
+def _records(blob_ids: Mapping[Key, str], blobs: Mapping[str, bytes]) -> dict[Key, EntryRecord]:
+    return {key: read_record(blobs[blob], key) for key, blob in blob_ids.items()}
+
+
+def _is_same(change: EntryChange) -> bool:
+    before, after = change.before, change.after
+    return before is not None and after is not None and before.entry == after.entry
