@@ -130,6 +130,7 @@ class ClientState:
 
     @property
     def releases(self) -> Releases:
+        """What is computed from released content, shared by all clients."""
         return self.cache.releases
 
     @property

@@ -250,6 +250,7 @@ def _target_item(name: Locality, target: Target, figures: TargetFigures) -> Targ
 
 
 def reason_items(reasons: Iterable[Reason]) -> list[ReasonItem]:
+    """The reasons of a decision as JSON values, in their order."""
     return [_reason_item(reason) for reason in reasons]
 
 

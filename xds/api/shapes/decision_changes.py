@@ -33,11 +33,14 @@ class DecisionChangeItem(TypedDict):
 
 
 class DecisionChangePage(TypedDict):
+    """A page of the decision history; ``next_page_token`` is missing on the last one."""
+
     items: list[DecisionChangeItem]
     next_page_token: NotRequired[str]
 
 
 def decision_change_item(change: DecisionChange) -> DecisionChangeItem:
+    """One change of a decision as a JSON value; times are in RFC 3339."""
     return {
         "number": change.number,
         "time": timestamp(change.decided_at),

@@ -215,6 +215,7 @@ def row_item(row: LoadRow) -> LoadRowItem:
 
 
 def series_item(line: ChartLine) -> SeriesItem:
+    """One line of a chart as a JSON value; source and target are missing where they are summed up."""
     is_whole = line.source is None and line.target is None
     item: SeriesItem = {"points": [_point(point, line.step_s, is_whole) for point in line.points]}
     if line.source is not None:

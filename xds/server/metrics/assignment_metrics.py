@@ -131,6 +131,7 @@ class AssignmentMetrics(Collector):
         self._budget = ClusterBudget(rows)
 
     def collect(self) -> Iterator[Metric]:
+        """The metrics of all active assignments; called at each scrape."""
         yield from self._counts()
         found = {
             active.key: _rows_of(outcome)
