@@ -28,7 +28,8 @@ def resolver(name: str, timeout: str) -> PutEntry:
 async def served(api: Api) -> AsyncIterator[int]:
     """The application on a port of its own."""
     port = free_port()
-    config = uvicorn.Config(create_app(api.services), LOOPBACK, port, log_level="error", timeout_graceful_shutdown=1)
+    # Without a configuration of logs: that of uvicorn is of the whole process.
+    config = uvicorn.Config(create_app(api.services), LOOPBACK, port, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     async with asyncio.timeout(PATIENCE_S):

@@ -120,9 +120,9 @@ class NativeCompose:
         return target
 
     def _readdressed(self, path: Path) -> str:
-        document = yaml.safe_load(path.read_text())
-        self._readdress(document)
-        return str(yaml.safe_dump(document))
+        documents = list(yaml.safe_load_all(path.read_text()))
+        self._readdress(documents)
+        return str(yaml.safe_dump_all(documents))
 
     def _readdress(self, value: object) -> None:
         """Give every socket address in ``value`` its place on this machine."""

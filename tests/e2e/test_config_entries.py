@@ -16,6 +16,7 @@ from tests.support.commands import address, xds
 from tests.support.http import plain_client
 from tests.support.process import DEADLINE_S, LOOPBACK, wait_until
 from tests.support.server import ServerProcess
+from xds.catalog.duration import parse_duration
 from xds.control.entry_records import LINE
 from xds.store.base import Delta, Entry, blob_id
 from xds.store.engines import SQLITE_FILE
@@ -64,7 +65,7 @@ def picture(server: ServerProcess) -> Json:
 
 def timeout_s(server: ServerProcess) -> int:
     entry = server.get("/config-entries/service-resolver/web")["entry"]
-    return int(str(entry.get("ConnectTimeout", "0s")).removesuffix("s"))
+    return parse_duration(str(entry.get("ConnectTimeout", "0s"))) // 1_000_000_000
 
 
 def cluster_number(server: ServerProcess) -> int:
