@@ -28,10 +28,12 @@ def note_answer(
     if kind is RequestKind.STALE:
         return Stale(type_url, request.nonce)
     if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request, dialect)):
-        _note_read(watch, offers.watches)
+        if len(offers.watches) > 1:
+            _note_read(watch, offers.watches)
         return Acked(type_url, request.nonce, watch.accept())
     if kind is RequestKind.NACK:
-        _note_read(watch, offers.watches)
+        if len(offers.watches) > 1:
+            _note_read(watch, offers.watches)
         return _refuse(watch, request, dialect, offers, releases)
     return None
 

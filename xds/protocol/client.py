@@ -203,8 +203,11 @@ class ClientState:
             and (not step.has_trees or not self._awaits_clusters(now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.
-            kept = releases.lingerings.kept(lingering, goal) if lingering is not NOTHING_LINGERS else NO_NAMES
-            self.release(releases.release(self.released, goal, kept), now_s)
+            if lingering is NOTHING_LINGERS:
+                self.release(goal, now_s)
+            else:
+                kept = releases.lingerings.kept(lingering, goal)
+                self.release(releases.release(self.released, goal, kept), now_s)
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
@@ -298,12 +301,14 @@ class ClientState:
 
     def deadline_s(self) -> float | None:
         """When `expire` should be called although nothing happened."""
-        due = [self.lingering.next_end_s] if self.lingering is not NOTHING_LINGERS else []
+        if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
+            return None
+        due = [self.lingering.next_end_s]
         if self.unknown_until_s is not None:
             due.append(self.unknown_until_s)
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
-        return min((each for each in due if each is not None), default=None) if due else None
+        return min((each for each in due if each is not None), default=None)
 
     def let_go(self, now_s: float) -> bool:
         """End all lingering, on the order of an operator (`xds release`). False when nothing lingered."""
@@ -392,10 +397,12 @@ class ClientState:
         before, self.released = self.released, release
         if before is release:
             return
+        sets, new_sets = before.sets, release.sets
+        may_cool = self.warm is not None or self.transition is not None
         for url in self.watches:
-            if before.get(url) is not release.get(url):
+            if sets.get(url) is not new_sets.get(url):
                 self._has_moved = True
-                if resource_type(url).is_route_target:
+                if may_cool and resource_type(url).is_route_target:
                     self._cool(url, release)
                 for watch in self.watches.of(url):
                     self.watches.mark_pending(watch, now_s)

@@ -1,4 +1,4 @@
-"""A bounded memo, which drops the least recently used entries first."""
+"""A bounded memo, which drops the entries first that were not used for the longest time, counted in ages."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class Memo(Generic[K, V]):
             self._keep(key, value)
             return value
         if entry[1] != self._age:
+            # Moved once an age: to hash a key of eleven fields again costs 0.3 us for each stream and push.
             entry = self._values[key] = (entry[0], self._age)
-        self._values.move_to_end(key)
+            self._values.move_to_end(key)
         return entry[0]
 
     def put(self, key: K, value: V) -> None:

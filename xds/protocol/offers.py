@@ -134,7 +134,7 @@ class Offers:
 
         The client may hold names in ``left_out`` in any version: the response does not correct them.
         """
-        goal = client.release_of(watch.type.type_url)
+        goal = released if watch.refusals is None else client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
         uncertain = watch.known.uncertain
         if uncertain and left_out:
@@ -152,7 +152,8 @@ class Offers:
         nonce, body = self._sign(watch, built.response)
         if watch.type.is_route_target:
             for child in self.watches:
-                self.warm(watch, child, released, client, now)
+                if child is not watch:
+                    self.warm(watch, child, released, client, now)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
         self._dialect.plan_heartbeat(watch, now, built.response)
@@ -185,9 +186,11 @@ class Offers:
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
-        coming = client.coming(watch.type.type_url)
+        coming = None
         if watch.refusals is not None:
             coming = client.goal.get(watch.type.type_url)
+        elif client.transition is not None:
+            coming = client.coming(watch.type.type_url)
         return ResponseKey(
             self._dialect,
             known.base,

@@ -167,7 +167,7 @@ class DiscoveryStream:
         Raises ``RemoteProtocolError`` for a group that the node may not follow; nothing changed then.
         """
         events: list[Event] = []
-        if view is not None and view.group != self.group and self._authorize is not None and self.node is not None:
+        if self._authorize is not None and view is not None and view.group != self.group and self.node is not None:
             self._authorize(self.node, view.group)
         if view is None:
             # No group matches the node any more: it keeps what it has and is sent nothing.
@@ -207,7 +207,7 @@ class DiscoveryStream:
         if self._client is None:
             return None
         due = self._client.deadline_s() if self._rest_at_s is None else self._rest_at_s
-        for watch in self._in_rank_order:
+        for watch in self._offers.watches:
             dirty_since, heartbeats = watch.ack.dirty_since, watch.heartbeats
             if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
                 due = dirty_since + self._limits.offer_timeout_s

@@ -277,7 +277,7 @@ class Watch:
         else:
             self._hold(response.resource_set, response)
         self.acked_set = response.resource_set
-        self.acked_label = response.version_info
+        self.acked_label = response.resource_set.version_info
         return response
 
     def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
