@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -45,7 +45,9 @@ class Node:
     @property
     def fingerprint(self) -> str:
         """A hash of everything besides the id that may decide what a node is served."""
-        identity = (self.cluster, astuple(self.locality), self.metadata, self.user_agent_name, self.user_agent_version)
+        where = self.locality
+        locality = (where.region, where.zone, where.sub_zone)
+        identity = (self.cluster, locality, self.metadata, self.user_agent_name, self.user_agent_version)
         text = json.dumps(identity, sort_keys=True, default=str)
         return blake2b(text.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
 

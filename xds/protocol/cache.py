@@ -8,7 +8,8 @@ push is computed before the push is served (`precompute`), which may be done in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from xds.model.node import GroupMatch, Locality, Node
@@ -96,6 +97,7 @@ class SnapshotCache:
         self._overlays: dict[str, Overlays] = {}
         self._translate_to = dict(translations or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
+        self._referring: Memo[tuple[object, ...], bool] = Memo(MEMO_ENTRIES)
         self._pushes = 0
         self.interests = InterestTable()
         self.diffs = Diffs()
@@ -128,7 +130,7 @@ class SnapshotCache:
         group.views.clear()
         self._pushes += 1
         if self._pushes % _PUSHES_PER_AGE == 0:
-            for memo in (self.responses, self.releases, self.diffs, self.history, self._translated):
+            for memo in (self.responses, self.releases, self.diffs, self.history, self._translated, self._referring):
                 memo.begin_age()
         self.diffs.keep(precomputed.changes, precomputed.assignments)
         self.responses.keep_parts(precomputed.parts)
@@ -208,17 +210,22 @@ class SnapshotCache:
         found = self._groups.get(group)
         return self._view(found, api_version, locality) if found is not None else None
 
-    def served_names(self, group: str, type_url: str, api_version: str = "") -> Collection[str]:
+    def served_names(self, group: str, type_url: str, api_version: str = "") -> AbstractSet[str]:
         """The names of a type that a group is served now."""
         view = self.view(group, api_version)
-        return view.snapshot.get(type_url).resources.keys() if view is not None else ()
+        return view.snapshot.get(type_url).resources.keys() if view is not None else frozenset()
 
     def refers_to(self, snapshot: Snapshot, clusters: str, assignments: frozenset[str]) -> bool:
         """Whether a set of clusters that a group is or was served refers to one of these assignments."""
         group = self._groups.get(snapshot.group)
-        snapshots = (snapshot, *(reversed(group.retained) if group is not None else ()))
-        sets = dict.fromkeys(each.get(clusters) for each in snapshots)
-        return any(not assignments.isdisjoint(self.diffs.assignments(None, each)) for each in sets)
+        newest = group.snapshot if group is not None else snapshot  # it changes with the retained ones
+
+        def find() -> bool:
+            snapshots = (snapshot, *(reversed(group.retained) if group is not None else ()))
+            sets = dict.fromkeys(each.get(clusters) for each in snapshots)
+            return any(not assignments.isdisjoint(self.diffs.assignments(None, each)) for each in sets)
+
+        return self._referring.get((snapshot, newest, clusters, assignments), find)
 
     def _view(self, group: _Group, api_version: str, locality: Locality | None) -> View:
         overlays = self._overlays.get(group.snapshot.group)

@@ -149,7 +149,7 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
         # Its streams come in any order. A name that only an earlier revision has shows that the client has reconnected.
         served = cache.served_names(origin.group, type.type_url, origin.api)
         known = (each.resources for each in origin.sets(type.type_url))
-        if names <= frozenset(served) or not any(names & each.keys() for each in known):
+        if names <= served or not any(names & each.keys() for each in known):
             return None
     released = origin.released.resources
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):

@@ -201,4 +201,5 @@ class Watches:
 
 def names_of(watches: Iterable[Watch]) -> frozenset[str]:
     """All names that watches subscribe to."""
-    return frozenset().union(*(watch.subscription.interest.names for watch in watches))
+    names = [watch.subscription.interest.names for watch in watches]
+    return names[0] if len(names) == 1 else frozenset().union(*names)
