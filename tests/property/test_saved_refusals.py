@@ -278,6 +278,29 @@ STORIES: dict[str, Story] = {
         [Push(Plan(trouble="assignment")), LayOver("a"), Go((0,)), LayOver()],
         PLAIN,
     ),
+    "a label does not prove that a returning client has what it rejects now": (
+        SOTW,
+        False,
+        "cuts delays groups overlays refusals restarts twins",
+        Plan(inline="a", svc="inline"),
+        [
+            Push(Plan(inline="bc", svc="inline", trouble="assignment"), told=False),
+            Go((0, 0, 0, 2, 3)),
+            Cut(),
+            LayOver(""),
+            Go((0,)),
+            Push(Plan(inline="a", svc="inline"), told=False),
+            LayOver("a"),
+            Cut(
+                False,
+                (
+                    Plan(inline="a", svc="inline"),
+                    Plan(inline="bc", svc="inline", texts=("@1", "eds:x", "eds:y"), trouble="assignment"),
+                ),
+            ),
+        ],
+        Plan(inline="a", svc="inline"),
+    ),
 }
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xds.model.snapshot import empty_set
+from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.ack import RequestKind
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, Stale
 from xds.protocol.offers import Offers
 from xds.protocol.release import Releases
 from xds.protocol.requests import Request
+from xds.protocol.responses import Response
 from xds.protocol.watch import Watch
 
 
@@ -40,18 +41,28 @@ def note_answer(
 
 def _refuse(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
-    type_url, asked = watch.type.type_url, watch.asked
+    type_url, asked, shown = watch.type.type_url, watch.asked, watch.shown
     response, guilty = watch.refuse(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
     offers.lose_removed(watch, response)
     if asked and watch.acked_set is not None:
         # It does not hold the resources that it asked for, even if it had ACKed the rest of the set.
-        held = releases.mixed(watch.acked_set, empty_set(type_url), asked)
-        watch.acked_set = watch.known.base = held
+        unproved = asked - _still_held(shown, response) if shown is not None else asked
+        watch.known.base = releases.mixed(watch.acked_set, empty_set(type_url), asked)
+        watch.acked_set = releases.mixed(watch.acked_set, empty_set(type_url), unproved)
     if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
         # Rule 18: "clients apply the valid resources of CDS and LDS".
         held = watch.acked_set or empty_set(type_url)
         watch.acked_set = releases.mixed(response.resource_set, held, frozenset(guilty))
     return Nacked(type_url, request.nonce, response, request.error, guilty)
+
+
+def _still_held(shown: ResourceSet, refused: Response) -> frozenset[str]:
+    """The names that a client showed when it reconnected, in another version than that of a response that it rejected.
+
+    It has them in some version. The label of a partial type does not prove which: the rejected one it may lack.
+    """
+    versions = refused.versions()
+    return frozenset(name for name, held in shown.resources.items() if versions.get(name) != held.version)
 
 
 def _is_of_earlier(watch: Watch, request: Request, dialect: AnyDialect) -> bool:

@@ -252,8 +252,6 @@ class Watch:
         """
         self.goal = goal
         self.asked, self.resent = self.known.unanswered, self.resend
-        if self.shown is not None and self.asked:
-            self.asked = self.asked.difference(self.shown.resources)
         if draft.errors or self.told_missing:
             self.told_missing = self.told_missing.union(draft.errors).difference(response.resource_set.resources)
         self._answered(draft.pending_release, goal)
