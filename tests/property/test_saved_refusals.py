@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -300,6 +300,34 @@ STORIES: dict[str, Story] = {
             ),
         ],
         Plan(inline="a", svc="inline"),
+    ),
+    "the repair of a route that is in use waits for the filter of its listener": (
+        DELTA,
+        False,
+        "refusals",
+        Plan(svc="r1"),
+        [
+            Push(Plan(svc="r1", web="inline", trouble="route")),
+            Go((0,)),
+            Push(Plan(svc="r1")),
+            Guard(),
+            Push(Plan(svc="r1")),
+        ],
+        Plan(svc="r1"),
+    ),
+    "the same in SotW": (
+        SOTW,
+        False,
+        "refusals",
+        Plan(svc="r1"),
+        [
+            Push(Plan(svc="r1", web="inline", trouble="route")),
+            Go((0,)),
+            Push(Plan(svc="r1")),
+            Guard(),
+            Push(Plan(svc="r1")),
+        ],
+        Plan(svc="r1"),
     ),
 }
 

@@ -179,9 +179,10 @@ class Transition:
         return keep_of(found)
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
-        """``waiting`` without the names that listeners newly name, and without the names that the client rejects.
+        """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
 
-        Rejected names do not wait, so that a repair is sent at once. Names that an unready listener ``used`` before
+        Rejected names do not wait, so that a repair is sent at once; a client that serves an accepted version can wait
+        for the filters of its listener. Names that an unready listener ``used`` before
         wait in any case: its new version becomes ready with what the client holds under them.
         """
         url = client.url_of("listeners")
@@ -193,7 +194,7 @@ class Transition:
                 needed = without(needed, client.releases.newly_named(acked, each.resource_set))
         if used:
             needed = keep_of({kind: [n for n in names if (kind, n) not in used] for kind, names in needed})
-        return without(without(waiting, needed), client.watches.all_refused())
+        return without(without(waiting, needed), client.watches.never_accepted())
 
     def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
         """The aggregate clusters that stay as they were released, because a member of the new version is cold.

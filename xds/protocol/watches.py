@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import NO_NAMES, Names
+from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
 from xds.protocol.watch import Watch
@@ -179,7 +179,16 @@ class Watches:
         self._dropped = dropped or None
         return dict(found)
 
-    def all_refused(self) -> Names:
+    def never_accepted(self) -> Names:
+        """The names that the client rejects, in whatever version, and of which it never accepted any."""
+        return keep_of(
+            {
+                url: frozenset(names).difference(held.resources) if (held := self.acked(url)) is not None else names
+                for url, names in self._all_refused()
+            }
+        )
+
+    def _all_refused(self) -> Names:
         """All names that the client rejects, in whatever version."""
         if not self.refuses_anything:
             return NO_NAMES
