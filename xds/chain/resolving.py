@@ -20,16 +20,18 @@ def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
     known = compilation.resolvers.get(target.id)
     if known is not None:
         return known
-    node, entry = _resolved(compilation, target)
-    if entry is None:
-        return node
-    compilation.record(node)
     depth = len(compilation.path)
-    compilation.enter(node_key(RESOLVER, node.name))
-    for other in _failover_targets(compilation, node.target, entry):
-        spare, _ = _resolved(compilation, other)
-        node.failover.append(spare.target.id)
-    compilation.leave(depth)
+    try:
+        node, entry = _follow(compilation, target)
+        if entry is None:
+            return node
+        compilation.record(node)
+        # The redirects that lead to the node stay in the path: a failover may fail as well.
+        for other in _failover_targets(compilation, node.target, entry):
+            spare, _ = _resolved(compilation, other)
+            node.failover.append(spare.target.id)
+    finally:
+        compilation.leave(depth)
     return node
 
 
