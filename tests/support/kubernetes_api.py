@@ -95,6 +95,7 @@ class Faults:
     expired_pages: int = 0  # so many continue tokens have expired
     lines: list[bytes] = field(default_factory=list)  # that the next watch says first
     ends_watches: bool = False  # watches end at once
+    trickles: bool = False  # watches say blank lines only, and never end
 
 
 class FakeKubernetes:
@@ -115,8 +116,8 @@ class FakeKubernetes:
         self._changed = asyncio.Event()
         self._tls = tls
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._trickling: set[asyncio.StreamWriter] = set()
         self._told: dict[str, int] = {}  # the version that a client was told last, by path
         self.port = 0
 
@@ -132,15 +133,14 @@ class FakeKubernetes:
         if self._server is not None:
             self._server.close()
         self.cut()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._serving.values(), return_exceptions=True)
 
     def cut(self) -> None:
         """Reset every connection. What was under way may not have arrived."""
         self._told.clear()
-        for writer in list(self._writers):
+        for writer, task in self._serving.items():
             writer.transport.abort()
+            task.cancel()
 
     @property
     def url(self) -> str:
@@ -167,6 +167,14 @@ class FakeKubernetes:
         self.version += times
         self._wake()
 
+    def objects(self, plural: str) -> dict[tuple[str, str], Json]:
+        """The objects by namespace and name."""
+        return self._objects[plural]
+
+    def lose_events(self) -> None:
+        """Forget the history without a word: watches never tell of it."""
+        self._history.clear()
+
     def compact(self) -> None:
         """Forget the history: older versions are gone."""
         self._compacted = self.version
@@ -176,7 +184,7 @@ class FakeKubernetes:
         """The state of an etcd that was wiped or restored: nothing is there, and another history begins."""
         self._objects = {SERVICES: {}, SLICES: {}}
         self._history.clear()
-        self.version, self._compacted = version, 0
+        self.version = self._compacted = version
         self._told.clear()
 
     def _write(self, kind: str, plural: str, place: tuple[str, str], document: Json) -> None:
@@ -199,8 +207,7 @@ class FakeKubernetes:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
+        self._serving[writer] = task
         try:
             while True:
                 head = await reader.readuntil(_HEAD_END)
@@ -209,8 +216,7 @@ class FakeKubernetes:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             return
         finally:
-            self._tasks.discard(task)
-            self._writers.discard(writer)
+            del self._serving[writer]
             writer.transport.abort()
 
     async def _answer(self, head: str, writer: asyncio.StreamWriter) -> bool:
@@ -322,6 +328,11 @@ class FakeKubernetes:
         ends_s = time.monotonic() + int(query["timeoutSeconds"])
         if self.faults.is_silent:
             await asyncio.Event().wait()
+        while self.faults.trickles or writer in self._trickling:
+            self._trickling.add(writer)
+            _send_chunk(writer, b"\n")
+            await writer.drain()
+            await asyncio.sleep(0.1)
         if self.faults.ends_watches:
             return await _end(writer)
         seen = int(query["resourceVersion"])
@@ -331,21 +342,23 @@ class FakeKubernetes:
             status = json.loads(_status(410, "Expired", f"too old resource version: {seen} ({self._compacted})")[1])
             _send_chunk(writer, _event("ERROR", status))
             return await _end(writer)
-        while (left_s := ends_s - time.monotonic()) > 0:
+        bookmark_due_s = time.monotonic() + self.bookmark_s
+        while (now_s := time.monotonic()) < ends_s:
             changed = self._changed
             for event in [one for one in self._history if one.version > seen and one.plural == plural]:
                 seen = event.version
                 if _is_chosen(event.object, namespace, query):
                     self._told[path] = event.version
                     _send_chunk(writer, _event(event.type, _typed(plural, event.object)))
-            await writer.drain()
-            try:
-                async with asyncio.timeout(min(self.bookmark_s, left_s)):
-                    await changed.wait()
-            except TimeoutError:
+            if now_s >= bookmark_due_s:
+                bookmark_due_s = now_s + self.bookmark_s
                 seen = self._told[path] = max(seen, self.version)
                 bookmark = {"metadata": {"resourceVersion": str(seen)}}
                 _send_chunk(writer, _event("BOOKMARK", _typed(plural, bookmark)))
+            await writer.drain()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(bookmark_due_s, ends_s) - now_s):
+                    await changed.wait()
         return await _end(writer)
 
 

@@ -39,7 +39,7 @@ from xds.sources.kubernetes_view import ENDPOINTS_LIMIT, SERVICES_LIMIT, Kuberne
 
 HAND_ON_S = 0.1
 SLICE_S = 0.005  # of work between which other tasks run
-SHORT_S = 1.0  # a watch that ended sooner and brought nothing is a failure
+SHORT_S = 1.0  # watches that end sooner and bring nothing, one after the other, are a failure
 STEADY_S = 60.0  # lists that are so far apart are no sign of trouble
 LONGEST_LIST_GAP_S = 60.0
 FINDINGS_LIMIT = 1_000
@@ -251,6 +251,7 @@ class _Follower:
         self._pace = _Pace(rules.events_per_s)
         self._page_size = rules.page_size
         self._seen = 0  # lines of the present watch
+        self._short_n = 0  # short watches in a row
         self._list_due_s = 0.0
         self._list_began_s = -inf
         self._list_gap_s = 0.0
@@ -346,7 +347,7 @@ class _Follower:
 
     async def _watch(self) -> None:
         began_s, self._seen = time.monotonic(), 0
-        asked_s = self._rules.watch_s * uniform(0.8, 1.0)  # noqa: S311
+        asked_s = min(self._rules.watch_s * uniform(0.8, 1.0), self._list_due_s - began_s)  # noqa: S311
         try:
             # The time bounds a server that neither ends the watch nor is silent.
             async with asyncio.timeout(asked_s + self._rules.limits.silence_s):
@@ -356,12 +357,12 @@ class _Follower:
             _log.info("kubernetes.watch_silent", collection=str(self))
             await self._client.close()
         except ConnectionLostError as error:
-            if self._was_short(began_s):
-                raise
             _log.info("kubernetes.watch_lost", collection=str(self), error_message=str(error))
             await self._client.close()
-        if self._was_short(began_s):
-            raise ApiError(f"{self}: the watch was ended at once, without an event")
+        is_short = not self._seen and time.monotonic() - began_s < SHORT_S
+        self._short_n = self._short_n + 1 if is_short else 0
+        if self._short_n > 1:
+            raise ApiError(f"{self}: {self._short_n} watches in a row ended at once, without an event")
         self._delay.reset()
         await asyncio.sleep(max(began_s + self._rules.retry_s - time.monotonic(), 0.0))
 
@@ -376,9 +377,6 @@ class _Follower:
                     self._handover.apply(change, self)
                 self._handover.read(self)
                 await self._pace.keep()
-
-    def _was_short(self, began_s: float) -> bool:
-        return not self._seen and time.monotonic() - began_s < SHORT_S
 
     def _query(self, query: dict[str, str]) -> dict[str, str]:
         return {**query, "labelSelector": self._rules.labels} if self._rules.labels else query
