@@ -24,10 +24,12 @@ from tests.support.kubernetes_api import (
 )
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Health
-from xds.sources.kubernetes import FollowRules, KubernetesSource
+from xds.sources.kubernetes import KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ApiAccess
+from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
+from xds.sources.kubernetes_view import ViewLimits
 
 Json = dict[str, Any]
 
@@ -66,8 +68,9 @@ async def following(
 ) -> AsyncIterator[RecordingSink]:
     """A source that runs; what it gives is in the sink."""
     sink = RecordingSink()
+    namespaces, bounds = rules.pop("namespaces", ()), rules.pop("bounds", None)
     follow = FollowRules(**{**FAST, "limits": QUICK_LIMITS, **rules})
-    source = KubernetesSource("k8s", access or Access(api), instances, follow)
+    source = KubernetesSource("k8s", access or Access(api), instances, follow, bounds, namespaces)
     task = asyncio.create_task(source.run(sink))
     try:
         yield sink
@@ -537,7 +540,7 @@ async def test_events_beyond_the_rate_wait_at_the_server(api: FakeKubernetes) ->
 
 async def test_more_services_and_endpoints_than_the_limits_are_left_out_and_told(api: FakeKubernetes) -> None:
     fill(api, 10, endpoints=3)
-    async with following(api, services_limit=4, endpoints_limit=9, relist_s=0.5, watch_s=1.0) as sink:
+    async with following(api, bounds=ViewLimits(4, 9), relist_s=0.5, watch_s=1.0) as sink:
         await sink.wait_until(lambda: bool(sink.findings))
         assert len(sink.services) == 4
         assert {each.code for each in sink.findings} == {"too_many"}

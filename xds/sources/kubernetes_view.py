@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from xds.catalog.instance import Instance
 from xds.model.errors import Violation
 from xds.sources.kubernetes_instances import InstanceRules, service_instances
 from xds.sources.kubernetes_objects import EXTERNAL_NAME, EndpointSlice, Key, Service
 
-SERVICES_LIMIT = 20_000
-ENDPOINTS_LIMIT = 400_000  # both families of dual-stack Services
 EXCESS_KEPT = 20  # findings of what a limit left out
+
+
+@dataclass(frozen=True, slots=True)
+class ViewLimits:
+    """What is kept at most, in memory. The endpoints are those of both families of dual-stack Services."""
+
+    services: int = 20_000
+    endpoints: int = 400_000
 
 
 def service_name(key: Key) -> str:
@@ -22,14 +29,9 @@ def service_name(key: Key) -> str:
 class KubernetesView:
     """Services and slices by key. What changes is noted until ``take_changed``."""
 
-    def __init__(
-        self,
-        rules: InstanceRules | None = None,
-        services_limit: int = SERVICES_LIMIT,
-        endpoints_limit: int = ENDPOINTS_LIMIT,
-    ) -> None:
+    def __init__(self, rules: InstanceRules | None = None, limits: ViewLimits | None = None) -> None:
         self._rules = rules or InstanceRules()
-        self._services_limit, self._endpoints_limit = services_limit, endpoints_limit
+        self._limits = limits or ViewLimits()
         self._services: dict[Key, Service] = {}
         self._slices: dict[Key, EndpointSlice] = {}
         self._slices_of: dict[Key, dict[Key, EndpointSlice]] = {}  # by the key of the Service
@@ -44,8 +46,8 @@ class KubernetesView:
         key = service.key
         if self._services.get(key) == service:
             return
-        if key not in self._services and len(self._services) >= self._services_limit:
-            detail = f"more than {self._services_limit} Services: it is left out"
+        if key not in self._services and len(self._services) >= self._limits.services:
+            detail = f"more than {self._limits.services} Services: it is left out"
             self._leave_out(Violation("too_many", detail, pointer=f"/services/{key}"))
             return
         self._services[key] = service
@@ -62,8 +64,8 @@ class KubernetesView:
         if before == one:
             return
         more = len(one.endpoints) - (len(before.endpoints) if before is not None else 0)
-        if more > 0 and self._endpoints + more > self._endpoints_limit:
-            detail = f"more than {self._endpoints_limit} endpoints: this state of the slice is left out"
+        if more > 0 and self._endpoints + more > self._limits.endpoints:
+            detail = f"more than {self._limits.endpoints} endpoints: this state of the slice is left out"
             self._leave_out(Violation("too_many", detail, pointer=f"/endpointslices/{one.key}"))
             return
         self.remove_slice(one.key)
