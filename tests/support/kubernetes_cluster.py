@@ -60,8 +60,7 @@ class KubernetesCluster:
         self._ca = CertificateAuthority(directory, "kubernetes-ca")
         self._certificate = self._ca.issue("kube-apiserver", ("localhost", LOOPBACK))
         self.client_certificate = self._ca.issue("certified")
-        accounts = self._ca.issue("accounts")  # its key signs the tokens of service accounts
-        self._accounts = accounts.key_path
+        self._accounts = self._ca.issue("accounts")  # its key signs the tokens of service accounts
         (directory / "tokens.csv").write_text(_USERS)
         self._etcd: ChildProcess | None = None
         self._api: ChildProcess | None = None
@@ -129,12 +128,13 @@ class KubernetesCluster:
             "client-ca-file": self._ca.path,
             "cert-dir": self._directory / "api",
             "service-account-issuer": "https://kubernetes.default.svc",
-            "service-account-key-file": self._accounts,
-            "service-account-signing-key-file": self._accounts,
+            "service-account-key-file": self._accounts.path,
+            "service-account-signing-key-file": self._accounts.key_path,
             "service-cluster-ip-range": "10.96.0.0/12,fd00:10::/112",
             "token-auth-file": self._directory / "tokens.csv",
             "authorization-mode": "RBAC",
             "disable-admission-plugins": "ServiceAccount",
+            "endpoint-reconciler-type": "none",  # nothing is written but by the test
             "etcd-compaction-interval": "0",  # the test compacts
         }
         argv = [str(build(KUBE_APISERVER)), *(f"--{name}={value}" for name, value in flags.items()), *self._flags]
@@ -204,7 +204,7 @@ class KubernetesCluster:
             self._post(_collection(each), each)
 
     def put(self, *documents: Json) -> None:
-        """Create or replace Services and slices."""
+        """Create or replace slices; create Services, or replace their ports."""
         for each in documents:
             path = f"{_collection(each)}/{each['metadata']['name']}"
             present = self.client.get(path)
@@ -212,8 +212,9 @@ class KubernetesCluster:
                 self._post(_collection(each), each)
                 continue
             metadata = {**each["metadata"], "resourceVersion": present.json()["metadata"]["resourceVersion"]}
-            spec = {**present.json().get("spec", {}), **each.get("spec", {})}
-            body = {**each, "metadata": metadata, **({"spec": spec} if spec else {})}
+            body = {**each, "metadata": metadata}
+            if "spec" in each:  # most of it may not be changed
+                body["spec"] = {**present.json()["spec"], "ports": each["spec"]["ports"]}
             answer = self.client.put(path, json=body)
             assert answer.is_success, answer.text
 
