@@ -78,7 +78,10 @@ async def _done(asking: Mapping[asyncio.Task[Outcome], Question], until_s: float
 def service_name(text: str, port: int | None, families: tuple[str, ...]) -> ServiceName:
     """What is asked for a service. Raises ``ValueError`` for what is no name."""
     try:
-        return ServiceName(plain_name(dns.name.from_text(text)), port, families)
+        name = dns.name.from_text(text)
+        if name == dns.name.root:
+            raise ValueError(f"{text!r} is no DNS name of a service")
+        return ServiceName(plain_name(name), port, families)
     except (dns.exception.DNSException, UnicodeError) as error:
         raise ValueError(f"{text!r} is no DNS name: {error}") from None
 

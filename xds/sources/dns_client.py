@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -22,6 +23,7 @@ from xds.catalog.source import SourceError
 from xds.sources.dns_memory import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
 
 PAYLOAD_BYTES = 1232  # of an answer over UDP that is never fragmented; longer ones come over TCP
+RESOLV_CONF = Path("/etc/resolv.conf")
 SYSTEM_S = 10.0  # /etc/resolv.conf is read again after so long
 
 Server = tuple[str, int]  # address and port
@@ -71,11 +73,11 @@ class DnsClient:
 
 
 def system_servers() -> tuple[Server, ...]:
-    """The servers of ``/etc/resolv.conf``. Raises ``SourceError`` if it names none."""
+    """The servers of ``/etc/resolv.conf``. Raises ``SourceError`` if there are none."""
     try:
-        found = dns.resolver.Resolver(configure=True)
-    except dns.exception.DNSException as error:
-        raise SourceError(f"/etc/resolv.conf: {error}") from None
+        found = dns.resolver.Resolver(str(RESOLV_CONF))
+    except (dns.exception.DNSException, OSError) as error:
+        raise SourceError(f"{RESOLV_CONF}: {error}") from None
     return tuple((str(address), found.port) for address in found.nameservers)
 
 
