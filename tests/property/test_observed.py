@@ -1,7 +1,7 @@
 """A set that was laid change by change equals the set that is laid at once; so do its translation and differences.
 
-The engine amends the served set at each change and each push. A name that it forgot to touch would be served for ever in
-the version before.
+The engine amends the served set at each change and each push. A name that it forgot to touch would be served for ever
+in the version before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 from tests.support.resources import cluster_load_assignment
 from xds.codec.resources import decode_resource
 from xds.control.translation import V2, translate_to_v2
+from xds.model import amended_mapping
 from xds.model.resource import Resource, default_version_info
 from xds.model.resource_type import ENDPOINT, V2_URLS
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff
@@ -27,8 +28,13 @@ def assignment(name: str, port: int) -> Resource:
     return decode_resource(cluster_load_assignment(name, port))
 
 
+@pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_way_to_a_set_leads_to_the_same_set(seed: int) -> None:
+def test_every_way_to_a_set_leads_to_the_same_set(seed: int, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``shares``: as large sets do, they share what is equal (`xds.model.amended_mapping`)."""
+    if shares:
+        monkeypatch.setattr(amended_mapping, "SHARED_FROM", 1)
+        monkeypatch.setattr(amended_mapping, "_CHANGED_LIMIT", 4)
     dice = random.Random(seed)
     cache = SnapshotCache("test", translations={V2: translate_to_v2})
     observed: dict[str, Resource] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from xds.model.amended_mapping import amend
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ENDPOINT, resource_type
 from xds.model.snapshot import NO_VERSION, Derivation, ResourceSet, Snapshot
@@ -68,19 +69,21 @@ def lay(
     """
     put: dict[str, Resource] = {}
     removed: list[str] = []
-    overlaid = dict(served.overlaid)
+    pushed_versions: dict[str, str] = {}
+    bare: list[str] = []  # names that have no overlay any more
     for name in touched:
         pushed, own, held = base.resources.get(name), observed.get(name), served.resources.get(name)
         if own is None or (pushed is not None and own.version == pushed.version):
             wanted = pushed
-            overlaid.pop(name, None)
+            bare += [name] if name in served.overlaid else []
         else:
             wanted = own
-            overlaid[name] = pushed.version if pushed is not None else ""
+            pushed_versions[name] = pushed.version if pushed is not None else ""
         if wanted is None:
             removed += [name] if held is not None else []
         elif held is None or held.version != wanted.version:
             put[name] = wanted
+    overlaid = amend(served.overlaid, pushed_versions, bare, shares=True)
     if not overlaid:
         return base
     if not put and not removed and served.origin_id == base.origin_id:
@@ -88,7 +91,7 @@ def lay(
     digest = served.amended_digest(put, removed)
     derivation = Derivation(origin_id=base.origin_id, omitted=base.omitted, overlaid=overlaid)
     label = derived_version_info(base.version_info, base.digest, digest)
-    return served.amended(label, put, removed, derivation=derivation, digest=digest)
+    return served.amended(label, put, removed, derivation=derivation, digest=digest, shares=True)
 
 
 def translate_again(
@@ -113,7 +116,7 @@ def translate_again(
     digest = translated.amended_digest(made.resources, gone)
     label = derived_version_info(after.version_info, after.digest, digest)
     derivation = Derivation(origin_id=after.origin_id, omitted=omitted)
-    return translated.amended(label, made.resources, gone, derivation=derivation, digest=digest)
+    return translated.amended(label, made.resources, gone, derivation=derivation, digest=digest, shares=True)
 
 
 def touched_by_push(before: ResourceSet, after: ResourceSet, layer: ObservedLayer, diffs: Diffs) -> Collection[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xds.model.amended_mapping import amend
 from xds.model.node import Locality
 from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
@@ -73,10 +74,13 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
     derivation = Derivation(
         origin_id=base.origin_id,
         omitted=base.omitted,
-        overlaid={
-            **base.overlaid,  # observed assignments
-            **{name: base.overlaid.get(name, base.resources[name].version) for name in put},
-        },
+        # Observed assignments are in ``base.overlaid``, with the versions that were pushed.
+        overlaid=amend(
+            base.overlaid,
+            {name: base.resources[name].version for name in put if name not in base.overlaid},
+            (),
+            shares=True,
+        ),
     )
     label = derived_version_info(base.version_info, base.digest, digest)
     return base.amended(label, put, derivation=derivation, digest=digest)
