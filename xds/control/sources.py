@@ -40,8 +40,13 @@ class SourceRun:
 class Sources:
     """All sources of the settings. ``make_sink`` gives the catalog's sink for a name and a kind."""
 
-    def __init__(self, sources: Iterable[tuple[Source, SourceSettings]], make_sink: MakeSink) -> None:
-        self._running = {source.name: _RunningSource(source, settings, make_sink) for source, settings in sources}
+    def __init__(
+        self, sources: Iterable[tuple[Source, SourceSettings]] = (), make_sink: MakeSink | None = None
+    ) -> None:
+        self._running = {}
+        for source, settings in sources:
+            assert make_sink is not None
+            self._running[source.name] = _RunningSource(source, settings, make_sink)
 
     def start(self) -> None:
         """Run all sources."""
