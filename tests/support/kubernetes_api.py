@@ -35,8 +35,7 @@ _HEAD_END = b"\r\n\r\n"
 
 def service(name: str, namespace: str = "shop", ports: Any = (("", 80),), **spec: Any) -> Json:
     """A Service as the API server answers it."""
-    listed = [{"name": label, "port": number, "protocol": "TCP"} for label, number in ports]
-    listed = [{key: value for key, value in each.items() if value != ""} for each in listed]
+    listed = [{**({"name": label} if label else {}), "port": number, "protocol": "TCP"} for label, number in ports]
     given = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "ports": listed, **spec}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": given}
 
@@ -134,6 +133,10 @@ class FakeKubernetes:
             self._server.close()
         self.cut()
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Have another certificate after the next start."""
+        self._tls = context
 
     def cut(self) -> None:
         """Reset every connection. What was under way may not have arrived."""
