@@ -69,6 +69,7 @@ class Bindings:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = asyncio.Lock()
+        self.failures = 0  # assignments that could not be laid because of a bug
         self._store = store
         self._catalog = catalog
         self._live = live
@@ -218,7 +219,13 @@ class Bindings:
             bound = self._bound.get(key)
             if bound is None:  # it ended while others were laid
                 continue
-            resource = self._lowered(bound)
+            try:
+                resource = self._lowered(bound)
+            except Exception:
+                # A bug in one assignment must not keep changes from the others. What is laid stays.
+                self.failures += 1
+                _log.exception("binding.failed", group=group, assignment=key[1])
+                continue
             if resource is not None:
                 put[key[1]] = resource
                 bound.is_laid = True
