@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
+from xds.catalog.defaults import ProxyDefaults
 from xds.catalog.entry import ConfigEntry, key_of
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.proxy_defaults import ProxyDefaults
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, Redirect, ServiceResolver
 from xds.catalog.router import Route, RouteDestination, ServiceRouter
 from xds.catalog.splitter import ServiceSplitter, Split

@@ -18,8 +18,8 @@ from fastapi import Request
 from xds.api.consul_answers import refuse, refuse_waiting
 from xds.api.routing import demand, identity_of
 from xds.api.services import Services
-from xds.catalog.duration import SECOND_NS, parse_duration
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.quantities import SECOND_NS, parse_duration
+from xds.catalog.shared import DEFAULT
 from xds.control.config_entries import EntryPublisher, TooManyWaitersError
 from xds.control.tokens import READ
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xds.catalog.router import HttpMatch, Route, RouteDestination, RouteMatch, ServiceRouter
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.shared import DEFAULT
 from xds.catalog.splitter import ServiceSplitter, Split
 from xds.chain.chain import ChainRoute, ChainSplit
 from xds.chain.compilation import Compilation, RouterDraft, SplitterDraft

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.router import Route
+from xds.catalog.shared import EnvoyExtension
 from xds.catalog.splitter import Split
 from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, TargetKey, node_key
 from xds.chain.request import PeerLocality

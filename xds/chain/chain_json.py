@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xds.catalog.duration import duration_text
+from xds.catalog.quantities import duration_text, percent
 from xds.catalog.shape import write_message
-from xds.catalog.weight import percent
 from xds.chain.chain import ChainSplit, ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
 from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.shared import DEFAULT, EnvoyExtension
 from xds.chain.chain import ChainRoute, ChainSplit
 from xds.chain.chain_errors import ChainError, Flaw, path_text
 from xds.chain.consulted import ConsultedEntries

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
-from xds.catalog.service_defaults import ServiceDefaults
 from xds.catalog.splitter import ServiceSplitter
 
 PROXY_DEFAULTS: Key = (ProxyDefaults.kind, GLOBAL)

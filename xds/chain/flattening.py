@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from xds.catalog.header_modifiers import merge_headers
+from xds.catalog.quantities import product
+from xds.catalog.shared import merge_headers
 from xds.catalog.splitter import Split
-from xds.catalog.weight import product
 from xds.chain.chain import ChainSplit
 from xds.chain.chain_errors import ChainError, Flaw
 from xds.chain.compilation import Compilation, SplitterDraft

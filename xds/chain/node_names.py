@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.shared import DEFAULT
 
 ROUTER, SPLITTER, RESOLVER = "router", "splitter", "resolver"
 

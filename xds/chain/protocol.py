@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xds.catalog.proxy_defaults import ProxyDefaults
-from xds.catalog.service_defaults import ServiceDefaults
+from xds.catalog.defaults import ProxyDefaults, ServiceDefaults
 
 TCP = "tcp"
 HTTP_LIKE = frozenset(("http", "http2", "grpc"))

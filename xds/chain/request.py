@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.shared import DEFAULT
 from xds.chain.chain_errors import CompileRequestError
 
 GATEWAY_MODES = ("", "none", "local", "remote")

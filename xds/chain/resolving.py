@@ -5,7 +5,7 @@ Redirects are followed in a loop, and failover is one level deep, so nothing rec
 
 from __future__ import annotations
 
-from xds.catalog.duration import SECOND_NS
+from xds.catalog.quantities import SECOND_NS
 from xds.catalog.resolver import WILDCARD, Failover, Redirect, ServiceResolver, Subset
 from xds.chain.chain_errors import Flaw, path_text
 from xds.chain.compilation import Compilation, ResolverDraft, TargetDraft

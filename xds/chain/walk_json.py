@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xds.catalog.weight import percent
+from xds.catalog.quantities import percent
 from xds.chain.chain import DiscoveryChain
 from xds.chain.chain_json import response_json
 from xds.chain.request_walk import HttpRequest, TriedRoute, Walk, Way

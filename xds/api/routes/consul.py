@@ -19,8 +19,8 @@ from xds.api.consul_answers import answer_read, answer_write, refuse, refuse_fin
 from xds.api.consul_query import check_cas, check_place, wait_for_change
 from xds.api.routing import Calling, authorize, needs
 from xds.api.services import Here, Services
-from xds.catalog.duration import parse_duration
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
+from xds.catalog.quantities import parse_duration
 from xds.chain.chain_errors import ChainError
 from xds.chain.chain_json import response_json
 from xds.chain.request import GATEWAY_MODES, Overrides

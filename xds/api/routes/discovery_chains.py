@@ -16,7 +16,7 @@ from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
 from xds.api.services import Here
-from xds.catalog.duration import parse_duration
+from xds.catalog.quantities import parse_duration
 from xds.chain.chain_json import response_json
 from xds.chain.request import Overrides
 from xds.control.threads import run_sized
