@@ -20,8 +20,9 @@ from starlette.exceptions import HTTPException
 from xds.api.consul_token import is_consul
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
-from xds.chain.chain_errors import ChainError, CompileRequestError
+from xds.chain.chain import ChainError
 from xds.chain.index import refused
+from xds.chain.request import CompileRequestError
 from xds.control.config_entries import TooManyWaitersError
 from xds.control.push import ChangeError, EmptyingError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError

@@ -15,8 +15,8 @@ from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
 from xds.api.services import Here
+from xds.chain.chain_json import walk_json
 from xds.chain.request_walk import HttpRequest, walk
-from xds.chain.walk_json import walk_json
 from xds.model.errors import NotFoundError
 
 router = api_router("config entries")

@@ -21,7 +21,7 @@ from xds.api.routing import Calling, authorize, needs
 from xds.api.services import Here, Services
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
 from xds.catalog.quantities import parse_duration
-from xds.chain.chain_errors import ChainError
+from xds.chain.chain import ChainError
 from xds.chain.chain_json import response_json
 from xds.chain.request import GATEWAY_MODES, Overrides
 from xds.codec.findings import normalized_name
