@@ -13,7 +13,7 @@ from xds.chain.index import Seen
 from xds.chain.request import Overrides
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import WriteLocks
 from xds.model.errors import ValidationError
 from xds.store.memory.engine import MemoryStore
 
