@@ -21,8 +21,7 @@ from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
-from xds.control.chain_revisions import ChainRevisions
-from xds.control.entry_history import EntryHistory, load_entries
+from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
     LINE,
