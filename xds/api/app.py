@@ -28,6 +28,7 @@ from xds.api.routes import (
     holdings,
     load,
     revisions,
+    sources,
     system,
     transactions,
 )
@@ -84,6 +85,7 @@ def _described_app() -> FastAPI:
         load.router,
         events.router,
         audit.router,
+        sources.router,
         system.watch_router,
         access.router,
         system.router,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import structlog
 
 from xds.catalog.holding import HoldRule
-from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance
+from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance, SourceHoldings
 from xds.catalog.source import Instances, Sink
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog_persistence import CatalogWriter, read_catalog
@@ -127,6 +127,10 @@ class ServiceCatalog:
     def statuses(self) -> list[SourceStatus]:
         """How each source is, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
+
+    def holdings(self) -> list[SourceHoldings]:
+        """What each source has shown, by name."""
+        return self._index.sources()
 
     def held(self, source: str, service: str = "") -> dict[str, int]:
         """How many instances are kept though the source lost them, by service: of one service, or of all.
