@@ -23,6 +23,7 @@ from xds.api.routes import (
     config_entries,
     consul,
     discovery_chains,
+    endpoints,
     events,
     explain,
     fleet,
@@ -76,6 +77,7 @@ def _described_app() -> FastAPI:
     for router in (
         groups.router,
         assignments.router,
+        endpoints.router,
         transactions.router,
         config_entries.router,
         discovery_chains.router,

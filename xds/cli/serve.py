@@ -30,7 +30,9 @@ from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
@@ -163,7 +165,20 @@ class Server:
             own.on_nack,
             own.undo_refused_share,
             settings.chains.seen(),
+            # Live changes are no pushes: how soon these reach the fleet is measured apart.
+            LiveEndpoints(self.cache, self.grpc.registry.wake),
         )
+        publisher = self.publisher
+        self.by_hand = HandAssignments(
+            self.store,
+            self.cache,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            self.fleet.events,
+            settings.order.endpoint_drain_s,
+        )
+        publisher.documents.append(self.by_hand)
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
@@ -214,6 +229,7 @@ class Server:
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
+        self.by_hand.start()
         self.phase = Phase.READY
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
@@ -261,6 +277,7 @@ class Server:
             chore.cancel()
         self._files.close()
         await self.assignments.close()
+        await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
         await self.nacks.close()
@@ -313,6 +330,7 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
+            by_hand=self.by_hand,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 
