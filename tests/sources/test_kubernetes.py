@@ -501,6 +501,17 @@ async def test_attempts_while_the_server_is_away_are_few(api: FakeKubernetes) ->
         assert 5 <= len(sink.failures) <= 24  # two collections
 
 
+async def test_a_server_that_is_away_at_the_start_is_found_soon(api: FakeKubernetes) -> None:
+    """Lists are spaced after lists that were read, not after attempts."""
+    fill(api)
+    await api.kill()
+    async with following(api, retry_s=0.1, longest_retry_s=0.3) as sink:
+        await asyncio.sleep(4)
+        assert len(sink.failures) >= 20  # two collections
+        await api.start()
+        await settled(sink, api, 2)
+
+
 async def test_a_watch_that_ends_at_once_is_not_begun_again_at_once(api: FakeKubernetes) -> None:
     fill(api)
     api.faults.ends_watches = True

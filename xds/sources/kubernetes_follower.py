@@ -63,7 +63,7 @@ class Follower:
         self._seen = 0  # lines of the present watch
         self._short_n = 0  # short watches in a row
         self._list_due_s = 0.0
-        self._list_began_s = -inf
+        self._listed_s = -inf
         self._list_gap_s = 0.0
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Follower:
         if not (isinstance(error, ApiError) and error.is_stale):
             self._handover.failed(self._list_watch, str(error))
         delay_s = self._delay.next_s(retry_after_s)
-        _log.info("kubernetes.retry", collection=str(self), error_message=str(error), delay_s=round(delay_s, 3))
+        _log.debug("kubernetes.retry", collection=str(self), error_message=str(error), delay_s=round(delay_s, 3))
         # The connection may be to a server that is gone, and the credentials may have changed.
         await self._client.close()
         await asyncio.sleep(delay_s)
@@ -111,7 +111,7 @@ class Follower:
 
     async def _list(self) -> None:
         listing = self._list_watch
-        await self._space_lists()
+        await self._await_gap()
         listing.begin_list()
         self._handover.begin_list()
         try:
@@ -127,19 +127,23 @@ class Follower:
             raise
         async for change in in_slices(changes):
             self._handover.apply(change, self._list_watch)
-        self._page_size = self._rules.page_size
-        self._list_due_s = time.monotonic() + self._rules.relist_s * uniform(0.9, 1.1)  # noqa: S311
+        self._note_list()
         self._handover.read(self._list_watch)
 
-    async def _space_lists(self) -> None:
+    async def _await_gap(self) -> None:
         """A list costs the API server more than a watch: lists that follow each other are spaced more and more."""
+        await asyncio.sleep(max(self._listed_s + self._list_gap_s - time.monotonic(), 0.0))
+
+    def _note_list(self) -> None:
+        """A list was read: how long the next one has to wait, and when there is one at the latest."""
         now_s = time.monotonic()
-        if now_s - self._list_began_s >= STEADY_S + self._list_gap_s:
+        if now_s - self._listed_s >= STEADY_S + self._list_gap_s:
             self._list_gap_s = 0.0
         else:
-            await asyncio.sleep(max(self._list_began_s + self._list_gap_s - now_s, 0.0))
             self._list_gap_s = min(max(self._list_gap_s * 2, self._rules.retry_s), LONGEST_LIST_GAP_S)
-        self._list_began_s = time.monotonic()
+        self._listed_s = now_s
+        self._list_due_s = now_s + self._rules.relist_s * uniform(0.9, 1.1)  # noqa: S311
+        self._page_size = self._rules.page_size
 
     # Watches
 
