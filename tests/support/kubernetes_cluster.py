@@ -22,7 +22,7 @@ from bench.kubernetes.programs import KUBE_APISERVER, etcd
 from bench.peers.go_program import build
 from tests.support.kubernetes_api import SERVICES, SLICES
 from tests.support.pki import CertificateAuthority
-from tests.support.process import LOOPBACK, ChildProcess, free_port, wait_until
+from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, free_port, wait_until
 
 Json = dict[str, Any]
 
@@ -30,23 +30,17 @@ ADMIN, READER, STRANGER = "admin-token", "reader-token", "stranger-token"
 START_S = 90.0
 _USERS = f'{ADMIN},admin,1,"system:masters"\n{READER},reader,2,"readers"\n{STRANGER},stranger,3\n'
 _PATHS = {SERVICES: "/api/v1", SLICES: "/apis/discovery.k8s.io/v1"}
-_RIGHTS: Json = {
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles": {
-        "metadata": {"name": "xds-server"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        ],
-    },
-    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": {
-        "metadata": {"name": "xds-server"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "xds-server"},
-        "subjects": [
-            {"kind": "User", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"},
-            {"kind": "User", "name": "certified", "apiGroup": "rbac.authorization.k8s.io"},
-        ],
-    },
-}
+_RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def documented_rights() -> tuple[Json, Json]:
+    """The role that the documentation gives to the server, and its binding to the users of a test."""
+    documents = yaml.safe_load_all((REPOSITORY / "examples" / "kubernetes" / "access.yaml").read_text())
+    kinds = {each["kind"]: each for each in documents}
+    role, binding = kinds["ClusterRole"], kinds["ClusterRoleBinding"]
+    group = "rbac.authorization.k8s.io"
+    binding["subjects"] = [{"kind": "User", "name": name, "apiGroup": group} for name in ("reader", "certified")]
+    return role, binding
 
 
 class KubernetesCluster:
@@ -85,8 +79,7 @@ class KubernetesCluster:
 
     def __enter__(self) -> Self:
         self.start()
-        for path, document in _RIGHTS.items():
-            self._post(path, document)
+        self._give_rights()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -163,8 +156,12 @@ class KubernetesCluster:
         self.kill_etcd()
         shutil.rmtree(self._directory / "etcd")
         self.start()
-        for path, document in _RIGHTS.items():
-            self._post(path, document)
+        self._give_rights()
+
+    def _give_rights(self) -> None:
+        role, binding = documented_rights()
+        self._post(f"{_RIGHTS}/clusterroles", role)
+        self._post(f"{_RIGHTS}/clusterrolebindings", binding)
 
     # Who reads
 

@@ -49,7 +49,9 @@ def _build_kubernetes(name: str, section: KubernetesSettings) -> Source:
     from xds.sources.kubernetes_objects import IPV4, IPV6
     from xds.sources.kubernetes_view import ViewLimits
 
-    credentials: Credentials = Kubeconfig(section.kubeconfig, section.context) if section.kubeconfig else InCluster()
+    credentials: Credentials = InCluster()
+    if section.kubeconfig is not None:
+        credentials = Kubeconfig(section.kubeconfig.expanduser(), section.context)
     instances = InstanceRules(
         family={"service": "", "ipv4": IPV4, "ipv6": IPV6}[section.family],
         region=section.region,
