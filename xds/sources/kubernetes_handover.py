@@ -39,6 +39,7 @@ class Handover:
         self._wake = asyncio.Event()
         self._failing: dict[str, str] = {}
         self._findings: dict[Key, list[Violation]] = {}
+        self._told: list[Violation] | None = None
         self._unreadable: dict[str, Violation] = {}
 
     # From the followers
@@ -123,7 +124,10 @@ class Handover:
         else:
             async for key in in_slices(changed):
                 self._put(key)
-        self._sink.rejected(list(islice(self._all_findings(), FINDINGS_LIMIT)))
+        findings = list(islice(self._all_findings(), FINDINGS_LIMIT))
+        if findings != self._told:
+            self._told = findings
+            self._sink.rejected(findings)
         self._tell_failing()
 
     def _put(self, key: Key) -> None:
@@ -142,7 +146,8 @@ class Handover:
         return instances
 
     def _all_findings(self) -> Iterator[Violation]:
-        return chain(self._unreadable.values(), self._view.findings(), *self._findings.values())
+        of_services = chain.from_iterable(self._findings.values())
+        return chain(self._unreadable.values(), self._view.findings(), of_services)
 
     def _tell_failing(self) -> None:
         """What is put counts as read, though a collection may not be readable."""

@@ -102,11 +102,12 @@ def _family(service: Service, slices: Sequence[EndpointSlice], wanted: str, foun
 def _entries(slices: Iterable[EndpointSlice]) -> list[_Entry]:
     by_address: dict[str, list[_Entry]] = {}
     for one in slices:
+        labels = _kept_labels(one.labels)
         for endpoint in one.endpoints:
             entries = by_address.setdefault(endpoint.address, [])
             same = next((entry for entry in entries if entry.admits(one.ports)), None)
             if same is None:
-                entries.append(_Entry(endpoint, one.labels, {port.name: port for port in one.ports}))
+                entries.append(_Entry(endpoint, labels, {port.name: port for port in one.ports}))
                 continue
             same.endpoint = _present(same.endpoint, endpoint)
             same.ports |= {port.name: port for port in one.ports}
@@ -198,10 +199,15 @@ def _zone(endpoint: Endpoint) -> str:
 
 def _meta(service: Service, entry: _Entry) -> dict[str, str]:
     """The labels of the slice, which has those of the Service, and what identifies the instance in its cluster."""
-    labels = [
+    own = {NAMESPACE: service.key.namespace, POD: entry.endpoint.pod, HOSTNAME: entry.endpoint.hostname}
+    return {**entry.labels, **{key: value for key, value in own.items() if value}}
+
+
+def _kept_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Those that the catalog takes, and that say something of the instance."""
+    kept = [
         (key, value)
-        for key, value in sorted(entry.labels.items())
+        for key, value in sorted(labels.items())
         if not key.startswith(_MANAGEMENT) and len(key) <= META_KEY_CHARACTERS and len(value) <= META_VALUE_CHARACTERS
     ]
-    own = {NAMESPACE: service.key.namespace, POD: entry.endpoint.pod, HOSTNAME: entry.endpoint.hostname}
-    return {**dict(labels[: META_PAIRS - _OWN_PAIRS]), **{key: value for key, value in own.items() if value}}
+    return dict(kept[: META_PAIRS - _OWN_PAIRS])

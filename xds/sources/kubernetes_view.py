@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from xds.catalog.instance import Instance
 from xds.model.errors import Violation
@@ -38,6 +39,9 @@ class KubernetesView:
         self._endpoints = 0
         self._changed: dict[Key, None] = {}  # in the order of the changes
         self._excess: list[Violation] = []
+        # Of Services and slices that give no instances. Others tell theirs with the instances.
+        self._apart: dict[Key, tuple[Violation, ...]] = {}
+        self._strays: dict[Key, tuple[Violation, ...]] = {}
 
     # Changes
 
@@ -52,11 +56,13 @@ class KubernetesView:
             return
         self._services[key] = service
         self._changed[key] = None
+        _note(self._apart, key, service.findings)
 
     def remove_service(self, key: Key) -> None:
         """A Service is gone."""
         if self._services.pop(key, None) is not None:
             self._changed[key] = None
+            self._apart.pop(key, None)
 
     def put_slice(self, one: EndpointSlice) -> None:
         """A slice is there, or has changed; it may have moved to another Service."""
@@ -71,6 +77,7 @@ class KubernetesView:
         self.remove_slice(one.key)
         self._slices[one.key] = one
         self._endpoints += len(one.endpoints)
+        _note(self._strays, one.key, one.findings if not one.service else ())
         owner = Key(one.key.namespace, one.service)
         self._slices_of.setdefault(owner, {})[one.key] = one
         self._changed[owner] = None
@@ -81,6 +88,7 @@ class KubernetesView:
         if gone is None:
             return
         self._endpoints -= len(gone.endpoints)
+        self._strays.pop(key, None)
         owner = Key(key.namespace, gone.service)
         slices = self._slices_of[owner]
         del slices[key]
@@ -128,11 +136,7 @@ class KubernetesView:
 
     def findings(self) -> Iterator[Violation]:
         """What belongs to no Service that is present: names outside of the cluster, slices without Service, excess."""
-        for service in self._services.values():
-            yield from service.findings
-        for one in self._slices.values():
-            if not one.service:
-                yield from one.findings
+        yield from chain.from_iterable(chain(self._apart.values(), self._strays.values()))
         yield from self._excess
 
     def forget_excess(self) -> None:
@@ -142,3 +146,10 @@ class KubernetesView:
     def _leave_out(self, finding: Violation) -> None:
         if len(self._excess) < EXCESS_KEPT:
             self._excess.append(finding)
+
+
+def _note(notes: dict[Key, tuple[Violation, ...]], key: Key, findings: tuple[Violation, ...]) -> None:
+    if findings:
+        notes[key] = findings
+    else:
+        notes.pop(key, None)
