@@ -401,7 +401,7 @@ async def test_a_server_that_never_answers_is_told(api: FakeKubernetes) -> None:
 
 async def test_what_a_watch_lost_is_found_by_the_next_list(api: FakeKubernetes) -> None:
     fill(api)
-    async with following(api, relist_s=0.5, watch_s=1.0) as sink:
+    async with following(api, relist_s=0.5) as sink:
         await settled(sink, api)
         api.lose_events()
         api.put(endpoint_slice("s0-a", "s0", endpoint("10.0.0.9")))
@@ -510,6 +510,23 @@ async def test_a_server_that_is_away_at_the_start_is_found_soon(api: FakeKuberne
         assert len(sink.failures) >= 20  # two collections
         await api.start()
         await settled(sink, api, 2)
+
+
+async def test_the_delay_begins_anew_after_a_watch(api: FakeKubernetes) -> None:
+    fill(api)
+    async with following(api, retry_s=0.1, longest_retry_s=60.0) as sink:
+        await settled(sink, api)
+        await api.kill()
+        await asyncio.sleep(3)  # the next delay would be 3 seconds or more
+        await api.start()
+        alive = sink.alive_n
+        await sink.wait_until(lambda: sink.alive_n > alive + 5)
+        failures = len(sink.failures)
+        api.faults.answers = [refusal(500)] * 4
+        api.cut()
+        await sink.wait_until(lambda: len(sink.failures) >= failures + 4)
+        api.put(endpoint_slice("s0-a", "s0", endpoint("10.0.0.9")))
+        await settled(sink, api, 2.0)
 
 
 async def test_a_watch_that_ends_at_once_is_not_begun_again_at_once(api: FakeKubernetes) -> None:
