@@ -25,8 +25,9 @@ _log = structlog.get_logger(logger_name="xds.control.sources")
 class SourceRun:
     """How a source runs; what it shows is the catalog's business. Times are epoch seconds.
 
-    ``started_at``: when it was run first. ``restarts_n``: how often it has ended and was run again. ``retry_at``: when it is run again, if it has ended.
-    ``waiting_n`` are the services whose latest state waits for the bound on changes, since ``waiting_since``.
+    ``started_at``: when it was run first. ``restarts_n``: how often it has ended and was run again. ``retry_at``: when
+    it is run again, if it has ended. ``waiting_n`` are the services whose latest state waits for the bound on changes,
+    since ``waiting_since``.
     """
 
     name: str
