@@ -30,9 +30,12 @@ from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
+from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
@@ -50,6 +53,7 @@ from xds.protocol.requests import StreamLimits
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
+from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -157,7 +161,20 @@ class Server:
             own.on_nack,
             own.undo_refused_share,
             settings.chains.seen(),
+            # Live changes are no pushes: how soon these reach the fleet is measured apart.
+            LiveEndpoints(self.cache, self.grpc.registry.wake),
         )
+        publisher = self.publisher
+        self.by_hand = HandAssignments(
+            self.store,
+            self.cache,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            self.fleet.events,
+            settings.order.endpoint_drain_s,
+        )
+        publisher.documents.append(self.by_hand)
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
@@ -168,7 +185,12 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
-        self.catalog = ServiceCatalog(settings.services.rule(), settings.services.limits())
+        rule = settings.services.rule(settings.order.endpoint_drain_s)
+        limits = settings.services.limits()
+        self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
+        self.bindings = Bindings(self.store, self.catalog, self.publisher.live, settings.chains.datacenter)
+        self.publisher.documents.append(self.bindings)
+        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
@@ -197,6 +219,8 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
+        await self.catalog.load()
+        self.catalog.retain_sources(self.sources.runs())
         await self.assignments.load()
         await self.nacks.load()
         if self.watched is not None:
@@ -212,6 +236,7 @@ class Server:
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
+        self.by_hand.start()
         self.phase = Phase.READY
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
@@ -261,6 +286,7 @@ class Server:
         await self.sources.close()
         await self.catalog.close()
         await self.assignments.close()
+        await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
         await self.nacks.close()
@@ -314,7 +340,9 @@ class Server:
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
             catalog=self.catalog,
+            bindings=self.bindings,
             sources=self.sources,
+            by_hand=self.by_hand,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 
