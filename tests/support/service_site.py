@@ -37,7 +37,9 @@ class ServiceSite:
         self.running = running
         self.upstreams: dict[int, Upstream] = {}
         file = directory / "xds.yaml"
-        file.write_text(yaml.safe_dump({"sources": sources, "services": {"endpoint_drain_s": DRAIN_S, **services}}))
+        file.write_text(
+            yaml.safe_dump({"sources": sources, "services": services, "order": {"endpoint_drain_s": DRAIN_S}})
+        )
         self.server = running.enter_context(ServerProcess(directory, ["--config", str(file)]))
         pushed = [
             eds_cluster(CLUSTER),
