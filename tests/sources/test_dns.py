@@ -291,8 +291,10 @@ async def test_a_target_without_an_answer_keeps_its_addresses(server: DnsServer)
     async with running(server, api=srv()) as sink:
         await sink.wait_until(places(sink, "api", "10.0.0.1:80", "10.0.0.2:80"))
         server.fail("b.example.org", "SERVFAIL")
+        await stays(sink, server, "b.example.org", "A", "api", "10.0.0.1:80", "10.0.0.2:80")
         server.put("a.example.org", "A", "10.0.0.3", ttl_s=0)
         await sink.wait_until(places(sink, "api", "10.0.0.3:80", "10.0.0.2:80"))
+        await stays(sink, server, "b.example.org", "A", "api", "10.0.0.3:80", "10.0.0.2:80")
 
 
 async def test_at_the_start_a_service_waits_for_the_answers_to_all_targets(server: DnsServer) -> None:

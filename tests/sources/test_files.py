@@ -183,6 +183,26 @@ async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
         assert sink.calls.count(("put", "web")) == 1
 
 
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "web.json"
+    file.write_text(targets(web=["1", "2"]))
+    read, cut = files._contents, []
+
+    def read_in_the_middle(path: Path) -> tuple[bytes, files.Stamp]:
+        if not cut:  # a program begins to write right before the file is opened, and ends after it was read
+            cut.append(path.write_text(targets(web=["1"])))
+        return read(path)
+
+    monkeypatch.setattr(files, "_contents", read_in_the_middle)
+    async with running(file) as sink:
+        await sink.wait_until(lambda: bool(cut))
+        file.write_text(targets(web=["1", "2", "3"]))
+        await sink.wait_until(has(sink, "web", "1", "2", "3"))
+        assert [method for method, _ in sink.calls if method in ("put", "replace")] == ["replace"]
+
+
 async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "RESTLESS_S", 0.5)
     good, file = tmp_path / "good.json", tmp_path / "web.yaml"
