@@ -13,9 +13,9 @@ import pytest
 from tests.support.dns_server import DnsServer
 from tests.support.recording_sink import RecordingSink
 from xds.sources import dns_client
-from xds.sources.dns import DnsSource, service_name
 from xds.sources.dns_client import DnsClient
 from xds.sources.dns_memory import FAMILIES, Pace, ServiceName
+from xds.sources.dns_source import DnsSource, service_name
 
 PACE = Pace(shortest_s=0.1, longest_s=300, retry_s=0.1, longest_retry_s=0.4)
 WEB = "web.example.org"
