@@ -12,13 +12,14 @@ from urllib.parse import quote
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupFilter, WatchFlag
+from xds.cli.arguments import GroupFilter, WatchFlag, given
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, some, until
-from xds.cli.output import age
+from xds.cli.output import age, printable
 from xds.cli.push_options import author
-from xds.cli.table import Column, TableLayout
+from xds.cli.resources import known_type
+from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
@@ -28,6 +29,32 @@ WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
 _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
+
+NODE_LIMIT_BYTES = 1 << 20
+
+CANDIDATES = TableLayout(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("RULE", lambda item: item["rule"]),
+        Column("PRIORITY", lambda item: str(item.get("priority", ""))),
+        Column(
+            "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
+        ),
+        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or ""),
+    ),
+)
+
+ANSWERS = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
+        Column("VERSION", lambda item: item.get("version") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or ""),
+    ),
+)
 
 
 def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
@@ -180,6 +207,41 @@ def release_text(found: Json) -> str:
     return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"
 
 
+def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
+    """The server's explanation for a known node, or for a node that is described as in a bootstrap."""
+    query = given(type=known_type(type) if type else "", name=name)
+    if isinstance(node, str):
+        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
+    return client.call("POST", "/explain", query, body=node)
+
+
+def explanation_text(found: Json, style: Style) -> str:
+    """An explanation for people."""
+    head = [f"node:     {found['node'].get('id', '')}"]
+    if found["node"].get("principals"):
+        head.append(f"principal: {', '.join(found['node']['principals'])}")
+    if found["group"]:
+        head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
+        if found["overlay"] is not None:
+            place = "/".join(filter(None, found["overlay"].values()))
+            head += [f"overlay:  traffic assignment for {place}"]
+    else:
+        head += ["group:    none; the node is answered when a group matches"]
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
+    if found["resources"]:
+        parts.append(rendered(found["resources"], ANSWERS, style))
+    return "\n".join(parts)
+
+
+def read_node(file: Path) -> Json:
+    """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+
+    found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = found.get("node")
+    return node if isinstance(node, dict) else found
+
+
 @app.command(cls=Command)
 def nodes(
     context: typer.Context,
@@ -203,10 +265,8 @@ def nodes(
       xds nodes -g edge --state nacked,pending
       xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
-    from xds.cli.arguments import given
     from xds.cli.commands.events import show_again
     from xds.cli.output import say, write
-    from xds.cli.table import rendered
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -242,10 +302,8 @@ def nacks(
       xds nacks
       xds nacks -g edge --since 1h --state open
     """
-    from xds.cli.arguments import given
     from xds.cli.commands.events import show_again
     from xds.cli.output import write
-    from xds.cli.table import rendered
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -279,8 +337,7 @@ def config(
       xds config edge-1 clusters --name 'web-*'
       xds config edge-1 --sent -o yaml
     """
-    from xds.cli.arguments import given
-    from xds.cli.resources import known_type, secrets_query
+    from xds.cli.resources import secrets_query
     from xds.cli.table import write_items
 
     if sent and acked:
@@ -313,7 +370,6 @@ def explain(
       xds explain edge-1 clusters web
       xds explain --node-file node.json listeners
     """
-    from xds.cli.explain import explain_node, explanation_text, read_node
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)

@@ -17,7 +17,7 @@ from xds.cli.arguments import EmptyFlag, IfMatchOption, MessageOption, NoneFlag,
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, TableLayout, rendered, who
+from xds.cli.table import Column, Style, TableLayout, history_layout, rendered, who
 from xds.cli.wait import POLL_S, check_somebody, held_lines, late, progress, refusals, verdict_on
 
 Json = dict[str, Any]
@@ -49,16 +49,8 @@ def what(item: Json) -> str:
     return f"{made} ({notes})" if notes else str(made)
 
 
-HISTORY = TableLayout(
-    name=lambda item: str(item["revision"]),
-    columns=(
-        Column("REVISION", lambda item: str(item["revision"])),
-        Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", who),
-        Column("WHAT", what, lambda item: "dim" if item["undone_by"] else ""),
-        Column("RESOURCES", lambda item: "deleted" if item["deleted"] else str(item["resources"])),
-        Column("MESSAGE", lambda item: item["message"]),
-    ),
+HISTORY = history_layout(
+    what, Column("RESOURCES", lambda item: "deleted" if item["deleted"] else str(item["resources"]))
 )
 
 STATUS = TableLayout(
