@@ -105,8 +105,12 @@ class ServiceCatalog:
         await self._writing.stop()
         if await self._task.stop():
             await self.tick()
-            if self._writer is not None:
-                await self._writer.finish()
+            await self.save()
+
+    async def save(self) -> None:
+        """Store what has changed now, instead of within a second, as far as the store accepts it."""
+        if self._writer is not None:
+            await self._writer.finish()
 
     # For sources
 
@@ -192,6 +196,11 @@ class ServiceCatalog:
         self._listeners.append(listener)
 
     @property
+    def drain_s(self) -> float:
+        """How long an instance that goes drains."""
+        return self._rule.drain_s
+
+    @property
     def services_n(self) -> int:
         """The number of services."""
         return len(self._index)
@@ -216,6 +225,11 @@ class ServiceCatalog:
     def is_known(self, service: str) -> bool:
         """Whether it is known which instances a service has, be it none."""
         return self._index.is_known(service)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The services that something here uses."""
+        return self._wanted.names
 
     # For blocking queries
 
