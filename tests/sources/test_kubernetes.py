@@ -38,7 +38,7 @@ QUICK_LIMITS = ClientLimits(connect_s=2.0, answer_s=1.0, silence_s=1.0, page_s=3
 
 
 class Access:
-    """Credentials of a server without TLS; counts how often they are loaded."""
+    """ClusterCredentials of a server without TLS; counts how often they are loaded."""
 
     def __init__(self, api: FakeKubernetes, token: str = "") -> None:
         self.token = token
@@ -591,7 +591,7 @@ async def test_a_status_that_changes_nothing_is_not_put(api: FakeKubernetes) -> 
         assert [call for call in sink.calls if call[0] == "put"] == calls
 
 
-# Credentials while it runs
+# ClusterCredentials while it runs
 
 
 async def test_a_token_that_was_refused_is_read_anew(api: FakeKubernetes) -> None:

@@ -18,7 +18,7 @@ from tests.support.pki import Certificate, CertificateAuthority
 from tests.support.recording_sink import RecordingSink
 from xds.sources.kubernetes import KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits, KubernetesClient
-from xds.sources.kubernetes_credentials import ApiAccess, Credentials, CredentialsError, InCluster, Kubeconfig
+from xds.sources.kubernetes_credentials import ApiAccess, ClusterCredentials, CredentialsError, InCluster, Kubeconfig
 from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_list_watch import ApiError
 
@@ -61,7 +61,7 @@ async def secure_api(certificate: Certificate, client_ca: CertificateAuthority |
         await api.kill()
 
 
-async def ask(credentials: Credentials) -> Any:
+async def ask(credentials: ClusterCredentials) -> Any:
     """One list, as the source asks for it."""
     client = KubernetesClient(credentials, ClientLimits(connect_s=5.0, answer_s=5.0))
     try:
@@ -71,7 +71,7 @@ async def ask(credentials: Credentials) -> Any:
 
 
 @asynccontextmanager
-async def following(credentials: Credentials) -> AsyncIterator[RecordingSink]:
+async def following(credentials: ClusterCredentials) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
     source = KubernetesSource("k8s", credentials, follow=FollowRules(retry_s=0.05, longest_retry_s=0.2))
     task = asyncio.create_task(source.run(sink))

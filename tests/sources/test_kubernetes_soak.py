@@ -17,7 +17,7 @@ from tests.support.process import LOOPBACK
 from tests.support.recording_sink import RecordingSink
 from xds.sources.kubernetes import KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
-from xds.sources.kubernetes_credentials import Credentials, InCluster, Kubeconfig
+from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
 from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
 
@@ -76,7 +76,7 @@ class Doorway:
 
 @contextlib.asynccontextmanager
 async def following(
-    credentials: Credentials, instances: InstanceRules | None = None, **rules: Any
+    credentials: ClusterCredentials, instances: InstanceRules | None = None, **rules: Any
 ) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
     given = {"retry_s": 0.2, "longest_retry_s": 2.0, "watch_s": 30.0, **rules}
@@ -251,7 +251,7 @@ async def test_each_way_to_come_in(cluster: KubernetesCluster) -> None:
     certificate = cluster.client_certificate
     environment = {"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": str(cluster.port)}
     account = cluster.account()
-    ways: list[Credentials] = [
+    ways: list[ClusterCredentials] = [
         Kubeconfig(cluster.kubeconfig()),
         Kubeconfig(cluster.kubeconfig("file", tokenFile=str(account / "token"))),
         Kubeconfig(

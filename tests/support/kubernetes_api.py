@@ -35,8 +35,11 @@ _HEAD_END = b"\r\n\r\n"
 
 def service(name: str, namespace: str = "shop", ports: Any = (("", 80),), **spec: Any) -> Json:
     """A Service as the API server answers it."""
-    listed = [{**({"name": label} if label else {}), "port": number, "protocol": "TCP"} for label, number in ports]
-    given = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "ports": listed, **spec}
+    listed: list[Json] = [{"port": number, "protocol": "TCP"} for _, number in ports]
+    for one, (label, _) in zip(listed, ports, strict=True):
+        if label:
+            one["name"] = label
+    given: Json = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "ports": listed, **spec}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": given}
 
 

@@ -43,13 +43,13 @@ def _build_dns(name: str, section: DnsSettings) -> Source:
 def _build_kubernetes(name: str, section: KubernetesSettings) -> Source:
     from xds.sources.kubernetes import KubernetesSource
     from xds.sources.kubernetes_client import ClientLimits
-    from xds.sources.kubernetes_credentials import Credentials, InCluster, Kubeconfig
+    from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
     from xds.sources.kubernetes_follower import FollowRules
     from xds.sources.kubernetes_instances import InstanceRules
     from xds.sources.kubernetes_objects import IPV4, IPV6
     from xds.sources.kubernetes_view import ViewLimits
 
-    credentials: Credentials = InCluster()
+    credentials: ClusterCredentials = InCluster()
     if section.kubeconfig is not None:
         credentials = Kubeconfig(section.kubeconfig.expanduser(), section.context)
     instances = InstanceRules(

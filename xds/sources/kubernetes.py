@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xds.catalog.source import Sink
-from xds.sources.kubernetes_credentials import Credentials
+from xds.sources.kubernetes_credentials import ClusterCredentials
 from xds.sources.kubernetes_follower import Follower, FollowRules
 from xds.sources.kubernetes_handover import Handover
 from xds.sources.kubernetes_instances import KIND, InstanceRules
@@ -29,7 +29,7 @@ class KubernetesSource:
     def __init__(
         self,
         name: str,
-        credentials: Credentials,
+        credentials: ClusterCredentials,
         instances: InstanceRules | None = None,
         follow: FollowRules | None = None,
         limits: ViewLimits | None = None,

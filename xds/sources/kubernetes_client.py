@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from xds import __version__
-from xds.sources.kubernetes_credentials import ApiAccess, Credentials, Stamp, file_stamp
+from xds.sources.kubernetes_credentials import ApiAccess, ClusterCredentials, Stamp, file_stamp
 from xds.sources.kubernetes_list_watch import ApiError, ConnectionLostError, read_lines, status_error
 
 MIB = 1 << 20
@@ -33,11 +33,11 @@ class ClientLimits:
 class KubernetesClient:
     """One conversation with an API server, one request at a time.
 
-    Credentials are loaded again when one of their files changes, and after ``close``. The token is read for each
+    ClusterCredentials are loaded again when one of their files changes, and after ``close``. The token is read for each
     request.
     """
 
-    def __init__(self, credentials: Credentials, limits: ClientLimits | None = None) -> None:
+    def __init__(self, credentials: ClusterCredentials, limits: ClientLimits | None = None) -> None:
         self._credentials = credentials
         self._limits = limits or ClientLimits()
         self._access: ApiAccess | None = None

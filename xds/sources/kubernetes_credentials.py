@@ -66,7 +66,7 @@ class ApiAccess:
         return token
 
 
-class Credentials(Protocol):
+class ClusterCredentials(Protocol):
     """Something that access can be loaded from, again and again."""
 
     def load(self) -> ApiAccess:

@@ -14,7 +14,7 @@ import structlog
 
 from xds.model.errors import XdsError
 from xds.sources.kubernetes_client import ClientLimits, KubernetesClient
-from xds.sources.kubernetes_credentials import Credentials
+from xds.sources.kubernetes_credentials import ClusterCredentials
 from xds.sources.kubernetes_handover import Handover, in_slices
 from xds.sources.kubernetes_list_watch import ApiError, ConnectionLostError, ListWatch
 
@@ -51,7 +51,7 @@ class Follower:
     """Lists and watches one collection, for ever. What it reads it hands to ``handover``."""
 
     def __init__(
-        self, list_watch: ListWatch[Any], credentials: Credentials, rules: FollowRules, handover: Handover
+        self, list_watch: ListWatch[Any], credentials: ClusterCredentials, rules: FollowRules, handover: Handover
     ) -> None:
         self._list_watch = list_watch
         self._rules = rules
