@@ -77,6 +77,18 @@ class Handover:
         """A list was begun."""
         self._view.forget_excess()
 
+    def _forget_absent(self, keys: frozenset[Key], followed: ListWatch[Any]) -> None:
+        """Objects that could not be read, and that are gone."""
+        place = (
+            f"/{followed.collection.plural}/{followed.namespace}/"
+            if followed.namespace
+            else (f"/{followed.collection.plural}/")
+        )
+        if self._unreadable:
+            present = {f"/{followed.collection.plural}/{key}" for key in keys}
+            for pointer in [each for each in self._unreadable if each.startswith(place) and each not in present]:
+                del self._unreadable[pointer]
+
     def _remove(self, key: Key, followed: ListWatch[Any]) -> None:
         self._forget_unreadable(f"/{followed.collection.plural}/{key}")
         if followed.collection is SERVICES:
@@ -89,6 +101,7 @@ class Handover:
             self._view.keep_services(followed.namespace, keys)
         else:
             self._view.keep_slices(followed.namespace, keys)
+        self._forget_absent(keys, followed)
         self._unlisted.discard(str(followed))
         self._is_anew = True
 
