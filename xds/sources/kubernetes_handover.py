@@ -78,16 +78,14 @@ class Handover:
         self._view.forget_excess()
 
     def _forget_absent(self, keys: frozenset[Key], followed: ListWatch[Any]) -> None:
-        """Objects that could not be read, and that are gone."""
-        place = (
-            f"/{followed.collection.plural}/{followed.namespace}/"
-            if followed.namespace
-            else (f"/{followed.collection.plural}/")
-        )
-        if self._unreadable:
-            present = {f"/{followed.collection.plural}/{key}" for key in keys}
-            for pointer in [each for each in self._unreadable if each.startswith(place) and each not in present]:
-                del self._unreadable[pointer]
+        """Forget the objects that could not be read, and that are gone."""
+        if not self._unreadable:
+            return
+        place = f"/{followed.collection.plural}/"
+        inside = f"{place}{followed.namespace}/" if followed.namespace else place
+        present = {f"{place}{key}" for key in keys}
+        for pointer in [each for each in self._unreadable if each.startswith(inside) and each not in present]:
+            del self._unreadable[pointer]
 
     def _remove(self, key: Key, followed: ListWatch[Any]) -> None:
         self._forget_unreadable(f"/{followed.collection.plural}/{key}")
