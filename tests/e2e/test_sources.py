@@ -63,7 +63,7 @@ class Targets:
 
 
 def change(weights: Weights, site: ServiceSite, chance: random.Random) -> Weights:
-    """A next set: new weights, some instances gone (at most half, which is not held), new ones."""
+    """A next set: new weights, some instances gone (at most half at once, which is not held), new ones."""
     gone = chance.sample(sorted(weights), chance.randint(0, len(weights) // 2))
     kept = {port: chance.randint(1, 4) if chance.random() < 0.3 else old for port, old in weights.items()}
     after = {port: weight for port, weight in kept.items() if port not in gone}
@@ -105,7 +105,7 @@ def test_endpoints_follow_target_files(tmp_path: Path, background: Background, r
     chance = random.Random(18)
     targets = Targets(tmp_path / "targets", chance)
     sources = {"targets": {"kind": "files", "paths": [str(targets.directory)]}}
-    site = ServiceSite(tmp_path, background, running, sources)
+    site = ServiceSite(tmp_path, background, running, sources, hold_window_s=0)
     _, load = walk(site, steps, chance, targets.write)
     none_lost(load)
 
@@ -117,7 +117,7 @@ def test_endpoints_follow_srv_records(
     """Between two good answers the server fails, is silent, denies the name once, or is gone."""
     chance = random.Random(18)
     dns.put("host.example.org", "A", LOOPBACK, ttl_s=0)
-    site = ServiceSite(tmp_path, background, running, {"names": settings(dns)})
+    site = ServiceSite(tmp_path, background, running, {"names": settings(dns)}, hold_window_s=0)
 
     def trouble() -> None:
         how = chance.choice(["SERVFAIL", "REFUSED", "silent", "denied", "gone", "none"])
