@@ -48,6 +48,13 @@ def test_health_decides_the_status_and_warning_has_its_own_weight() -> None:
     }
 
 
+def test_an_entry_has_a_locality_even_if_the_instances_have_none() -> None:
+    """gRPC rejects an entry without one (measured, C core 1.85)."""
+    resource = lower_instances("web", [(Instance("1", "10.0.0.1", 80), Health.PASSING)], ANY)
+    (entry,) = decode_assignment(resource).endpoints
+    assert entry.HasField("locality")
+
+
 def test_only_passing_takes_requests_from_instances_that_warn() -> None:
     one = Instance("1", "10.0.0.1", 80), Health.WARNING
     assert lowered(one, rule=EndpointRule(only_passing=True)) == {("10.0.0.1", 80): (UNHEALTHY, 1)}
