@@ -38,6 +38,7 @@ ANSWERS = TableLayout(
         Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
         Column("VERSION", lambda item: item.get("version") or ""),
         Column("DETAIL", lambda item: item.get("detail") or ""),
+        Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
     ),
 )
 

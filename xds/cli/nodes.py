@@ -153,7 +153,7 @@ HELD = TableLayout(
         Column("VERSION_INFO", lambda item: item["version_info"]),
         Column("VERSION", lambda item: item["version"]),
         Column("LINGERS", _lingers),
-        Column("OVERLAY", lambda item: "assignment" if item.get("pushed_version") else ""),
+        Column("OVERLAY", lambda item: ",".join(item.get("overlay", ()))),
         Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
     ),
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from xds.control.explain import EXPLAIN_ALL, ExplainQuery, Explanation, explain, node_context
 from xds.control.group_content import GroupContent, Key
 from xds.control.groups import GroupTable
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.progress import PushLog, RolloutStatus, rollout_status
 from xds.control.push import check_is_group
 from xds.control.revision_history import (
@@ -33,6 +34,7 @@ class PublishedState:
     """The reading half of ``Publisher``. ``pushes`` knows the progress of the latest pushes."""
 
     settings: GroupTable
+    live: LiveEndpoints
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
@@ -107,7 +109,7 @@ class PublishedState:
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None where no group matches."""
         node = self._fleet.identity(node_id)
-        return node_context(self._cache, node).snapshot("") if node is not None else None
+        return node_context(self._cache, node, self.live).snapshot("") if node is not None else None
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
@@ -121,7 +123,7 @@ class PublishedState:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
         context = replace(
-            node_context(self._cache, node),
+            node_context(self._cache, node, self.live),
             connected=state.connected,
             holdings=holdings,
             refusals=refusals,
@@ -132,4 +134,4 @@ class PublishedState:
 
     async def explain_node(self, node: Node, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
-        return await run_sized(explain, node_context(self._cache, node), asked, resources=0)
+        return await run_sized(explain, node_context(self._cache, node, self.live), asked, resources=0)

@@ -216,7 +216,7 @@ class SnapshotCache:
         self.diffs.keep({set_ids(old, new): diff_among(old, new, touched)}, {})
         for api_version, translate in self._translate_to.items():
             translated = self._translated.find((api_version, old.id))
-            if translated is not None and new.overlaid:
+            if translated is not None and new.observed:
                 made = translate_again(translated, old, new, touched, translate)
                 self._translated.put((api_version, new.id), made)
                 if made is not None:

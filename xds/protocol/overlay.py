@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.model.amended_mapping import amend
 from xds.model.node import Locality
 from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
@@ -74,13 +73,8 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
     derivation = Derivation(
         origin_id=base.origin_id,
         omitted=base.omitted,
-        # Observed assignments are in ``base.overlaid``, with the versions that were pushed.
-        overlaid=amend(
-            base.overlaid,
-            {name: base.resources[name].version for name in put if name not in base.overlaid},
-            (),
-            shares=True,
-        ),
+        overlaid={name: base.resources[name].version for name in put},
+        observed=base.observed,
     )
     label = derived_version_info(base.version_info, base.digest, digest)
     return base.amended(label, put, derivation=derivation, digest=digest)
