@@ -65,6 +65,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
+from xds.server.metrics.live_metrics import LiveMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
@@ -190,6 +191,7 @@ class Server:
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
