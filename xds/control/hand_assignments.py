@@ -12,7 +12,7 @@ import json
 import time
 from base64 import b64decode, b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -184,6 +184,7 @@ class HandAssignments:
         self._clock = clock  # epoch seconds
         self._held: dict[Key, HandAssignment] = {}
         self._going: set[Key] = set()  # those with draining endpoints, and those that are leaving
+        self._running: set[asyncio.Task[HandChange]] = set()
         self._task = BackgroundTask()
 
     # Start and stop
@@ -222,7 +223,9 @@ class HandAssignments:
         self._task.start(self._run())
 
     async def close(self) -> None:
-        """Stop. What still drains goes on after the next start."""
+        """Wait for the changes in progress, then stop. What still drains goes on after the next start."""
+        while self._running:
+            await asyncio.wait(self._running)
         await self._task.stop()
 
     async def _run(self) -> None:
@@ -279,6 +282,23 @@ class HandAssignments:
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.
         """
+        return await self._finish(self._edit(key, edit, options))
+
+    async def delete(self, key: Key, options: WriteOptions) -> HandChange:
+        """Serve what was pushed again, once the endpoints that it lacks have drained.
+
+        Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
+        """
+        return await self._finish(self._delete(key, options))
+
+    async def _finish(self, work: Coroutine[Any, Any, HandChange]) -> HandChange:
+        """Await ``work``. It goes on when the caller is cancelled: what is stored is always served."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def _edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:
             before = self._check(key, options.etag)
             pushed = self.pushed(key)
@@ -291,11 +311,7 @@ class HandAssignments:
             await self._put(key, "set", change, options)
             return change
 
-    async def delete(self, key: Key, options: WriteOptions) -> HandChange:
-        """Serve what was pushed again, once the endpoints that it lacks have drained.
-
-        Raises ``NotFoundError`` where nothing is set by hand, ``ConflictError``, ``StoreError``.
-        """
+    async def _delete(self, key: Key, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:
             before = self._check(key, options.etag)
             drain_s = self._drain_s(options)

@@ -104,7 +104,8 @@ class PublishedState:
 
     async def rollout(self, group: str) -> RolloutStatus:
         """How many connected nodes have the published content of a group. Raises ``NotFoundError``."""
-        return await rollout_status(self._cache, self._fleet, self.content(group).snapshot)
+        pushed = self.content(group).snapshot
+        return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None where no group matches."""

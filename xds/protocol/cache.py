@@ -245,8 +245,9 @@ class SnapshotCache:
 
     def prepare_overlays(self, snapshot: Snapshot) -> None:
         """Compute the resources that overlays put into a snapshot, before it is served; may run in another thread."""
+        observed = self.observed(snapshot.group)
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
-            overlay.over(snapshot.get(overlay.type_url))
+            overlay.prepare(snapshot.get(overlay.type_url), observed)
 
     def get(self, group: str) -> Snapshot | None:
         """The snapshot of a group: what was pushed, with the observed assignments."""

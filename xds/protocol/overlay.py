@@ -52,6 +52,13 @@ class Overlay:
         made = ((one, override.of(one)) for one, override in pushed if one is not None)
         return {one.name: other for one, other in made if other.version != one.version}
 
+    def prepare(self, base: ResourceSet, observed: Container[str]) -> None:
+        """Compute what is served in the place of a pushed set, but for ``observed`` names: others are below these."""
+        for name, override in self.stand_ins.items():
+            pushed = base.resources.get(name)
+            if pushed is not None and name not in observed:
+                override.of(pushed)
+
 
 Overlays = Mapping[Locality, Overlay]  # by source: the locality of the nodes
 ViewKey = tuple[str, Locality | None]  # API version, source

@@ -157,7 +157,7 @@ def _answer_item(found: ResourceDelivery) -> AnswerItem:
         item["version"] = found.version
     if found.pushed_version:
         item["pushed_version"] = found.pushed_version
-    if found.version and alias_of(found.type) == ENDPOINTS:
+    if found.version and alias_of(type_url_of(found.type)) == ENDPOINTS:
         item["owner"] = owner_item(found.owner)
     return item
 
