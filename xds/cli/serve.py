@@ -36,17 +36,8 @@ from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.settings import (
-    GRPC_PORT,
-    HTTP_PORT,
-    LOOPBACK,
-    Settings,
-    TlsSettings,
-    auth_files,
-    is_loopback,
-    load_settings,
-    shown_settings,
-)
+from xds.control.settings import Settings, auth_files, is_loopback, load_settings, shown_settings
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog

@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from xds.control.lifecycle import BackgroundTask
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.threads import run_sized
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
 from xds.lower.live_assignment import (
     DrainingEndpoint,
@@ -111,7 +111,7 @@ class HandAssignments:
         self._clock = clock  # epoch seconds
         self._held: dict[Key, HandAssignment] = {}
         self._going: set[Key] = set()  # those with draining endpoints, and those that are leaving
-        self._running: set[asyncio.Task[HandChange]] = set()
+        self._running = RunningWrites()
         self._task = BackgroundTask()
 
     # Start and stop
@@ -151,8 +151,7 @@ class HandAssignments:
 
     async def close(self) -> None:
         """Wait for the changes in progress, then stop. What still drains goes on after the next start."""
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
         await self._task.stop()
 
     async def _run(self) -> None:
@@ -209,21 +208,14 @@ class HandAssignments:
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.
         """
-        return await self._finish(self._edit(key, edit, options))
+        return await self._running.finish(self._edit(key, edit, options))
 
     async def delete(self, key: Key, options: WriteOptions) -> HandChange:
         """Serve what was pushed again, once the endpoints that it lacks have drained.
 
         Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
         """
-        return await self._finish(self._delete(key, options))
-
-    async def _finish(self, work: Coroutine[Any, Any, HandChange]) -> HandChange:
-        """Await ``work``. It goes on when the caller is cancelled: what is stored is always served."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        return await self._running.finish(self._delete(key, options))
 
     async def _edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:

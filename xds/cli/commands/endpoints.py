@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import GroupOption, WatchFlag, YesFlag
+from xds.cli.arguments import GroupOption, WatchFlag, YesFlag
 
 endpoints = typer.Typer(
     help="Live endpoints: change the endpoints of a cluster without a push.",
@@ -47,8 +47,8 @@ def list_assignments(
       xds endpoints list
       xds endpoints list -g edge --live
     """
+    from xds.cli.commands.events import show_again
     from xds.cli.endpoints import list_text
-    from xds.cli.events import show_again
     from xds.cli.output import write
 
     options = shared(context)
