@@ -114,6 +114,9 @@ WITH_ENTRIES = (
 )
 NEW_NODE = '{"id": "new-1", "metadata": {"role": "edge"}}'
 TO_1 = '{"to": 1}'
+LIVE = f"{GROUP}/endpoints/hello"
+PUT_ONE = '{"put": [{"address": "127.0.0.1:8082", "weight": 2}]}'
+REMOVE_ONE = '{"remove": ["127.0.0.1:8082"]}'
 POLL = '{"node": {"id": "edge-1"}}'
 
 
@@ -186,6 +189,11 @@ ADMIN_API: Walk = [
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
         events,
     ),
+    (f"curl -sf -X PATCH {sent(PUT_ONE)} {LIVE}", answers(changed=True, endpoints_n=2, warnings=[])),
+    (f"curl -sf -X PATCH {sent(REMOVE_ONE)} '{LIVE}?drain_s=30'", answers(draining_n=1)),
+    (f"curl -sf {LIVE}", answers(owner=lambda owner: owner["kind"] == "hand")),
+    (f"curl -sf '{GROUP}/endpoints?live=true'", answers(items=named("name", "hello"))),
+    (f"curl -sf -X DELETE '{LIVE}?drain_s=0'", answers(owner={"kind": "pushed"}, endpoints_n=1)),
     (
         f"curl -sf '{API}/audit?group=default&limit=5'",
         answers(items=lambda items: [each["revision"] for each in items[:3]] == [1, 2, 3], lagged=False),
@@ -468,6 +476,13 @@ def with_loss(clone: Clone, command: str) -> None:
 
 
 SERVICES: Walk = [
+    ("xds endpoints add hello 127.0.0.1:8082 --weight 2", says("^127.0.0.1:8082 +UNKNOWN +2 ")),
+    ("xds endpoints show hello", says("^127.0.0.1:8082 ", "by hand")),
+    ("xds endpoints drain hello 127.0.0.1:8082 --for 30s", says("^127.0.0.1:8082 +DRAINING ")),
+    ("xds endpoints add hello 127.0.0.1:8082", says("^127.0.0.1:8082 +UNKNOWN +2 ")),
+    ("xds endpoints remove hello 127.0.0.1:8082 --now", says("ADDRESS", "by hand")),
+    ("xds endpoints list --live", says("^hello +by hand")),
+    ("xds endpoints delete hello --now", says("hello of group default: pushed")),
     ("xds services", soon("^web +3 +3 +0 .* targets ")),
     ("xds service web", says("^10.0.0.1:80 +10.0.0.1:80 +passing +1 .* targets ")),
     ("xds service web -o wide", says("CHECKS")),
