@@ -45,6 +45,10 @@ class Clone:
             **(environment or {}),
         }
 
+    def set(self, name: str, value: str) -> None:
+        """Set an environment variable for the commands that follow."""
+        self._environment[name] = value
+
     def url(self, port: str, path: str = "") -> str:
         """The address of a port of the documentation."""
         return f"http://{LOOPBACK}:{self.ports[port]}{path}"

@@ -61,6 +61,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
+from xds.server.metrics.live_metrics import LiveMetrics
 from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
@@ -202,6 +203,7 @@ class Server:
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
