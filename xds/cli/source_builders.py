@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xds.catalog.source import Source
+from xds.control.kubernetes_settings import KubernetesSettings
 from xds.control.settings import Settings, SettingsError
 from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
 from xds.model.errors import XdsError
@@ -39,6 +40,39 @@ def _build_dns(name: str, section: DnsSettings) -> Source:
     return DnsSource(name, services, client, pace, section.queries_at_once)
 
 
+def _build_kubernetes(name: str, section: KubernetesSettings) -> Source:
+    from xds.sources.kubernetes import KubernetesSource
+    from xds.sources.kubernetes_client import ClientLimits
+    from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
+    from xds.sources.kubernetes_follower import FollowRules
+    from xds.sources.kubernetes_instances import InstanceRules
+    from xds.sources.kubernetes_objects import IPV4, IPV6
+    from xds.sources.kubernetes_view import ViewLimits
+
+    credentials: ClusterCredentials = InCluster()
+    if section.kubeconfig is not None:
+        credentials = Kubeconfig(section.kubeconfig.expanduser(), section.context)
+    instances = InstanceRules(
+        family={"service": "", "ipv4": IPV4, "ipv6": IPV6}[section.family],
+        region=section.region,
+        regions=section.regions,
+        datacenter=section.datacenter,
+        follows_hints=section.zone_hints,
+    )
+    follow = FollowRules(
+        labels=section.labels,
+        page_size=section.page_size,
+        watch_s=section.watch_s,
+        relist_s=section.relist_s,
+        events_per_s=section.events_per_s,
+        retry_s=section.retry_s,
+        longest_retry_s=section.longest_retry_s,
+        limits=ClientLimits(silence_s=section.silence_s),
+    )
+    limits = ViewLimits(section.services_limit, section.endpoints_limit)
+    return KubernetesSource(name, credentials, instances, follow, limits, section.namespaces)
+
+
 def _build_python(name: str, section: PythonSettings) -> Source:
     from xds.sources.own import load_source
 
@@ -48,5 +82,6 @@ def _build_python(name: str, section: PythonSettings) -> Source:
 _BUILDERS: dict[str, Callable[[str, Any], Source]] = {
     "files": _build_files,
     "dns": _build_dns,
+    "kubernetes": _build_kubernetes,
     "python": _build_python,
 }
