@@ -188,7 +188,7 @@ class RegisteredNode:
 
 
 Registered = Registration | RegisteredNode
-R = TypeVar("R", Registration, RegisteredNode)
+R = TypeVar("R", bound=Registered)
 
 
 def find_check(one: Registered, id: str) -> RegisteredCheck | None:
@@ -206,7 +206,6 @@ def with_check(one: R, check: RegisteredCheck) -> R:
 def without_check(one: R, id: str) -> R:
     """The same without a check."""
     return replace(one, checks=tuple(check for check in one.checks if check.id != id))
-
 
 
 def encode(one: Registered) -> bytes:

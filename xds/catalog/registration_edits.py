@@ -56,9 +56,8 @@ def register(
     held = {check.id: check for check in before.checks} if before is not None else {}
     checks = [_as_before(check, held.get(check.id)) for check in one.checks]
     named = {check.id for check in checks}
-    for check in held.values():
-        if check.id not in named and (not replaces_checks or check.kind == MAINTENANCE_KIND):
-            checks.append(check)
+    others = (check for check in held.values() if check.id not in named)
+    checks += (check for check in others if not replaces_checks or check.kind == MAINTENANCE_KIND)
     found = _stamped(replace(one, host=one.address or by.host, checks=tuple(checks)), before, by)
     _check_room(table, found, limits)
     _require(table, found)
@@ -156,6 +155,8 @@ def register_in_catalog(
 ) -> Edit:
     """Put a node, and an instance and checks on it. What is not named stays. Raises ``ValidationError``."""
     node, one = _node(table, given), _instance(table, given, by)
+    if node.name == AGENT_NODE and not all(id for id, _ in given.checks):
+        raise _refused("not_allowed", f"{AGENT_NODE} is this server: its node has no checks", "/Check/ServiceID")
     others: dict[str, Registration] = {}
     for id, check in given.checks:
         if not id:
@@ -179,7 +180,12 @@ def register_in_catalog(
 
 
 def deregister_from_catalog(table: RegistrationTable, node: str, service_id: str, check_id: str) -> Edit:
-    """Take an instance, a check, or a node with all that is on it out of the catalog, if it is there."""
+    """Take an instance, a check, or a node with all that is on it out of the catalog, if it is there.
+
+    Raises ``ValidationError`` for this server as a node: all that registered itself is on it.
+    """
+    if node == AGENT_NODE and not (service_id or check_id):
+        raise _refused("not_allowed", f"{AGENT_NODE} is this server: name the ServiceID or the CheckID", "/Node")
     if service_id:
         return deregister(table, Key(node, service_id))
     if check_id:

@@ -1,7 +1,7 @@
 """What a registration may say, and what it means (docs/services.md#registration). Pure.
 
-The rules are those of Consul, and beside them those of an endpoint: an IP address and a port. Checks that Consul's agent
-would make itself (HTTP, TCP, gRPC, scripts ...) are refused by name, because Envoy checks health.
+The rules are those of Consul, and beside them those of an endpoint: an IP address and a port. Checks that Consul's
+agent would make itself (HTTP, TCP, gRPC, scripts ...) are refused by name, because Envoy checks health.
 """
 
 from __future__ import annotations
@@ -231,14 +231,16 @@ def _weights(form: ServiceForm, findings: Findings, path: Path) -> tuple[int, in
 
 
 def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> Iterator[RegisteredCheck]:
-    """The checks of an instance. Those without an id are named after the instance, and numbered if there are several."""
+    """The checks of an instance. Those without an id are named after it, and numbered if there are several."""
     single = [(form.check, ("Check",))] if form.check is not None and form.check != CheckForm() else []
     listed: list[tuple[CheckForm, Path]] = [*single, *((one, ("Checks", at)) for at, one in enumerate(form.checks))]
     _check_count(len(listed), findings)
     seen: set[str] = set()
     for number, (one, path) in enumerate(listed, 1):
         default = f"service:{of.id}:{number}" if len(listed) > 1 else f"service:{of.id}"
-        found = _ttl_check(one, one.check_id or one.id or default, one.name or f"Service '{of.service}' check", findings, path)
+        found = _ttl_check(
+            one, one.check_id or one.id or default, one.name or f"Service '{of.service}' check", findings, path
+        )
         if found.id in seen:
             findings.add("duplicate_id", f"a second check with the id {short_repr(found.id)}", path)
         seen.add(found.id)
@@ -305,7 +307,10 @@ def _check_node(form: CatalogForm, findings: Findings) -> None:
 
 def _catalog_checks(form: CatalogForm, findings: Findings) -> Iterator[tuple[str, RegisteredCheck]]:
     single = [(form.check, ("Check",))] if form.check is not None else []
-    listed: list[tuple[CatalogCheckForm, Path]] = [*single, *((one, ("Checks", at)) for at, one in enumerate(form.checks))]
+    listed: list[tuple[CatalogCheckForm, Path]] = [
+        *single,
+        *((one, ("Checks", at)) for at, one in enumerate(form.checks)),
+    ]
     _check_count(len(listed), findings)
     for one, path in listed:
         if one.node not in ("", form.node):

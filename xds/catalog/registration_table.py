@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from xds.catalog.instance import Instance
@@ -67,12 +67,14 @@ class RegistrationTable:
         """The instances of a service, for the catalog."""
         return tuple(self._instance(key) for key in self._of_service.get(service, ()))
 
+    def at(self, key: Key) -> Registered | None:
+        """What is under a key: a registration, or a node."""
+        return self._registrations.get(key) if key.id else self._nodes.get(key.node)
+
     def owner(self, check: CheckKey) -> Registered | None:
         """The registration or the node that a check is of."""
         key = self._check_owners.get(check)
-        if key is None:
-            return None
-        return self._registrations[key] if key.id else self._nodes[key.node]
+        return self.at(key) if key is not None else None
 
     # Changing
 
@@ -91,7 +93,7 @@ class RegistrationTable:
             return set()
         touched = {one.service}
         if before is not None:
-            self._forget_checks(one.node, (check.id for check in before.checks))
+            self._forget_checks(before)
             if before.service != one.service:
                 touched |= self._leave(before)
         self._registrations[one.key] = one
@@ -106,7 +108,7 @@ class RegistrationTable:
         if before == node:
             return set()
         if before is not None:
-            self._forget_checks(node.name, (check.id for check in before.checks))
+            self._forget_checks(before)
         self._nodes[node.name] = node
         self._check_owners.update((CheckKey(node.name, check.id), node.key) for check in node.checks)
         return self._forget_instances(node.name)
@@ -114,12 +116,13 @@ class RegistrationTable:
     def _remove(self, key: Key) -> set[str]:
         if not key.id:
             node = self._nodes.pop(key.node, None)
-            self._forget_checks(key.node, (check.id for check in node.checks) if node is not None else ())
+            if node is not None:
+                self._forget_checks(node)
             return self._forget_instances(key.node)
         before = self._registrations.pop(key, None)
         if before is None:
             return set()
-        self._forget_checks(key.node, (check.id for check in before.checks))
+        self._forget_checks(before)
         ids = self._on_node[key.node]
         del ids[key.id]
         if not ids:
@@ -134,9 +137,11 @@ class RegistrationTable:
             del self._of_service[one.service]
         return {one.service}
 
-    def _forget_checks(self, node: str, ids: Iterable[str]) -> None:
-        for id in ids:
-            self._check_owners.pop(CheckKey(node, id), None)
+    def _forget_checks(self, one: Registered) -> None:
+        for check in one.checks:
+            key = CheckKey(one.key.node, check.id)
+            if self._check_owners.get(key) == one.key:
+                del self._check_owners[key]
 
     def _forget_instances(self, node: str) -> set[str]:
         """The instances on a node are made anew."""

@@ -1,4 +1,4 @@
-"""The clocks of TTL checks: which are due, and that time in which nobody could be heard does not count. Pure."""
+"""Clocks of TTL checks: which have ended, and that time in which nobody could be heard does not count. Pure."""
 
 from __future__ import annotations
 
@@ -74,42 +74,44 @@ class Deadlines(Generic[K]):
             heapify(self._heap)
 
 
-class TtlChecks(Generic[K]):
-    """When checks expire. ``tick`` must be called at least every ``longest_tick_s`` seconds.
+class Clocks(Generic[K]):
+    """Clocks by key that end. ``take_ended`` must be called at least every ``longest_tick_s`` seconds.
 
     A longer time without any call is one in which the process did not run: it was stopped, or its machine slept, or its
     clock was set. Nobody could be heard, so all clocks stand still for as long. ``lost_s`` is the sum of these times.
     """
 
+    __slots__ = ("_called_at", "_deadlines", "_longest_tick_s", "lost_s")
+
     def __init__(self, longest_tick_s: float, now: float) -> None:
         self.lost_s = 0.0
-        self._clocks: Deadlines[K] = Deadlines()
+        self._deadlines: Deadlines[K] = Deadlines()
         self._longest_tick_s = longest_tick_s
         self._called_at = now
 
     def __len__(self) -> int:
-        return len(self._clocks)
+        return len(self._deadlines)
 
-    def heard(self, key: K, ttl_s: float, now: float) -> None:
-        """A check was told its status: its clock begins anew."""
+    def begin(self, key: K, span_s: float, now: float) -> None:
+        """Begin a clock, or begin it anew."""
         self._catch_up(now)
-        self._clocks.set(key, now + ttl_s)
+        self._deadlines.set(key, now + span_s)
 
-    def forget(self, key: K) -> None:
-        """A check is gone."""
-        self._clocks.drop(key)
+    def stop(self, key: K) -> None:
+        """Stop a clock, if it runs."""
+        self._deadlines.drop(key)
 
-    def expires_at(self, key: K) -> float | None:
-        """When a check expires (epoch seconds); None: it has expired, or has no TTL."""
-        return self._clocks.at(key)
+    def ends_at(self, key: K) -> float | None:
+        """When a clock ends (epoch seconds); None: it does not run."""
+        return self._deadlines.at(key)
 
-    def tick(self, now: float, limit: int) -> list[K]:
-        """Take the checks that have expired, at most ``limit``."""
+    def take_ended(self, now: float, limit: int) -> list[K]:
+        """Take the clocks that have ended, at most ``limit``."""
         self._catch_up(now)
-        return self._clocks.take_due(now, limit)
+        return self._deadlines.take_due(now, limit)
 
     def _catch_up(self, now: float) -> None:
         passed, self._called_at = now - self._called_at, now
         if not 0 <= passed <= self._longest_tick_s:
-            self._clocks.shift(passed)
+            self._deadlines.shift(passed)
             self.lost_s += max(0.0, passed)
