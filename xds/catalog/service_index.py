@@ -161,6 +161,13 @@ class ServiceIndex:
         for service in self.wanted - source.by_service.keys():
             self._add(source, service).is_gone = True
 
+    def restore(self, source: SourceHoldings, service: str, holding: Holding) -> None:
+        """Take over a holding from before a restart."""
+        source.by_service[service] = holding
+        source.instances_n += len(holding)
+        self._services.setdefault(service, {})[source.name] = holding
+        self._note(source, service, holding)
+
     def accept(self, source: SourceHoldings, services: Collection[str], now: float) -> dict[str, int]:
         """Accept the losses that are held of these services. Returns the number of instances that go, by service."""
         accepted = {}
@@ -280,14 +287,24 @@ class ServiceIndex:
 def _united(holdings: Mapping[str, Holding]) -> tuple[ServiceInstance, ...]:
     """Each place once: present before kept before draining, then by the name of the source."""
     found: dict[Place, ServiceInstance] = {}
-    for name in sorted(holdings):
-        for seen in holdings[name].present.values():
-            found.setdefault(place_of(seen.instance), ServiceInstance(name, seen))
-    for name in sorted(holdings):
-        for seen in holdings[name].kept.values():
-            found.setdefault(place_of(seen.instance), ServiceInstance(name, seen, is_kept=True))
-    for name in sorted(holdings):
-        for drained in holdings[name].draining:
-            one = ServiceInstance(name, drained.seen, drains_until=drained.until)
-            found.setdefault(place_of(drained.seen.instance), one)
+    names = sorted(holdings)
+    for name in names:
+        _add_first(found, (ServiceInstance(name, seen) for seen in holdings[name].present.values()))
+    for name in names:
+        _add_first(found, (ServiceInstance(name, seen, is_kept=True) for seen in holdings[name].kept.values()))
+    for name in names:
+        drained = holdings[name].draining
+        _add_first(found, (ServiceInstance(name, each.seen, drains_until=each.until) for each in drained))
     return tuple(found[place] for place in sorted(found))
+
+
+def _add_first(found: dict[Place, ServiceInstance], instances: Iterable[ServiceInstance]) -> None:
+    """Add instances whose place is not taken. Of two instances of a source at one place, the one of the least id."""
+    taken = set(found)
+    for one in instances:
+        place = place_of(one.instance)
+        if place in taken:
+            continue
+        other = found.get(place)
+        if other is None or one.instance.id < other.instance.id:
+            found[place] = one
