@@ -30,7 +30,9 @@ class RegistrationStore:
         What this release cannot read is logged, not used, and kept in the store.
         """
         found: list[Registered] = []
-        for record in await self._store.observed(RECORDS):
+        for record in await self._store.observed():
+            if record.source != RECORDS:
+                continue
             try:
                 found.append(decode(record.body))
             except (ValueError, TypeError) as error:
