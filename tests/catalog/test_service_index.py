@@ -16,6 +16,7 @@ from tests.catalog.service_world import (
     Expected,
     instance_sets,
 )
+from tests.support.examples import examples
 from xds.catalog.holding import HoldRule
 from xds.catalog.holding_record import decoded, encoded
 from xds.catalog.instance import Health, Instance
@@ -135,3 +136,4 @@ class SourcesAndTime(RuleBasedStateMachine):
 
 
 TestSourcesAndTime = SourcesAndTime.TestCase
+TestSourcesAndTime.settings = examples(200, stateful_step_count=30, deadline=None)

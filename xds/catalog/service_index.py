@@ -142,7 +142,7 @@ class ServiceIndex:
         usable, found = self._usable(source, holding, instances)
         self._report(source, service, found)
         holding = holding if holding is not None else self._add(source, service)
-        holding.is_gone = False
+        self._mark(source, service, holding, is_gone=False)
         before_n = len(holding)
         if holding.put(usable, now, source.rule):
             source.instances_n += len(holding) - before_n
@@ -152,7 +152,7 @@ class ServiceIndex:
         """A source no longer has a service."""
         if service in source.by_service:
             self.show(source, service, (), now)
-            source.by_service[service].is_gone = True
+            self._mark(source, service, source.by_service[service], is_gone=True)
             self._forget_gone(source, service)
 
     def show_all(self, source: SourceHoldings) -> None:
@@ -253,6 +253,11 @@ class ServiceIndex:
         self._services.setdefault(service, {})[source.name] = holding
         self._note(source, service, holding)
         return holding
+
+    def _mark(self, source: SourceHoldings, service: str, holding: Holding, is_gone: bool) -> None:
+        if holding.is_gone is not is_gone:
+            holding.is_gone = is_gone
+            self.unsaved.add((source.name, service))
 
     def _note(self, source: SourceHoldings, service: str, holding: Holding) -> None:
         """The holding has changed."""

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from xds.control.auth_settings import AuthSettings, Section
 from xds.control.chain_settings import ChainSettings
 from xds.control.moved_settings import move_settings, moved_names
+from xds.control.service_settings import ServiceSettings
 from xds.model.errors import XdsError
 from xds.model.node import NODE_BYTES
 from xds.protocol.order import OrderRules
@@ -266,6 +267,7 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
     chains: ChainSettings = ChainSettings()
+    services: ServiceSettings = ServiceSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
