@@ -22,6 +22,8 @@ from xds.api.routes import (
     chain_walk,
     config_entries,
     consul,
+    consul_agent,
+    consul_catalog,
     discovery_chains,
     events,
     explain,
@@ -92,6 +94,8 @@ def _described_app() -> FastAPI:
         backups.router,
         chain_walk.router,
         consul.router,
+        consul_agent.router,
+        consul_catalog.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

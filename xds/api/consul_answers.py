@@ -16,8 +16,8 @@ from fastapi.responses import Response
 from xds.api.answers import JSON_TYPE
 from xds.api.problem import ERRORS_SHOWN, RequestError
 from xds.api.services import Services
-from xds.control.config_entries import TooManyWaitersError
 from xds.control.threads import run_sized
+from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
 RETRY_AFTER_S = 1
@@ -95,7 +95,7 @@ def findings_text(found: Sequence[Violation]) -> str:
     return f"{len(found)} errors occurred:\n{listed}\n"
 
 
-def refuse_waiting(here: Services, error: TooManyWaitersError) -> NoReturn:
-    """End a blocking query that cannot wait: the limit is reached."""
-    here.limit_hits["config_entry_waiters"] += 1
+def refuse_waiting(here: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+    """End a blocking query that cannot wait: the limit with this name is reached."""
+    here.limit_hits[limit] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})

@@ -22,8 +22,8 @@ from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
 from xds.chain.chain_errors import ChainError, CompileRequestError
 from xds.chain.index import refused
-from xds.control.config_entries import TooManyWaitersError
 from xds.control.push import ChangeError, EmptyingError
+from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
 

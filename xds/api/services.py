@@ -18,6 +18,8 @@ from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
+from xds.control.registration import Registrations
+from xds.control.service_view import ServiceView
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
@@ -73,6 +75,7 @@ class Services:
     reason. ``disconnect`` ends the streams of a node and returns their number; ``let_go`` ends lingering for some
     nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
     None if there is none. ``condition`` is that of the store.
+    ``registrations`` are the instances that are registered over HTTP, ``service_view`` those of all sources.
     """
 
     publisher: Publisher
@@ -90,6 +93,8 @@ class Services:
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
     backups: Backups = field(kw_only=True)
+    registrations: Registrations = field(kw_only=True)
+    service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
 
 

@@ -21,6 +21,7 @@ import xds
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY, BrowserRules, is_address
 from xds.api.services import ApiOptions, Services
+from xds.catalog.registration import SOURCE_NAME
 from xds.cli.reload import Reloader
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
@@ -29,11 +30,14 @@ from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
+from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
+from xds.control.registration import KIND, Registrations
+from xds.control.service_view import ServiceView
 from xds.control.settings import (
     GRPC_PORT,
     HTTP_PORT,
@@ -173,6 +177,10 @@ class Server:
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
+        self.catalog = ServiceCatalog()
+        self.service_view = ServiceView(self.catalog)
+        sink = self.catalog.sink(SOURCE_NAME, KIND, hold_share=1)  # a deregistration is somebody's decision
+        self.registrations = Registrations(self.store, sink, told=self.service_view.suspect)
         self.watched = self._watched()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
@@ -203,6 +211,7 @@ class Server:
         await self.publisher.load()
         await self.assignments.load()
         await self.nacks.load()
+        await self.registrations.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
@@ -214,7 +223,9 @@ class Server:
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
+        self.catalog.start()
         self.phase = Phase.READY
+        self.registrations.start()
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
         for warning in warnings_of(self.settings):
@@ -260,6 +271,8 @@ class Server:
         for chore in self._chores:
             chore.cancel()
         self._files.close()
+        await self.registrations.close()
+        await self.catalog.close()
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
@@ -273,6 +286,7 @@ class Server:
         await self.assignments.close()  # from now on missing reports mean nothing
         self.fleet.events.close()
         self.publisher.entries.end_waits()
+        self.service_view.waiters.end()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:
@@ -313,6 +327,8 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
+            registrations=self.registrations,
+            service_view=self.service_view,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

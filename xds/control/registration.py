@@ -60,8 +60,8 @@ def allow_all(services: Iterable[str]) -> None:
 class Registrations:
     """All registrations, and the clocks of their checks. To be used in one event loop.
 
-    ``expired_n`` counts checks that expired, ``reaped_n`` instances that were deregistered because they stayed
-    critical.
+    ``told`` is called with the services that the catalog was shown anew. ``expired_n`` counts checks that expired,
+    ``reaped_n`` instances that were deregistered because they stayed critical.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Registrations:
         sink: Sink,
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
+        told: Callable[[set[str]], None] = lambda services: None,
     ) -> None:
         self.table = RegistrationTable()
         self.expired_n = 0
@@ -80,6 +81,7 @@ class Registrations:
         self._sink = sink
         self._limits = limits if limits is not None else CatalogLimits()
         self._clock = clock
+        self._told = told
         self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._reaps: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._is_started = False
@@ -149,6 +151,8 @@ class Registrations:
                 self._sink.put(service, self.table.instances(service))
             else:
                 self._sink.remove(service)
+        if untold:
+            self._told(untold)
 
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 

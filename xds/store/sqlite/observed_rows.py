@@ -13,9 +13,7 @@ _PUT = (
 )
 
 
-def put(
-    connection: sqlite3.Connection, records: Sequence[ObservedRecord], gone: Collection[tuple[str, str]]
-) -> None:
+def put(connection: sqlite3.Connection, records: Sequence[ObservedRecord], gone: Collection[tuple[str, str]]) -> None:
     """``Store.put_observed``."""
     connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(gone))
     connection.executemany(_PUT, [(record.source, record.service, record.body) for record in records])
