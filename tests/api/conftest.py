@@ -42,8 +42,7 @@ class Api:
         )
         self.catalog = ServiceCatalog()
         self.view = ServiceView(self.catalog)
-        sink = self.catalog.sink(SOURCE_NAME, KIND, hold_share=1)
-        self.registrations = Registrations(self.plane.store, sink, told=self.view.suspect)
+        self.registrations = Registrations(self.plane.store, told=self.view.suspect)
         self.services = Services(
             self.plane.publisher,
             self.plane.fleet,
@@ -53,6 +52,7 @@ class Api:
             self.options,
             backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
             condition=self.plane.store.condition,
+            catalog=self.catalog,
             registrations=self.registrations,
             service_view=self.view,
         )
@@ -61,7 +61,7 @@ class Api:
 
     async def start(self) -> None:
         """Load the registrations, and start what runs beside requests."""
-        await self.registrations.load()
+        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
         self.catalog.start()
         self.registrations.start()
 

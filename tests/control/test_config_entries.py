@@ -20,7 +20,7 @@ from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConflictError, EntryWrite, PutEntry
 from xds.control.push import PushOptions
 from xds.control.waiting import TooManyWaitersError
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import WriteLocks
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.store.base import (
     NO_META,

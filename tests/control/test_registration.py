@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, store: Store) -> None:
         self.clock, self.sink = Clock(), RecordingSink()
-        self.registrations = Registrations(store, self.sink, clock=self.clock)
+        self.registrations = Registrations(store, clock=self.clock)
 
     async def register(self, value: dict[str, Any]) -> bool:
         return await self.registrations.register(read_service(value), BY)
@@ -94,7 +94,7 @@ async def store() -> AsyncIterator[Obstructed]:
 @pytest.fixture
 async def world(store: Obstructed) -> AsyncIterator[World]:
     found = World(store)
-    await found.registrations.load()
+    await found.registrations.load(found.sink)
     found.registrations.start()
     yield found
     store.is_failing = False
@@ -105,7 +105,7 @@ async def world(store: Obstructed) -> AsyncIterator[World]:
 async def reloaded(store: Store) -> World:
     """A second server that reads the same store."""
     found = World(store)
-    await found.registrations.load()
+    await found.registrations.load(found.sink)
     return found
 
 

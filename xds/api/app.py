@@ -11,15 +11,13 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
-from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
-from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
+from xds.api.middleware import ConsulToken, Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
     audit,
     backups,
-    chain_walk,
     config_entries,
     consul,
     consul_agent,
@@ -32,6 +30,7 @@ from xds.api.routes import (
     holdings,
     load,
     revisions,
+    sources,
     system,
     transactions,
 )
@@ -88,11 +87,11 @@ def _described_app() -> FastAPI:
         load.router,
         events.router,
         audit.router,
+        sources.router,
         system.watch_router,
         access.router,
         system.router,
         backups.router,
-        chain_walk.router,
         consul.router,
         consul_agent.router,
         consul_catalog.router,

@@ -12,8 +12,7 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import parse_one
-from xds.api.consul_answers import findings_text, refuse
-from xds.api.consul_query import check_place
+from xds.api.consul import check_place, findings_text, refuse
 from xds.api.routing import demand, grant_of
 from xds.api.services import Services
 from xds.catalog.instance import is_ip_address

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from xds.catalog.duration import SECOND_NS
 from xds.catalog.instance import NOWHERE, Check, Health, Instance
+from xds.catalog.quantities import SECOND_NS
 from xds.catalog.shape import (
     FLAG,
     INTEGER,

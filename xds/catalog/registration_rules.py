@@ -29,7 +29,7 @@ from xds.catalog.registration_forms import (
     read_form,
 )
 from xds.catalog.shape import Path
-from xds.catalog.shared_rules import check_meta, check_place
+from xds.catalog.shared import check_meta, check_place
 from xds.codec.findings import Findings, short_repr
 from xds.model.errors import ValidationError
 

@@ -23,6 +23,7 @@ from xds.api.browser_rules import ANY, BrowserRules, is_address
 from xds.api.services import ApiOptions, Services
 from xds.catalog.registration import SOURCE_NAME
 from xds.cli.reload import Reloader
+from xds.cli.source_builders import build_sources
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
@@ -38,17 +39,9 @@ from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
-from xds.control.settings import (
-    GRPC_PORT,
-    HTTP_PORT,
-    LOOPBACK,
-    Settings,
-    TlsSettings,
-    auth_files,
-    is_loopback,
-    load_settings,
-    shown_settings,
-)
+from xds.control.settings import Settings, auth_files, is_loopback, load_settings, shown_settings
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
+from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
@@ -177,11 +170,12 @@ class Server:
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
-        self.catalog = ServiceCatalog()
-        self.service_view = ServiceView(self.catalog)
-        sink = self.catalog.sink(SOURCE_NAME, KIND, hold_share=1)  # a deregistration is somebody's decision
-        self.registrations = Registrations(self.store, sink, told=self.service_view.suspect)
         self.watched = self._watched()
+        self.catalog = ServiceCatalog(settings.services.rule(), settings.services.limits())
+        self.service_view = ServiceView(self.catalog)
+        limits = settings.services.limits()
+        self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
+        self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
@@ -211,19 +205,20 @@ class Server:
         await self.publisher.load()
         await self.assignments.load()
         await self.nacks.load()
-        await self.registrations.load()
+        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
         tune_threads()
         self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
+        self.catalog.start()
+        self.sources.start()
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
-        self.catalog.start()
         self.phase = Phase.READY
         self.registrations.start()
         for told in self.settings.moved:
@@ -272,6 +267,7 @@ class Server:
             chore.cancel()
         self._files.close()
         await self.registrations.close()
+        await self.sources.close()
         await self.catalog.close()
         await self.assignments.close()
         await self.publisher.close()
@@ -329,6 +325,8 @@ class Server:
             foreign_refused=self.metrics.foreign_refused,
             registrations=self.registrations,
             service_view=self.service_view,
+            catalog=self.catalog,
+            sources=self.sources,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

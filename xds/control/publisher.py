@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -48,7 +47,7 @@ from xds.control.push import (
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.threads import run_sized
 from xds.control.undo import REFUSED_SHARE
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
@@ -71,7 +70,6 @@ DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`
 _RETRY_FIRST_S = 0.1
 _RETRY_LAST_S = 5.0
 
-T = TypeVar("T")
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
 Wake = Callable[[Collection[str]], None]
@@ -111,7 +109,7 @@ class Publisher(PublishedState):
         self._on_nack = on_nack
         self.locks = WriteLocks()
         self.entries = EntryPublisher(store, self.locks, seen, fleet.events)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = RunningWrites()
         self._behind: dict[str, asyncio.Task[None]] = {}
 
     # Start and stop
@@ -141,8 +139,7 @@ class Publisher(PublishedState):
 
     async def close(self) -> None:
         """Wait for the pushes in progress, then stop."""
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
         for task in self._behind.values():
             task.cancel()
         await self.entries.close()
@@ -196,7 +193,7 @@ class Publisher(PublishedState):
 
         Raises ``NotFoundError`` and as ``push``.
         """
-        return await self._finish(self._delete_group(group, options))
+        return await self._running.finish(self._delete_group(group, options))
 
     async def configure(
         self,
@@ -221,7 +218,7 @@ class Publisher(PublishedState):
         if dry_run:
             self.settings.check(group, etag)
             return self.settings.get(group) != settings
-        changed = await self._finish(self.settings.put(group, settings, selector, etag, by))
+        changed = await self._running.finish(self.settings.put(group, settings, selector, etag, by))
         if changed:
             self.journal.configured(group, time.time(), by)
         return changed
@@ -243,7 +240,7 @@ class Publisher(PublishedState):
         if twice is not None or not (named or part):
             detail = "a transaction has at least one change" if twice is None else f"group {twice!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
-        return await self._finish(self._transact(requests, options, part))
+        return await self._running.finish(self._transact(requests, options, part))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
         others = [document for table in self.documents for document in table.documents(group)]
@@ -264,7 +261,7 @@ class Publisher(PublishedState):
     async def _push(self, request: PushRequest, options: PushOptions) -> PushResult:
         one = replace(request, expect=options.expect, etag=options.etag)
         try:
-            (result,) = await self._finish(self._transact([one], options))
+            (result,) = await self._running.finish(self._transact([one], options))
         except ChangeError as error:
             raise error.cause from None
         return result
@@ -463,18 +460,6 @@ class Publisher(PublishedState):
             self._withdraw(group)
             self._forget(group)
         self._wake((group,))
-
-    # Running
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
-        return await asyncio.shield(self._start(work))
 
 
 def _refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:

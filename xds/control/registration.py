@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -35,6 +34,7 @@ from xds.catalog.service_index import CatalogLimits
 from xds.catalog.source import Sink
 from xds.control.lifecycle import BackgroundTask
 from xds.control.registration_store import RegistrationStore
+from xds.control.writes import RunningWrites
 from xds.model.errors import XdsError
 from xds.store.base import Store, StoreError
 
@@ -46,7 +46,6 @@ EXPIRED_AT_ONCE = 1_000
 SHOWN = 10  # names in a line of the log
 RETRY_S = 5.0
 
-T = TypeVar("T")
 # Called with the services that a change is about, before it is made. Raises to refuse it.
 Permit = Callable[[Iterable[str]], None]
 
@@ -67,7 +66,6 @@ class Registrations:
     def __init__(
         self,
         store: Store,
-        sink: Sink,
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
         told: Callable[[set[str]], None] = lambda services: None,
@@ -78,7 +76,7 @@ class Registrations:
         self.failures = 0
         self._save_again_at = 0.0
         self._records = RegistrationStore(store)
-        self._sink = sink
+        self._sink: Sink | None = None
         self._limits = limits if limits is not None else CatalogLimits()
         self._clock = clock
         self._told = told
@@ -89,18 +87,19 @@ class Registrations:
         self._untold: set[str] = set()
         self._telling: asyncio.TimerHandle | None = None
         self._unsaved: dict[Key, None] = {}  # their last status is not stored
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = RunningWrites()
         self._task = BackgroundTask()
 
     # Start and stop
 
-    async def load(self) -> None:
-        """Read all registrations and show them to the catalog. Call it before proxies are served.
+    async def load(self, sink: Sink) -> None:
+        """Read all registrations and show them to ``sink``. Call it before proxies are served.
 
-        Raises ``StoreError``.
+        The sink must hold no loss: a deregistration is somebody's decision. Raises ``StoreError``.
         """
+        self._sink = sink
         self.table.apply(Edit(tuple(await self._records.load())))
-        self._sink.replace({service: self.table.instances(service) for service in self.table.services()})
+        sink.replace({service: self.table.instances(service) for service in self.table.services()})
 
     def start(self) -> None:
         """Let the clocks of all checks begin: from now on callers are heard."""
@@ -113,8 +112,7 @@ class Registrations:
     async def close(self) -> None:
         """Stop the clocks, and write what is not written yet."""
         await self._task.stop()
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
         self.tell()
         await self._save()
         await self._records.close()
@@ -146,13 +144,14 @@ class Registrations:
             self._telling.cancel()
             self._telling = None
         untold, self._untold = self._untold, set()
+        if self._sink is None or not untold:
+            return
         for service in untold:
             if self.table.count(service):
                 self._sink.put(service, self.table.instances(service))
             else:
                 self._sink.remove(service)
-        if untold:
-            self._told(untold)
+        self._told(untold)
 
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
@@ -227,13 +226,13 @@ class Registrations:
         self._apply(edit, is_told=not is_same)
         self._hear(key, (id,))
         if not is_same:
-            await self._finish(self._save_one(key))
+            await self._running.finish(self._save_one(key))
         return not is_same
 
     # Changing
 
     async def _change(self, key: Key, edit: Callable[[], Edit], permit: Permit) -> bool:
-        return await self._finish(self._changed(key, edit, permit))
+        return await self._running.finish(self._changed(key, edit, permit))
 
     async def _changed(self, key: Key, edit: Callable[[], Edit], permit: Permit) -> bool:
         """Store what ``edit`` says, then apply it. It is asked again if a check was heard meanwhile."""
@@ -311,13 +310,6 @@ class Registrations:
         async with lock:
             yield
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``. It goes on when the caller is cancelled, so that nothing is stored and not applied."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
-
     # Status that is not stored yet
 
     async def _save_one(self, key: Key) -> None:
@@ -359,7 +351,8 @@ class Registrations:
         if self._unsaved and not now < self._save_again_at < now + RETRY_S:
             await self._save()
             self._save_again_at = now + RETRY_S if self._unsaved else now
-        self._sink.alive()
+        if self._sink is not None:
+            self._sink.alive()
 
     def _expire(self, now: float) -> None:
         """Let the checks whose time is up become critical."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class ServiceSettings(Section):
     """Services and live endpoints.
 
-    An endpoint that goes is ``DRAINING`` for ``endpoint_drain_s`` first. A source that loses more than ``hold_share`` of
-    the instances of a service within ``hold_window_s`` is held at the last good set; with 1 nothing is held. The limits
-    bound what is kept: the rest is left out and reported.
+    An endpoint that goes is ``DRAINING`` for ``endpoint_drain_s`` first. A source that loses more than ``hold_share``
+    of the instances of a service within ``hold_window_s`` is held at the last good set; with 1 nothing is held. The
+    limits bound what is kept: the rest is left out and reported.
     """
 
     endpoint_drain_s: float = Field(15.0, ge=0, le=DAY_S)

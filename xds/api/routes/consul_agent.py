@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from xds.api.bodies import Body
-from xds.api.consul_answers import answer_write, refuse
+from xds.api.consul import answer_write, refuse
 from xds.api.consul_services import (
     asked_datacenter,
     bad_request,

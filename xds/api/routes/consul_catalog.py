@@ -15,8 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from xds.api.bodies import Body
-from xds.api.consul_answers import answer_read, answer_write, findings_text, refuse
-from xds.api.consul_query import wait_for_change
+from xds.api.consul import answer_read, answer_write, findings_text, refuse, wait_for_change
 from xds.api.consul_services import (
     Selection,
     WatchedServices,

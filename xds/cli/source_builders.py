@@ -1,0 +1,52 @@
+"""Builds the sources of the settings. Each kind is imported only if there is such a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xds.catalog.source import Source
+from xds.control.settings import Settings, SettingsError
+from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
+from xds.model.errors import XdsError
+
+
+def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]:
+    """Each source with its section, by name. Raises ``SettingsError`` for a source that cannot be built."""
+    for name, section in sorted(settings.sources.items()):
+        try:
+            yield _BUILDERS[section.kind](name, section), section
+        except (XdsError, OSError, ValueError) as error:
+            raise SettingsError(f"sources.{name}: {error}") from error
+
+
+def _build_files(name: str, section: FilesSettings) -> Source:
+    from xds.sources.files import FilesSource
+
+    return FilesSource(name, section.paths, service_label=section.service_label, rescan_s=section.rescan_s)
+
+
+def _build_dns(name: str, section: DnsSettings) -> Source:
+    from xds.sources.dns import DnsSource, service_name
+    from xds.sources.dns_client import DnsClient
+    from xds.sources.dns_memory import FAMILIES, Pace
+
+    services = {
+        service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()
+    }
+    client = DnsClient(tuple(map(split_server, section.servers)), section.timeout_s)
+    pace = Pace(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
+    return DnsSource(name, services, client, pace, section.queries_at_once)
+
+
+def _build_python(name: str, section: PythonSettings) -> Source:
+    from xds.sources.own import load_source
+
+    return load_source(name, section.object, section.options, section.directory)
+
+
+_BUILDERS: dict[str, Callable[[str, Any], Source]] = {
+    "files": _build_files,
+    "dns": _build_dns,
+    "python": _build_python,
+}
