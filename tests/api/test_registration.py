@@ -312,3 +312,61 @@ async def test_a_token_that_is_taken_back_ends_a_query_that_waits(door: Api) -> 
     door.options.tokens.assign(Tokens([(sha256(b"boss").hexdigest(), EVERYTHING)]))
     await put(door, "agent/check/pass/service:web-1", headers=headers)
     assert (await asyncio.wait_for(query, PATIENCE_S)).status_code == 403
+
+
+# The server's own paths
+
+
+async def test_the_servers_own_path_registers_the_same(api: Api) -> None:
+    answer = await api.client.put("/api/v1/registrations/web-1", json={**WEB, "ID": None})
+    assert answer.status_code == 200, answer.text
+    item = answer.json()
+    assert (item["id"], item["service"], item["address"], item["health"]) == ("web-1", "web", "10.0.0.1", "critical")
+    (check,) = item["checks"]
+    assert (check["id"], check["ttl_s"], check["of_node"], check["expires_at"] is not None) == (
+        "service:web-1",
+        300.0,
+        False,
+        True,
+    )
+    assert addresses(await api.client.get("/v1/health/service/web")) == ["10.0.0.1"]
+    answer = await api.client.put("/api/v1/registrations/web-1", json={**WEB, "Check": None})
+    assert answer.json()["checks"] == []  # what is put is all that there is
+    await put(api, "catalog/register", {**DB, "Check": {"Name": "disk", "Status": "warning"}})
+    listed = (await api.client.get("/api/v1/registrations")).json()["items"]
+    assert [(one["node"], one["id"], one["health"]) for one in listed] == [
+        ("n1", "db-1", "warning"),
+        ("xds-server", "web-1", "passing"),
+    ]
+    assert [check["of_node"] for check in listed[0]["checks"]] == [True]
+    pages = (await api.client.get("/api/v1/registrations", params={"limit": 1})).json()
+    rest = (await api.client.get("/api/v1/registrations", params={"page_token": pages["next_page_token"]})).json()
+    assert [one["id"] for one in (*pages["items"], *rest["items"])] == ["db-1", "web-1"]
+    for path in ("registrations/web-1", "registrations/web-1/maintenance", "registrations/absent"):
+        assert (await api.client.delete(f"/api/v1/{path}")).status_code == (200 if path.endswith("web-1") else 404)
+
+
+async def test_the_servers_own_path_names_every_fault(api: Api) -> None:
+    refused = await api.client.put(
+        "/api/v1/registrations/web-1", json={**WEB, "ID": "other", "Port": 0, "Address": "a"}
+    )
+    assert refused.status_code == 422
+    assert {error["pointer"] for error in refused.json()["errors"]} == {"/ID", "/Port", "/Address"}
+
+
+async def test_the_servers_own_paths_need_the_same_rights(door: Api) -> None:
+    def by(token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"}
+
+    assert (await door.client.put("/api/v1/registrations/web-1", json=WEB, headers=by("web"))).status_code == 200
+    for token in ("eye", "shops"):
+        for method, path in (
+            ("PUT", "registrations/web-1"),
+            ("DELETE", "registrations/web-1"),
+            ("PUT", "registrations/web-1/maintenance"),
+            ("DELETE", "registrations/web-1/maintenance"),
+        ):
+            refused = await door.client.request(method, f"/api/v1/{path}", json=WEB, headers=by(token))
+            assert (refused.status_code, refused.json()["missing_scope"]) == (403, "register:web")
+    assert (await door.client.get("/api/v1/registrations", headers=by("web"))).status_code == 403
+    assert (await door.client.get("/api/v1/registrations", headers=by("eye"))).status_code == 200

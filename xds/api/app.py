@@ -29,6 +29,7 @@ from xds.api.routes import (
     groups,
     holdings,
     load,
+    registrations,
     revisions,
     sources,
     system,
@@ -85,6 +86,7 @@ def _described_app() -> FastAPI:
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         load.router,
+        registrations.router,
         events.router,
         audit.router,
         sources.router,

@@ -91,7 +91,14 @@ _SETTINGS: Json = {
     "additionalProperties": False,
 }
 _ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it; see docs/discovery-chain.md"}
+_SERVICE: Json = {
+    "type": "object",
+    "description": "A service as Consul's agent takes it; see docs/services.md#registration",
+    "properties": {"Name": _TEXT, "Address": _TEXT, "Port": {"type": "integer", "minimum": 1, "maximum": 65535}},
+    "required": ["Name", "Port"],
+}
 _BODIES: Mapping[str, Json] = {
+    "put_registration": _SERVICE,
     "put_group": _SETTINGS,
     "put_config_entry": _ENTRY,
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},

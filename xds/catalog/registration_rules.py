@@ -59,14 +59,17 @@ class CatalogRegistration:
     keeps_node: bool = False
 
 
-def read_service(value: object) -> Registration:
+def read_service(value: object, id: str = "") -> Registration:
     """The registration of an instance by itself, without the address that it is reached at.
 
-    Raises ``ValidationError``.
+    ``id`` is what the caller knows of it: the value may leave it out, and must not differ. Raises ``ValidationError``.
     """
     findings = Findings()
     form = read_form(ServiceForm, value, findings)
     _stop(findings)
+    if id and form.id not in ("", id):
+        findings.add("conflict", f"ID is {short_repr(form.id)}, not {short_repr(id)}", ("ID",))
+    form = replace(form, id=id or form.id)
     found = _registration(form, AGENT_NODE, findings, ())
     checks = tuple(_service_checks(form, found, findings))
     _stop(findings)
