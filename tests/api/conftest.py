@@ -16,7 +16,6 @@ from xds.api.services import ApiOptions, Services
 from xds.catalog.registration import SOURCE_NAME
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
-from xds.control.catalog import ServiceCatalog
 from xds.control.lifecycle import Phase
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
@@ -40,7 +39,7 @@ class Api:
             self.reports,
             lambda groups, sources: self.plane.woken.extend(groups),
         )
-        self.catalog = ServiceCatalog()
+        self.catalog = self.plane.catalog
         self.view = ServiceView(self.catalog)
         self.registrations = Registrations(self.plane.store, told=self.view.suspect)
         self.services = Services(
@@ -50,9 +49,11 @@ class Api:
             lambda: b"up 1\n",
             lambda: self.phase,
             self.options,
+            by_hand=self.plane.by_hand,
+            catalog=self.plane.catalog,
+            bindings=self.plane.bindings,
             backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
             condition=self.plane.store.condition,
-            catalog=self.catalog,
             registrations=self.registrations,
             service_view=self.view,
         )

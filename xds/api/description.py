@@ -19,6 +19,7 @@ from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
 from xds.api.routes.transactions import TransactionRequest
 from xds.api.shapes.assignments import POLICY_SCHEMA
+from xds.api.shapes.endpoints import PATCH_SCHEMA
 
 Json = dict[str, Any]
 
@@ -97,6 +98,7 @@ _SERVICE: Json = {
     "properties": {"Name": _TEXT, "Address": _TEXT, "Port": {"type": "integer", "minimum": 1, "maximum": 65535}},
     "required": ["Name", "Port"],
 }
+_ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
 _BODIES: Mapping[str, Json] = {
     "put_registration": _SERVICE,
     "put_group": _SETTINGS,
@@ -104,6 +106,8 @@ _BODIES: Mapping[str, Json] = {
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_endpoints": _ASSIGNMENT,
+    "patch_endpoints": PATCH_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,

@@ -23,6 +23,7 @@ from xds.api.shapes.values import FindingItem
 from xds.chain.chain import ChainError
 from xds.chain.index import refused
 from xds.chain.request import CompileRequestError
+from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
@@ -106,6 +107,7 @@ def install(app: FastAPI) -> None:
 _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (GoneError, HTTPStatus.GONE),
     (NotFoundError, HTTPStatus.NOT_FOUND),
+    (OwnedError, HTTPStatus.CONFLICT),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
     (EmptyingError, HTTPStatus.CONFLICT),
     (CompileRequestError, HTTPStatus.BAD_REQUEST),

@@ -88,6 +88,11 @@ class Bindings:
         """Group and assignment of all bindings, ordered."""
         return iter(sorted(self._bound))
 
+    @property
+    def laid_n(self) -> int:
+        """The number of bindings whose assignment is laid. May be called in another thread."""
+        return sum(bound.is_laid for bound in list(self._bound.values()))
+
     def find(self, key: Key) -> BoundAssignment | None:
         """The binding of an assignment of a group; None where it has none."""
         return self._bound.get(key)
@@ -106,6 +111,15 @@ class Bindings:
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
         return sorted(self._of_service.get(service, ()))
+
+    def draft(self, key: Key, binding: Binding) -> BoundAssignment:
+        """A binding that is not in force, to see what it would select."""
+        return BoundAssignment(key, InstanceSelection(binding, self._datacenter))
+
+    def selected_n(self, bound: BoundAssignment) -> int:
+        """The number of instances that a binding selects now."""
+        selection = InstanceSelection(bound.binding, self._datacenter)  # one of its own: nothing is counted for readers
+        return sum(1 for _ in selection.select(self._catalog.instances(bound.binding.service)))
 
     # As `GroupDocuments`
 

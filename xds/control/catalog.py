@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -34,6 +34,18 @@ SETTLED_SERVICES = 100  # at most so many are taken over at once for a reader
 Listener = Callable[[Collection[str]], Awaitable[None]]
 
 _log = structlog.get_logger(logger_name="xds.control.catalog")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """How a source is, and how much it has shown. ``kept_n`` are the instances that are kept though it lost them."""
+
+    status: SourceStatus
+    services_n: int
+    instances_n: int
+    held_n: int
+    kept_n: int
+    findings_n: int
 
 
 class ServiceCatalog:
@@ -128,6 +140,10 @@ class ServiceCatalog:
         """How each source is, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
 
+    def source_counts(self) -> list[SourceCounts]:
+        """How much each source has shown, by name. May be called in another thread."""
+        return [_counts(feed) for _, feed in sorted(self._feeds.copy().items())]
+
     def holdings(self) -> list[SourceHoldings]:
         """What each source has shown, by name."""
         return self._index.sources()
@@ -174,6 +190,11 @@ class ServiceCatalog:
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` soon after instances of services change. Several changes are told together."""
         self._listeners.append(listener)
+
+    @property
+    def services_n(self) -> int:
+        """The number of services."""
+        return len(self._index)
 
     def names(self) -> list[str]:
         """The names of all services, ordered."""
@@ -297,3 +318,10 @@ class ServiceCatalog:
     def _use(self, wanted: frozenset[str]) -> None:
         self._index.use(wanted)
         self._pending.set()
+
+
+def _counts(feed: SourceFeed) -> SourceCounts:
+    source, held = feed.source, list(feed.source.held)
+    kept = sum(len(source.by_service[service].kept) for service in held if service in source.by_service)
+    findings = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
+    return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), kept, findings)

@@ -61,6 +61,10 @@ class PublishedState:
         """The names of all groups, including those that have settings and no snapshot."""
         return sorted({*self._contents, *self.settings})
 
+    def is_group(self, group: str) -> bool:
+        """Whether there is a group of this name: it has a snapshot, or settings alone."""
+        return group in self._contents or group in self.settings
+
     def held(self, group: str) -> GroupContent | None:
         """The published content of a group; None where it has no snapshot."""
         return self._contents.get(group)

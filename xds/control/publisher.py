@@ -96,6 +96,7 @@ class Publisher(PublishedState):
         on_nack: str = "hold",
         refused_share: float = REFUSED_SHARE,
         seen: Seen = DEFAULT_SEEN,
+        live: LiveEndpoints | None = None,
     ) -> None:
         super().__init__(store, cache, fleet, refused_share)
         self.audit = AuditLog(store)
@@ -103,7 +104,7 @@ class Publisher(PublishedState):
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
         self.documents: list[GroupDocuments] = [self.policies]
-        self.live = LiveEndpoints(cache, wake)
+        self.live = live if live is not None else LiveEndpoints(cache, wake)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
@@ -146,8 +147,10 @@ class Publisher(PublishedState):
         await self.audit.close()
 
     async def _load_documents(self) -> None:
+        self.live.disown_all()
         for table in self.documents:
             await table.load()
+        self.live.sweep()
 
     async def _stored_groups(self) -> list[str]:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
@@ -243,8 +246,7 @@ class Publisher(PublishedState):
         return await self._running.finish(self._transact(requests, options, part))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        others = [document for table in self.documents for document in table.documents(group)]
-        request = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *others)))
+        request = PushRequest(group, Drop())
         if group in self.settings and group not in self._contents and not (options.expect or options.etag):
             pushes = [GroupPush(group, request.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
@@ -332,6 +334,8 @@ class Publisher(PublishedState):
         return changes
 
     async def _plan(self, request: PushRequest, options: PushOptions) -> PlannedChange:
+        if isinstance(request.change, Drop):
+            request = replace(request, change=self._drop(request.group))
         change, current = request.change, self._contents.get(request.group)
         target = await self.content_at(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
@@ -345,6 +349,11 @@ class Publisher(PublishedState):
         if not (options.dry_run or options.allow_empty):
             self._emptying.check(planned, moves)
         return replace(planned, moves=moves)
+
+    def _drop(self, group: str) -> Drop:
+        """The deletion of a group with its documents of now: while its lock is held."""
+        others = [document for table in self.documents for document in table.documents(group)]
+        return Drop(docs=((SETTINGS_KIND, group), *others))
 
     async def _commit(
         self, changes: Sequence[PlannedChange], options: PushOptions, meta: Meta, more: Sequence[GroupPush]

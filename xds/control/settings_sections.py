@@ -87,13 +87,14 @@ class OrderSettings(Section):
     """Make before break: what new resources wait for, and how long removed ones linger.
 
     With ``enabled: false`` everything is sent and removed at once, which loses requests; it exists for comparison.
-    ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting. See
-    docs/design.md#order-of-updates.
+    ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting, but
+    ``endpoint_drain_s`` (docs/services.md#draining). See docs/design.md#order-of-updates.
     """
 
     enabled: bool = True
     removal_delay_s: float = Field(15.0, ge=0, le=DAY_S)
     listener_drain_s: float = Field(600.0, ge=0, le=DAY_S)
+    endpoint_drain_s: float = Field(15.0, ge=0, le=DAY_S)
     linger_max: int = Field(100, ge=1, le=10_000)
     order_timeout_s: float = Field(30.0, gt=0, le=DAY_S)
     offer_timeout_s: float = Field(5.0, gt=0, le=DAY_S)
