@@ -42,7 +42,15 @@ class Plane:
             clock=lambda: self.now_s,
         )
         self.catalog = ServiceCatalog(HoldRule(), clock=lambda: self.now_s, store=self.store, events=self.fleet.events)
-        self.bindings = Bindings(self.store, self.catalog, publisher.live, "dc1", lambda: self.now_s)
+        self.bindings = Bindings(
+            self.store,
+            self.catalog,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            "dc1",
+            lambda: self.now_s,
+        )
         publisher.documents += [self.by_hand, self.bindings]
 
     def restarted(self) -> Plane:

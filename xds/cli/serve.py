@@ -191,7 +191,14 @@ class Server:
         rule = settings.services.rule(settings.order.endpoint_drain_s)
         limits = settings.services.limits()
         self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
-        self.bindings = Bindings(self.store, self.catalog, self.publisher.live, settings.chains.datacenter)
+        self.bindings = Bindings(
+            self.store,
+            self.catalog,
+            self.publisher.live,
+            self.publisher.locks,
+            self.publisher.is_group,
+            settings.chains.datacenter,
+        )
         self.publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.service_view = ServiceView(self.catalog)

@@ -11,16 +11,19 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from xds.catalog.binding import Binding, InstanceSelection, read_binding
+from xds.catalog.draining import Place, place_of
+from xds.catalog.instance import Health, Instance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
+from xds.control.writes import WriteLocks
 from xds.lower.instances import EndpointRule, lower_instances
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
@@ -30,6 +33,9 @@ KIND = "binding"
 BINDINGS_LIMIT = 20_000
 USER = "bindings"  # of the catalog
 _LAID_AT_ONCE = 200  # before other tasks run
+_LATER_S = 0.01  # a timer must not end before the time that it waits for
+
+Selected = tuple[Instance, Health]
 
 _BOUND = Owner(OwnerKind.BINDING)
 _log = structlog.get_logger(logger_name="xds.control.bindings")
@@ -37,16 +43,35 @@ _log = structlog.get_logger(logger_name="xds.control.bindings")
 
 @dataclass(slots=True)
 class BoundAssignment:
-    """A binding in force. ``is_laid``: the instances of its service were known once, and an assignment is laid."""
+    """A binding in force. ``is_laid``: the instances of its service were known once, and an assignment is laid.
+
+    ``selected`` are the instances that were selected last, where the catalog does not let all of them drain itself.
+    ``leaving`` are instances that are not selected any more and drain, with the time when they are gone.
+    """
 
     key: Key  # group and assignment
     selection: InstanceSelection
     is_laid: bool = False
+    selected: dict[Place, Selected] = field(default_factory=dict)
+    leaving: dict[Place, tuple[Instance, float]] = field(default_factory=dict)
 
     @property
     def binding(self) -> Binding:
         """The binding."""
         return self.selection.binding
+
+    def advance(self, selected: dict[Place, Selected], now: float, drain_s: float) -> Iterable[Selected]:
+        """Take over what is selected now. Returns the instances to lay: what is selected, and what drains."""
+        for place, (instance, health) in self.selected.items():
+            if place not in selected and health is not Health.DRAINING:
+                self.leaving[place] = instance, now + drain_s
+        self.leaving = {
+            place: (instance, until)
+            for place, (instance, until) in self.leaving.items()
+            if place not in selected and until > now
+        }
+        self.selected = selected if self.binding.filter or self.binding.datacenter else {}
+        return [*selected.values(), *((instance, Health.DRAINING) for instance, _ in self.leaving.values())]
 
 
 def etag_of(binding: Binding) -> str:
@@ -57,7 +82,8 @@ def etag_of(binding: Binding) -> str:
 class Bindings:
     """The bindings of all groups. A change is stored first, then in force; one change at a time.
 
-    ``datacenter`` is that of this server.
+    Use as one of the publisher's documents (`GroupDocuments`). ``exists`` says whether there is a group; ``datacenter``
+    is that of this server.
     """
 
     def __init__(
@@ -65,6 +91,8 @@ class Bindings:
         store: Store,
         catalog: ServiceCatalog,
         live: LiveEndpoints,
+        locks: WriteLocks,
+        exists: Callable[[str], bool],
         datacenter: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -73,6 +101,8 @@ class Bindings:
         self._store = store
         self._catalog = catalog
         self._live = live
+        self._locks = locks
+        self._exists = exists
         self._datacenter = datacenter
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
@@ -153,9 +183,10 @@ class Bindings:
         return tuple((KIND, document_id(bound.key)) for bound in self.of(group))
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> None:
-        """Delete the bindings of a group. Raises ``StoreError``."""
-        for bound in self.of(group):
-            await self.delete(bound.key, by=by)
+        """Delete the bindings of a group that has settings and no resources. Raises ``StoreError``."""
+        async with self.lock:
+            for bound in self.of(group):
+                await self._delete(bound, by)
 
     def dropped(self, group: str) -> None:
         """Forget the bindings of a group; the store has deleted them with the group."""
@@ -176,8 +207,13 @@ class Bindings:
                 raise ValidationError([Violation("too_many", f"there can be at most {BINDINGS_LIMIT} bindings")])
 
     async def put(self, key: Key, binding: Binding, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
-        """Bind an assignment to a service; False when it is so already. Raises as ``check``, ``StoreError``."""
-        async with self.lock:
+        """Bind an assignment to a service; False when it is so already.
+
+        Raises ``NotFoundError`` for an unknown group, as ``check``, ``StoreError``.
+        """
+        async with self._locks.groups((key[0],)), self.lock:
+            if not self._exists(key[0]):
+                raise NotFoundError(f"no such group: {key[0]!r}")
             self.check(key, binding, etag)
             held = self._bound.get(key)
             if held is not None and held.binding == binding:
@@ -203,15 +239,19 @@ class Bindings:
 
         Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """
-        async with self.lock:
+        async with self._locks.groups((key[0],)), self.lock:
             held = self.get(key)
             self.check(key, None, etag)
-            note = by.note("binding.deleted", group=key[0], subject=key[1], old=held.binding.document())
-            with suppress(NotFoundError):  # it is deleted already
-                await self._store.put_doc(KIND, document_id(key), None, note=note)
-            self._end(key)
-            self._use()
-            _log.info("binding.deleted", group=key[0], assignment=key[1], actor=by.actor, author=by.author)
+            await self._delete(held, by)
+
+    async def _delete(self, held: BoundAssignment, by: Caller) -> None:
+        group, name = held.key
+        note = by.note("binding.deleted", group=group, subject=name, old=held.binding.document())
+        with suppress(NotFoundError):  # it is deleted already
+            await self._store.put_doc(KIND, document_id(held.key), None, note=note)
+        self._end(held.key)
+        self._use()
+        _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
     # Laying
 
@@ -253,15 +293,24 @@ class Bindings:
         if not (bound.is_laid or self._catalog.is_known(binding.service)):
             return None
         rule = EndpointRule(binding.port, binding.only_passing)
-        return lower_instances(bound.key[1], bound.selection.select(instances), rule)
+        drain_s = self._catalog.drain_s
+        leaving_before = len(bound.leaving)
+        laid = bound.advance(_by_place(bound.selection.select(instances)), self._clock(), drain_s)
+        if len(bound.leaving) > leaving_before:
+            asyncio.get_running_loop().call_later(drain_s + _LATER_S, self._lay, bound.key[0], (bound.key,))
+        return lower_instances(bound.key[1], laid, rule)
 
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
         before = self._bound.get(key)
         if before is not None:
             self._forget_service(before)
         self._live.claim(*key, owner)
-        is_laid = before is not None and before.is_laid and before.binding.service == binding.service
-        self._bound[key] = BoundAssignment(key, InstanceSelection(binding, self._datacenter), is_laid)
+        bound = self._bound[key] = BoundAssignment(key, InstanceSelection(binding, self._datacenter))
+        if before is not None and before.is_laid:
+            # What the binding selected before drains as soon as something else is laid.
+            bound.is_laid = before.binding.service == binding.service
+            bound.selected = _by_place(before.selection.select(self._catalog.instances(before.binding.service)))
+            bound.leaving = before.leaving
         self._of_service.setdefault(binding.service, set()).add(key)
 
     def _end(self, key: Key) -> None:
@@ -276,6 +325,10 @@ class Bindings:
 
     def _use(self) -> None:
         self._catalog.use(USER, self._of_service)
+
+
+def _by_place(selected: Iterable[Selected]) -> dict[Place, Selected]:
+    return {place_of(one[0]): one for one in selected}
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:

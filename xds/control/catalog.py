@@ -192,6 +192,11 @@ class ServiceCatalog:
         self._listeners.append(listener)
 
     @property
+    def drain_s(self) -> float:
+        """How long an instance that goes drains."""
+        return self._rule.drain_s
+
+    @property
     def services_n(self) -> int:
         """The number of services."""
         return len(self._index)
@@ -216,6 +221,11 @@ class ServiceCatalog:
     def is_known(self, service: str) -> bool:
         """Whether it is known which instances a service has, be it none."""
         return self._index.is_known(service)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The services that something here uses."""
+        return self._wanted.names
 
     # For blocking queries
 

@@ -113,5 +113,5 @@ def _warnings(here: Services, bound: BoundAssignment, selected: int) -> list[Vio
 
 def _check_group(here: Services, group: str) -> None:
     """Raises ``NotFoundError``: a binding for a group that does not exist is likely a typing error."""
-    if here.publisher.held(group) is None and group not in here.publisher.settings:
+    if not here.publisher.is_group(group):
         raise NotFoundError(f"no such group: {group!r}")
