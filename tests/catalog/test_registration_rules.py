@@ -191,3 +191,20 @@ def test_long_output_is_cut_and_says_so() -> None:
     found = cut_output("x" * 10_000)
     assert found.startswith("x" * OUTPUT_CHARACTERS)
     assert found.endswith(f"(captured {OUTPUT_CHARACTERS} of 10000 characters)")
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (None, (1, 1)),
+        ({"Passing": 0, "Warning": 0}, (1, 1)),
+        ({"Passing": 0, "Warning": 3}, (0, 3)),
+        ({"Passing": 5}, (5, 0)),
+    ],
+)
+def test_weights_in_the_catalog_may_be_what_the_go_client_sends_for_none(
+    weights: Any, expected: tuple[int, int]
+) -> None:
+    given = read_catalog_registration({**NODE, "Service": {"Service": "db", "Port": 1, "Weights": weights}})
+    assert given.registration is not None
+    assert (given.registration.weight, given.registration.warning_weight) == expected

@@ -293,6 +293,12 @@ SERVICES_EXCHANGE: tuple[Asked, ...] = (
     get("agent/services"),
     put("catalog/register", {**EXTERNAL, "Address": "10.9.0.7", "Service": None, "Check": None}),
     get("catalog/service/cache"),
+    put(
+        "catalog/register",
+        {**SECOND, "Service": {"Service": "cache", "Port": 6379, "Weights": {"Passing": 0, "Warning": 0}}},
+    ),
+    get("health/service/cache"),
+    put("catalog/register", SECOND),
     put("catalog/deregister", {}),
     put("catalog/deregister", "{"),
     put("catalog/deregister", {"Node": "absent"}),

@@ -15,6 +15,7 @@ from xds.catalog.instance import (
     NAME_CHARACTERS,
     OUTPUT_CHARACTERS,
     TAGS,
+    WEIGHT_LIMIT,
     Health,
     check_service_name,
     is_ip_address,
@@ -26,6 +27,7 @@ from xds.catalog.registration_forms import (
     CheckForm,
     DeregistrationForm,
     ServiceForm,
+    WeightsForm,
     read_form,
 )
 from xds.catalog.shape import Path
@@ -36,7 +38,6 @@ from xds.model.errors import ValidationError
 LEAST_TTL_NS = 1_000_000_000
 LEAST_DEREGISTER_NS = 60_000_000_000
 PORTS = range(1, 65_536)
-WEIGHTS = range(65_536)
 STATUSES = (Health.PASSING.value, Health.WARNING.value, Health.CRITICAL.value)
 ENVOY_CHECKS = "Envoy checks health (health_checks of the cluster): register a check with a TTL, or none"
 
@@ -150,7 +151,8 @@ def _registration(form: ServiceForm, node: str, findings: Findings, path: Path) 
     check_meta(form.meta, findings)
     if len(form.tags) > TAGS:
         findings.add("too_many", f"{len(form.tags)} tags, at most {TAGS}", (*path, "Tags"))
-    weight, warning_weight = _weights(form, findings, (*path, "Weights"))
+    least = 0 if path else 1  # the catalog takes 0, which is what Consul's clients send in place of nothing
+    weight, warning_weight = _weights(form, least, findings, (*path, "Weights"))
     where = form.locality
     return Registration(
         node,
@@ -219,14 +221,13 @@ def _check_meta_keys(meta: Mapping[str, str], findings: Findings, path: Path) ->
             findings.add("bad_meta", f"Key prefix {_RESERVED!r} is reserved for internal use", (*path, key))
 
 
-def _weights(form: ServiceForm, findings: Findings, path: Path) -> tuple[int, int]:
+def _weights(form: ServiceForm, least: int, findings: Findings, path: Path) -> tuple[int, int]:
     given = form.weights
-    if given is None:
+    if given is None or (given == WeightsForm() and not least):
         return 1, 1
-    if given.passing < 1 or given.passing not in WEIGHTS:
-        findings.add("invalid_weight", f"Passing is {given.passing}, not in 1..65535", (*path, "Passing"))
-    if given.warning not in WEIGHTS:
-        findings.add("invalid_weight", f"Warning is {given.warning}, not in 0..65535", (*path, "Warning"))
+    for field, weight, lowest in (("Passing", given.passing, least), ("Warning", given.warning, 0)):
+        if not lowest <= weight <= WEIGHT_LIMIT:
+            findings.add("invalid_weight", f"{field} is {weight}, not in {lowest}..{WEIGHT_LIMIT}", (*path, field))
     return given.passing, given.warning
 
 
