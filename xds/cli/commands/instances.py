@@ -1,14 +1,80 @@
-"""``instance list``, ``show``, ``register``, ``deregister``, ``maintain``."""
+"""``instance list``, ``show``, ``register``, ``deregister``, ``maintain``: instances that are registered over HTTP."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import YesFlag
+from xds.cli.arguments import YesFlag
+from xds.cli.client import Client
+from xds.cli.errors import CommandError, Exit
+from xds.cli.files import read_object
+from xds.cli.output import say, write, write_document
+from xds.cli.push_options import confirm
+from xds.cli.table import Column, TableLayout, rendered
+
+Json = dict[str, Any]
+
+SERVICE_LIMIT_BYTES = 256 * 1024
+PATH = "/registrations"
+_STYLES = {"passing": "good", "warning": "warn", "critical": "bad"}
+
+
+def _checks(item: Json) -> str:
+    """The checks that do not pass, or their number."""
+    wrong = [f"{check['id']} {check['status']}" for check in item["checks"] if check["status"] != "passing"]
+    return ", ".join(wrong) if wrong else f"{len(item['checks'])} passing" if item["checks"] else ""
+
+
+INSTANCES = TableLayout(
+    name=lambda item: f"{item['node']}/{item['id']}",
+    columns=(
+        Column("ID", lambda item: item["id"]),
+        Column("SERVICE", lambda item: item["service"]),
+        Column("ADDRESS", lambda item: _place(item["address"], item["port"])),
+        Column("HEALTH", lambda item: item["health"], lambda item: _STYLES.get(item["health"], "")),
+        Column("CHECKS", _checks),
+        Column("AGE", lambda item: item["registered_at"], is_time=True),
+        Column("NODE", lambda item: item["node"], is_wide=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True),
+        Column("WEIGHT", lambda item: str(item["weight"]), is_wide=True),
+        Column("ZONE", lambda item: "/".join(filter(None, item["locality"].values())), is_wide=True),
+        Column("BY", lambda item: item["actor"], is_wide=True),
+    ),
+)
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _path(id: str) -> str:
+    """The path of an instance."""
+    return f"{PATH}/{quote(id, safe='')}"
+
+
+def _put(client: Client, file: Path) -> Json:
+    """Register the instance that a file describes. Raises ``CommandError``."""
+    service = read_object(file, "one service", SERVICE_LIMIT_BYTES)
+    inner = next((service[key] for key in service if key.lower() == "service" and len(service) == 1), None)
+    if isinstance(inner, dict):  # the form of files that Consul's agent reads
+        service = inner
+    given = {str(key).lower(): value for key, value in service.items()}
+    id = given.get("id") or given.get("name")
+    if not isinstance(id, str) or not id:
+        raise CommandError(Exit.INVALID, f"{file}: a service needs a Name")
+    return client.call("PUT", _path(id), None, None, service)
+
+
+def _tell(item: Json, verb: str) -> None:
+    """Say what was done to an instance."""
+    place = _place(item["address"], item["port"])
+    say(f"instance {item['id']} of service {item['service']} at {place}: {verb}, {item['health']}")
+
 
 instance = typer.Typer(
     help="Instances of services that are registered here: their health, and registering by hand.",
@@ -32,11 +98,9 @@ def list_instances(
       xds instance list
       xds instance list web -o wide
     """
-    from xds.cli.instances import list_text
-    from xds.cli.output import write
-
     options = shared(context)
-    write(list_text(options.connect(), service, options.style()))
+    items = options.connect().items(PATH, {"service": service} if service else {})
+    write(rendered(items, INSTANCES, options.style()))
 
 
 @instance.command(cls=Command)
@@ -47,11 +111,8 @@ def show(context: typer.Context, id: IdArgument) -> None:
     Examples:
       xds instance show web-1
     """
-    from xds.cli.instances import path_of
-    from xds.cli.output import write_document
-
     options = shared(context)
-    write_document(options.connect().call("GET", path_of(id)), options.document_format())
+    write_document(options.connect().call("GET", _path(id)), options.document_format())
 
 
 @instance.command(cls=Command)
@@ -68,10 +129,7 @@ def register(
       xds instance register -f web-1.yaml
       echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds instance register -f -
     """
-    from xds.cli.instances import register as put
-    from xds.cli.instances import tell
-
-    tell(put(shared(context).connect(), file), "registered")
+    _tell(_put(shared(context).connect(), file), "registered")
 
 
 @instance.command(cls=Command)
@@ -82,12 +140,8 @@ def deregister(context: typer.Context, id: IdArgument, yes: YesFlag = False) -> 
     Examples:
       xds instance deregister web-1
     """
-    from xds.cli.instances import path_of
-    from xds.cli.output import say
-    from xds.cli.push_options import confirm
-
     confirm(f"deregister the instance {id}?", yes)
-    item = shared(context).connect().call("DELETE", path_of(id))
+    item = shared(context).connect().call("DELETE", _path(id))
     say(f"instance {id} of service {item['service']}: deregistered")
 
 
@@ -105,10 +159,8 @@ def maintain(
       xds instance maintain web-1 --reason 'new disk'
       xds instance maintain web-1 --end
     """
-    from xds.cli.instances import path_of, tell
-
-    client, path = shared(context).connect(), f"{path_of(id)}/maintenance"
+    client, path = shared(context).connect(), f"{_path(id)}/maintenance"
     if end:
-        tell(client.call("DELETE", path), "back from maintenance")
+        _tell(client.call("DELETE", path), "back from maintenance")
     else:
-        tell(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")
+        _tell(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")
