@@ -13,8 +13,8 @@ from xds.cli.source_builders import build_sources
 from xds.control.setting_errors import explain_setting
 from xds.control.settings import SettingsError, load_settings, shown_settings
 from xds.control.source_settings import Secret, SourceSettings, split_server
-from xds.sources.dns import DnsSource
-from xds.sources.files import FilesSource
+from xds.sources.dns_source import DnsSource
+from xds.sources.file_source import FilesSource
 
 EVERYTHING = """
 sources:
@@ -109,10 +109,10 @@ def test_secrets_are_shown_nowhere() -> None:
 
     for wrong in ({"token": ["hunter2"]}, {"token": "hunter2", "prot": 3}, {"tokn": "hunter2"}):
         with pytest.raises(pydantic.ValidationError) as raised:
-            Root(sources={"v": {"kind": "vault", **wrong}})  # type: ignore[dict-item]
+            Root(sources={"v": {"kind": "vault", **wrong}})
         told = "\n".join(explain_setting(detail, Root) for detail in raised.value.errors())
         assert "sources.v" in told and "hunter2" not in told.replace("'tokn'", "")
-    fine = Root(sources={"v": Vault(kind="vault", token="hunter2")})  # type: ignore[arg-type]
+    fine = Root(sources={"v": Vault(kind="vault", token="hunter2")})
     assert "hunter2" not in repr(fine) + json.dumps(fine.model_dump(mode="json"))
     assert fine.sources["v"].token.get_secret_value() == "hunter2"
 

@@ -80,3 +80,9 @@ def test_what_is_no_source_is_refused(tmp_path: Path, object_path: str, told: st
     with pytest.raises(SourceError) as raised:
         load_source("mine", object_path, {}, tmp_path)
     assert told in str(raised.value)
+
+
+def test_the_page_shows_the_whole_example() -> None:
+    code = (EXAMPLE / "inventory.py").read_text()
+    shown = code[code.index("from __future__") :]
+    assert shown in (REPOSITORY / "docs" / "services.md").read_text()

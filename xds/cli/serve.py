@@ -68,6 +68,7 @@ from xds.server.metrics.collectors import (
 )
 from xds.server.metrics.counters import Metrics
 from xds.server.metrics.registration_metrics import RegistrationMetrics
+from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -206,6 +207,7 @@ class Server:
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
         self.metrics.registry.register(RegistrationMetrics(self.registrations))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
+        self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))

@@ -38,10 +38,10 @@ class SourceFinding(TypedDict):
     hint: str
 
 
-class SourceItem(TypedDict):
+class SourceStateItem(TypedDict):
     """A source. Times are null where nothing has happened.
 
-    ``state``: ``starting`` until it was read for the first time, ``failing`` while it cannot be read, ``removed`` if
+    ``state``: ``starting`` until it was read since the start, ``failing`` while it cannot be read, ``removed`` if
     the settings no longer have it and its instances drain, else ``reading``. ``message`` says why it fails.
     ``read_age_s``: seconds since it was read last. ``waiting_n``: services whose latest state waits for
     ``changes_per_s``, for ``waiting_s`` seconds by now. ``held`` are some of ``held_n`` services of which a loss is
@@ -72,7 +72,7 @@ class SourceItem(TypedDict):
 class SourcePage(TypedDict):
     """A page of sources."""
 
-    items: list[SourceItem]
+    items: list[SourceStateItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def list_sources(request: Request, here: Here, page: Annotated[Page, Depen
     return await page.answer(request, found, lambda each: each.name, _item)
 
 
-@router.get("/sources/{name}", response_model=SourceItem)
+@router.get("/sources/{name}", response_model=SourceStateItem)
 async def get_source(here: Here, name: Segment) -> Response:
     """One source."""
     for each in _sources(here):
@@ -109,7 +109,7 @@ def _sources(here: Services) -> Iterator[_Source]:
         yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
 
 
-def _item(source: _Source) -> SourceItem:
+def _item(source: _Source) -> SourceStateItem:
     status = source.status or SourceStatus(source.name, "")
     run = source.run or SourceRun(source.name, status.kind)
     now = time()
@@ -142,11 +142,14 @@ def _item(source: _Source) -> SourceItem:
 
 
 def _state(source: _Source) -> str:
-    if source.status is None or (source.holdings is not None and source.holdings.is_retired):
-        return "removed" if source.run is None else "starting"
+    if source.run is None and (source.status is None or source.holdings is None or source.holdings.is_retired):
+        return "removed"
+    if source.status is None:
+        return "starting"
     if source.status.is_failing:
         return "failing"
-    return "reading" if source.status.read_at else "starting"
+    began = source.run.started_at if source.run is not None else 0.0
+    return "reading" if source.status.read_at > began else "starting"
 
 
 def _finding(service: str, found: Violation) -> SourceFinding:

@@ -19,6 +19,7 @@ from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
 from xds.cli.commands import services as services
+from xds.cli.commands import bindings as bindings
 from xds.cli.commands import sources as sources
 from xds.cli.commands import instances as instances
 from xds.cli.commands import assignments as assignments

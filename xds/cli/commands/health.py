@@ -20,6 +20,7 @@ import xds
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
 from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.sources import check_sources

@@ -1,22 +1,80 @@
-"""Commands ``services``, ``service NAME``, ``source accept``, ``endpoints bind``, ``unbind``, ``bindings``."""
+"""``services``, ``service NAME``, ``source accept``: the services of the catalog, and losses that are held."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from typer.core import TyperGroup
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupOption, YesFlag
-from xds.cli.commands.endpoints import endpoints
+from xds.cli.arguments import YesFlag
+from xds.cli.assignments import place
+from xds.cli.client import Client
+from xds.cli.output import Format, say, write_document
+from xds.cli.push_options import confirm, push_query
+from xds.cli.table import Column, Style, TableLayout, write_items
 
-EtagOption = Annotated[
-    str, typer.Option("--if-match", help="Only if the present binding has this etag.", metavar="ETAG")
-]
-AssignmentArgument = Annotated[
-    str, typer.Argument(help="The assignment: the name of the cluster, or its EDS service name.")
-]
+Json = dict[str, Any]
+
+_HEALTH = {"passing": "good", "warning": "warn", "critical": "bad", "draining": "dim"}
+
+
+def _address(item: Json) -> str:
+    address = f"[{item['address']}]" if ":" in item["address"] else item["address"]
+    return f"{address}:{item['port']}"
+
+
+def _health(item: Json) -> str:
+    return f"{item['health']} (held)" if item["is_held"] else str(item["health"])
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def _checks(item: Json) -> str:
+    return ",".join(f"{each['id']}:{each['status']}" for each in item["checks"])
+
+
+SERVICES = TableLayout(
+    name=lambda item: str(item["service"]),
+    columns=(
+        Column("SERVICE", lambda item: item["service"]),
+        Column("INSTANCES", lambda item: str(item["instances"])),
+        Column("PASSING", lambda item: str(item["passing"])),
+        Column("WARNING", lambda item: str(item["warning"]), lambda item: "warn" if item["warning"] else ""),
+        Column("CRITICAL", lambda item: str(item["critical"]), lambda item: "bad" if item["critical"] else ""),
+        Column("DRAINING", lambda item: str(item["draining"])),
+        Column("HELD", lambda item: str(item["held"]), lambda item: "bad" if item["held"] else ""),
+        Column("SOURCES", lambda item: ",".join(item["sources"])),
+        Column("BINDINGS", lambda item: str(item["bindings"])),
+        Column("CHANGED", lambda item: item["changed_at"] or "", is_time=True),
+    ),
+)
+
+INSTANCES = TableLayout(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("ID", lambda item: item["id"]),
+        Column("ADDRESS", _address),
+        Column("HEALTH", _health, lambda item: _HEALTH.get(item["health"], "")),
+        Column("WEIGHT", lambda item: str(item["weights"]["passing"])),
+        Column("LOCALITY", lambda item: place(item["locality"])),
+        Column("SOURCE", lambda item: item["source"]),
+        Column("AGE", lambda item: item["since"], is_time=True),
+        Column("CHANGED", lambda item: item["changed_at"], is_time=True),
+        Column("READ", lambda item: item["source_read_at"] or "", is_time=True),
+        Column("DATACENTER", lambda item: item["datacenter"], is_wide=True),
+        Column("NODE", lambda item: item["node"], is_wide=True),
+        Column("PORTS", lambda item: _pairs(item["ports"]), is_wide=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True),
+        Column("META", lambda item: _pairs(item["meta"]), is_wide=True),
+        Column("CHECKS", _checks, is_wide=True),
+    ),
+)
 
 
 class ServiceGroup(TyperGroup):
@@ -49,10 +107,10 @@ def services(
       xds services
       xds services --source targets
     """
-    from xds.cli.services import list_services
 
     options = shared(context)
-    list_services(options.connect(), {"source": source} if source else {}, options.style())
+    query = {"source": source} if source else {}
+    write_items(options.connect().items("/services", query), SERVICES, options.style())
 
 
 @service.command(cls=Command)
@@ -64,7 +122,6 @@ def show(context: typer.Context, name: Annotated[str, typer.Argument(help="The s
       xds service web
       xds service show web -o wide
     """
-    from xds.cli.services import show_service
 
     options = shared(context)
     show_service(options.connect(), name, options.style(), options.output)
@@ -85,95 +142,29 @@ def accept(
       xds source accept targets --dry-run
       xds source accept targets --service web
     """
-    from urllib.parse import quote
-
-    from xds.cli.push_options import confirm, push_query
-    from xds.cli.services import tell_accepted
 
     options = shared(context)
     if not dry_run:
         what = f"the loss of service {service}" if service else "all losses"
         confirm(f"accept {what} of source {name}?", yes)
     query = {**push_query(dry_run=dry_run), **({"service": service} if service else {})}
-    tell_accepted(options.connect().call("POST", f"/sources/{quote(name, safe='')}/accept", query))
+    item = options.connect().call("POST", f"/sources/{quote(name, safe='')}/accept", query)
+    for each, count in item["accepted"].items():
+        say(f"{each}: {count} instances {'would go' if dry_run else 'go'}")
 
 
-@endpoints.command(cls=Command)
-def bindings(context: typer.Context, group: GroupOption = "default") -> None:
-    """Show the assignments that follow a service.
-
-    \b
-    Examples:
-      xds endpoints bindings
-      xds endpoints bindings -g edge -o yaml
-    """
-    from xds.cli.services import list_bindings
-
-    options = shared(context)
-    list_bindings(options.connect(), group, options.style())
-
-
-@endpoints.command(cls=Command)
-def bind(
-    context: typer.Context,
-    assignment: AssignmentArgument,
-    service: Annotated[str, typer.Argument(help="The service of the catalog.")],
-    group: GroupOption = "default",
-    filter: Annotated[
-        str, typer.Option("--filter", help="Only instances that match (docs/filter.md).", metavar="EXPRESSION")
-    ] = "",
-    port: Annotated[str, typer.Option("--port", help="The name of the port.", metavar="NAME")] = "",
-    datacenter: Annotated[str, typer.Option("--datacenter", help="Only instances there.", metavar="NAME")] = "",
-    only_passing: Annotated[
-        bool, typer.Option("--only-passing", help="No requests to instances with a warning either.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would select; change nothing.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
-    if_match: EtagOption = "",
-) -> None:
-    """Let an assignment follow a service: its endpoints are the instances of the service from now on.
-
-    \b
-    Examples:
-      xds endpoints bind web web
-      xds endpoints bind web-v2 web --filter 'Service.Meta.version == 2' -g edge
-      xds endpoints bind api shop.default --port grpc --dry-run
-    """
-    from xds.cli.push_options import if_match as header
-    from xds.cli.push_options import push_query
-    from xds.cli.services import binding_path, tell_binding
-
-    options = shared(context)
-    given = {"filter": filter, "port": port, "datacenter": datacenter, "only_passing": only_passing}
-    document = {"service": service, **{name: value for name, value in given.items() if value}}
-    query = push_query(dry_run=dry_run, strict=strict)
-    item = options.connect().call("PUT", binding_path(group, assignment), query, header(if_match), document)
-    tell_binding(item, options.style(), options.output)
-
-
-@endpoints.command(cls=Command)
-def unbind(
-    context: typer.Context,
-    assignment: AssignmentArgument,
-    group: GroupOption = "default",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check whether it could end; change nothing.")] = False,
-    if_match: EtagOption = "",
-    yes: YesFlag = False,
-) -> None:
-    """End a binding: what was pushed is served again. Asks first on a terminal.
-
-    \b
-    Examples:
-      xds endpoints unbind web -g edge
-    """
-    from xds.cli.output import say
-    from xds.cli.push_options import confirm, push_query
-    from xds.cli.push_options import if_match as header
-    from xds.cli.services import binding_path
-
-    options = shared(context)
-    if not dry_run:
-        confirm(f"end the binding of assignment {assignment} of group {group}?", yes)
-    query = push_query(dry_run=dry_run)
-    options.connect().call("DELETE", binding_path(group, assignment), query, header(if_match))
-    say(f"assignment {assignment} of group {group}: its binding {'would be' if dry_run else 'is'} ended")
+def show_service(client: Client, name: str, style: Style, format: Format | None) -> None:
+    """The instances of a service, and what follows it as a message; or the whole item. Raises ``CommandError``."""
+    item = client.call("GET", f"/services/{quote(name, safe='')}")
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+        return
+    write_items(item["instances"], INSTANCES, style)
+    if not item["is_known"]:
+        say(f"no source has shown the service {name} yet")
+    for bound in item["bindings"]:
+        say(f"assignment {bound['assignment']} of group {bound['group']} follows it")
+    held = sum(each["is_held"] for each in item["instances"])
+    if held:
+        sources = sorted({each["source"] for each in item["instances"] if each["is_held"]})
+        say(f"{held} instances are kept though lost: xds source accept {sources[0]} --service {name}")
