@@ -23,7 +23,6 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
-from xds.cli.sources import check_sources
 from xds.cli.table import Column, TableLayout, who
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""``instance list``, ``show``, ``register``, ``deregister``, ``maintain``: instances that are registered over HTTP."""
+"""``service register``, ``deregister``, ``maintain``, ``registered``: instances that are registered over HTTP."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import typer
 
-from xds.cli.app import Command, app, shared
+from xds.cli.app import Command, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
+from xds.cli.commands.services import service
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
-from xds.cli.output import say, write, write_document
+from xds.cli.output import say, write
 from xds.cli.push_options import confirm
 from xds.cli.table import Column, TableLayout, rendered
 
@@ -59,15 +60,15 @@ def _path(id: str) -> str:
 
 def _put(client: Client, file: Path) -> Json:
     """Register the instance that a file describes. Raises ``CommandError``."""
-    service = read_object(file, "one service", SERVICE_LIMIT_BYTES)
-    inner = next((service[key] for key in service if key.lower() == "service" and len(service) == 1), None)
+    definition = read_object(file, "one service", SERVICE_LIMIT_BYTES)
+    inner = next((definition[key] for key in definition if key.lower() == "service" and len(definition) == 1), None)
     if isinstance(inner, dict):  # the form of files that Consul's agent reads
-        service = inner
-    given = {str(key).lower(): value for key, value in service.items()}
+        definition = inner
+    given = {str(key).lower(): value for key, value in definition.items()}
     id = given.get("id") or given.get("name")
     if not isinstance(id, str) or not id:
         raise CommandError(Exit.INVALID, f"{file}: a service needs a Name")
-    return client.call("PUT", _path(id), None, None, service)
+    return client.call("PUT", _path(id), None, None, definition)
 
 
 def _tell(item: Json, verb: str) -> None:
@@ -76,46 +77,27 @@ def _tell(item: Json, verb: str) -> None:
     say(f"instance {item['id']} of service {item['service']} at {place}: {verb}, {item['health']}")
 
 
-instance = typer.Typer(
-    help="Instances of services that are registered here: their health, and registering by hand.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(instance, name="instance")
-
 IdArgument = Annotated[str, typer.Argument(help="The id of the instance.")]
 
 
-@instance.command("list", cls=Command)
-def list_instances(
+@service.command(cls=Command)
+def registered(
     context: typer.Context,
-    service: Annotated[str, typer.Argument(help="Only instances of this service.")] = "",
+    name: Annotated[str, typer.Argument(help="Only instances of this service.", metavar="SERVICE")] = "",
 ) -> None:
-    """Show all registered instances, and which of their checks do not pass.
+    """Show all registered instances, and which of their checks do not pass. -o yaml shows when checks expire.
 
     \b
     Examples:
-      xds instance list
-      xds instance list web -o wide
+      xds service registered
+      xds service registered web -o wide
     """
     options = shared(context)
-    items = options.connect().items(PATH, {"service": service} if service else {})
+    items = options.connect().items(PATH, {"service": name} if name else {})
     write(rendered(items, INSTANCES, options.style()))
 
 
-@instance.command(cls=Command)
-def show(context: typer.Context, id: IdArgument) -> None:
-    """Show one registered instance with its checks, and when they expire.
-
-    \b
-    Examples:
-      xds instance show web-1
-    """
-    options = shared(context)
-    write_document(options.connect().call("GET", _path(id)), options.document_format())
-
-
-@instance.command(cls=Command)
+@service.command(cls=Command)
 def register(
     context: typer.Context,
     file: Annotated[
@@ -126,26 +108,26 @@ def register(
 
     \b
     Examples:
-      xds instance register -f web-1.yaml
-      echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds instance register -f -
+      xds service register -f web-1.yaml
+      echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds service register -f -
     """
     _tell(_put(shared(context).connect(), file), "registered")
 
 
-@instance.command(cls=Command)
+@service.command(cls=Command)
 def deregister(context: typer.Context, id: IdArgument, yes: YesFlag = False) -> None:
     """Deregister an instance with its checks; it drains. Asks first on a terminal.
 
     \b
     Examples:
-      xds instance deregister web-1
+      xds service deregister web-1
     """
     confirm(f"deregister the instance {id}?", yes)
     item = shared(context).connect().call("DELETE", _path(id))
     say(f"instance {id} of service {item['service']}: deregistered")
 
 
-@instance.command(cls=Command)
+@service.command(cls=Command)
 def maintain(
     context: typer.Context,
     id: IdArgument,
@@ -156,8 +138,8 @@ def maintain(
 
     \b
     Examples:
-      xds instance maintain web-1 --reason 'new disk'
-      xds instance maintain web-1 --end
+      xds service maintain web-1 --reason 'new disk'
+      xds service maintain web-1 --end
     """
     client, path = shared(context).connect(), f"{_path(id)}/maintenance"
     if end:
