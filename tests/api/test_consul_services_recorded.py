@@ -20,7 +20,7 @@ from tests.api.conftest import Api
 from tests.chain.comparison import unequal
 from tests.support.consul_exchange import Asked, Player, Told
 from tests.support.consul_services import SERVICES_EXCHANGE
-from xds.catalog.registration import AGENT_NODE
+from xds.catalog.registered_instance import AGENT_NODE
 
 RECORDED = Path(__file__).parent / "recorded" / "consul-services-1.12.9.json"
 GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
@@ -78,19 +78,23 @@ def comparable(asked: Asked, value: Any) -> Any:
     """An answer without what differs by nature: Consul itself, the node of its agent, the order of sets."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         items = [comparable(asked, item) for item in value]
-        found = [item for item in items if item.get("CheckID") != "serfHealth"]
-        return sorted(found, key=lambda item: json.dumps(item, sort_keys=True))
+        of_services = [item for item in items if item.get("CheckID") != "serfHealth"]
+        return sorted(of_services, key=lambda item: json.dumps(item, sort_keys=True))
     if isinstance(value, dict):
-        found = {name: comparable(asked, item) for name, item in value.items() if name not in _INDICES}
-        if found.get("Interval") == "0s":  # as Consul writes it for a check that is registered by itself
-            found |= {"Interval": "", "Timeout": ""}
-        if "catalog/services" in asked.path:
-            return {name: sorted(tags) for name, tags in found.items() if name != "consul"}
-        if found.get("Node") in (CONSULS_NODE, AGENT_NODE):
-            left_out = _OF_THE_AGENT if "CheckID" not in found else ()
-            found = {name: item for name, item in found.items() if name not in left_out} | {"Node": AGENT_NODE}
-        return found
+        return _comparable_object(asked, value)
     return value
+
+
+def _comparable_object(asked: Asked, value: dict[str, Any]) -> dict[str, Any]:
+    found = {name: comparable(asked, item) for name, item in value.items() if name not in _INDICES}
+    if found.get("Interval") == "0s":  # as Consul writes it for a check that is registered by itself
+        found |= {"Interval": "", "Timeout": ""}
+    if "catalog/services" in asked.path:
+        return {name: sorted(tags) for name, tags in found.items() if name != "consul"}
+    if found.get("Node") in (CONSULS_NODE, AGENT_NODE):
+        left_out = _OF_THE_AGENT if "CheckID" not in found else ()
+        found = {name: item for name, item in found.items() if name not in left_out} | {"Node": AGENT_NODE}
+    return found
 
 
 def _moves(consuls: list[Told], ours: list[Told]) -> Iterator[str]:

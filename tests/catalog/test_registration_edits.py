@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xds.catalog import registration_edits as edits
 from xds.catalog.instance import Health
-from xds.catalog.registration import AGENT_NODE, CheckKey, Key, RegisteredNode, Registration, find_check
+from xds.catalog.registered_instance import AGENT_NODE, CheckKey, Key, RegisteredNode, Registration, find_check
 from xds.catalog.registration_edits import Registrant
 from xds.catalog.registration_rules import read_catalog_registration, read_check, read_service
 from xds.catalog.registration_table import Edit, RegistrationTable

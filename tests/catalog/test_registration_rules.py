@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xds.catalog.instance import OUTPUT_CHARACTERS
-from xds.catalog.registration import AGENT_NODE, RegisteredCheck, decode, encode
+from xds.catalog.registered_instance import AGENT_NODE, RegisteredCheck, decode, encode
 from xds.catalog.registration_rules import (
     cut_output,
     read_catalog_registration,

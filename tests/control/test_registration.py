@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Health
-from xds.catalog.registration import AGENT_NODE, CheckKey, Key
+from xds.catalog.registered_instance import AGENT_NODE, CheckKey, Key
 from xds.catalog.registration_edits import Registrant
 from xds.catalog.registration_rules import read_catalog_registration, read_check, read_deregistration, read_service
 from xds.control import registration as module
@@ -395,7 +395,7 @@ async def test_who_may_not_changes_nothing(world: World, store: Obstructed) -> N
     before, written = list(world.registrations.table), len(store.batches)
     rename = read_service({**WEB, "Name": "shop"})
     id, check = read_check({"Name": "x", "ServiceID": "web-1", "TTL": "1s"})
-    denied = [
+    denied: list[Callable[[], Awaitable[object]]] = [
         lambda: world.registrations.register(rename, BY, only_shop),
         lambda: world.registrations.deregister("web-1", only_shop),
         lambda: world.registrations.maintain("web-1", True, "", only_shop),
@@ -421,11 +421,12 @@ async def test_who_may_not_changes_nothing(world: World, store: Obstructed) -> N
 
 async def test_what_is_not_there_is_told(world: World) -> None:
     assert not await world.registrations.deregister("absent")
-    for request in (
+    requests: list[Callable[[], Awaitable[object]]] = [
         lambda: world.registrations.update_check("absent", Health.PASSING),
         lambda: world.registrations.deregister_check("absent"),
         lambda: world.registrations.maintain("absent", True),
-    ):
+    ]
+    for request in requests:
         with pytest.raises(NotFoundError):
             await request()
     with pytest.raises(ValidationError):

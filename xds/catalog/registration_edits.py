@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from xds.catalog.instance import CHECKS, Health, check_instance
-from xds.catalog.registration import (
+from xds.catalog.registered_instance import (
     AGENT_NODE,
     MAINTENANCE,
     MAINTENANCE_KIND,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xds.catalog.registration import NamedPort, ServiceAddress
+from xds.catalog.registered_instance import NamedPort, ServiceAddress
 from xds.catalog.shape import (
     FLAG,
     INTEGER,

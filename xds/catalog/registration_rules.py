@@ -20,7 +20,7 @@ from xds.catalog.instance import (
     check_service_name,
     is_ip_address,
 )
-from xds.catalog.registration import AGENT_NODE, TTL_KIND, RegisteredCheck, RegisteredNode, Registration
+from xds.catalog.registered_instance import AGENT_NODE, TTL_KIND, RegisteredCheck, RegisteredNode, Registration
 from xds.catalog.registration_forms import (
     CatalogCheckForm,
     CatalogForm,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from xds.catalog.instance import Instance
-from xds.catalog.registration import CheckKey, Key, Registered, RegisteredNode, Registration
+from xds.catalog.registered_instance import CheckKey, Key, Registered, RegisteredNode, Registration
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import xds
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
-from xds.catalog.registration import SOURCE_NAME
+from xds.catalog.registered_instance import SOURCE_NAME
 from xds.cli.ports import (
     asks_certificates,
     browser_rules,

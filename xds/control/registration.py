@@ -19,7 +19,7 @@ import structlog
 from xds.catalog import registration_edits as edits
 from xds.catalog.clocks import Clocks
 from xds.catalog.instance import Health
-from xds.catalog.registration import (
+from xds.catalog.registered_instance import (
     AGENT_NODE,
     CheckKey,
     Key,

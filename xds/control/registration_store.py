@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from xds.catalog.registration import AGENT_NODE, Key, Registered, RegisteredNode, decode, encode
+from xds.catalog.registered_instance import AGENT_NODE, Key, Registered, RegisteredNode, decode, encode
 from xds.catalog.registration_table import Edit
 from xds.store.base import ObservedRecord, Store, StoreError
 

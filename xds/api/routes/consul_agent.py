@@ -38,7 +38,7 @@ from xds.api.shapes.consul_services import (
     trimmed,
 )
 from xds.catalog.instance import Health
-from xds.catalog.registration import AGENT_NODE, Key
+from xds.catalog.registered_instance import AGENT_NODE, Key
 from xds.catalog.registration_rules import STATUSES, read_check, read_service
 from xds.control.threads import run_sized
 from xds.filter.values import FixedRecord

@@ -23,7 +23,7 @@ from xds.api.shapes.registrations import (
     RegistrationPage,
     registration_item,
 )
-from xds.catalog.registration import AGENT_NODE, Key, Registration
+from xds.catalog.registered_instance import AGENT_NODE, Key, Registration
 from xds.catalog.registration_rules import read_service
 from xds.model.errors import NotFoundError
 

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from xds.catalog.instance import Check, Health, Instance
-from xds.catalog.registration import (
+from xds.catalog.registered_instance import (
     AGENT_NODE,
     SOURCE_NAME,
     Key,

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from xds.api.shapes.values import LocalityItem, timestamp
 from xds.catalog.instance import worst
-from xds.catalog.registration import CheckKey, RegisteredCheck, RegisteredNode, Registration
+from xds.catalog.registered_instance import CheckKey, RegisteredCheck, RegisteredNode, Registration
 
 
 class RegisteredCheckItem(TypedDict):
