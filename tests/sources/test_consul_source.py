@@ -161,7 +161,23 @@ async def test_instances_that_the_token_may_not_read_are_told() -> None:
         consul.filtered = True
         async with observing(consul, "web") as sink:
             await sink.wait_until(lambda: "web" in sink.services)
-            assert [each.code for each in sink.findings] == ["filtered"]
+            await sink.wait_until(lambda: bool(sink.findings))
+            assert [(each.code, each.pointer) for each in sink.findings] == [("filtered", "/web")]
+
+
+async def test_one_service_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
+    """The source as a whole is read: it must not be shown as failing because of one service."""
+    async with FakeConsul() as consul:
+        await consul.register("web", "web-1", "10.0.0.1", 80)
+        await consul.register("odd", "odd-1", "10.0.0.1", 80, status="fine")
+        async with observing(consul, "web", "odd") as sink:
+            await sink.wait_until(lambda: "web" in sink.services and bool(sink.findings))
+            await consul.register("web", "web-1", "10.0.0.2", 80)
+            await sink.wait_until(lambda: sink.places("web") == {"10.0.0.2:80"})
+            assert [(each.code, each.pointer) for each in sink.findings] == [("unreadable", "/odd")]
+            assert sink.failures == []
+            await consul.register("odd", "odd-1", "10.0.0.1", 80)
+            await sink.wait_until(lambda: "odd" in sink.services and sink.calls[-1] == ("rejected", ""))
 
 
 async def test_an_answer_of_a_server_without_leader_counts_only_where_stale_ones_do_not() -> None:
@@ -249,7 +265,7 @@ async def test_all_queries_together_have_a_bounded_rate() -> None:
 async def test_the_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    async with FakeConsul() as consul, observing(consul, "web", token_file=token) as sink:
+    async with FakeConsul() as consul, observing(consul, "web", token_path=token) as sink:
         await sink.wait_until(lambda: "web" in sink.services)
         assert set(consul.tokens) == {"first"}
         rotated = tmp_path / "rotated"

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     ASSIGNMENT = "assignment"
     AUTH = "auth"
     STORE = "store"
+    SOURCE = "source"
 
 
 FREQUENT = frozenset({EventKind.NODE, EventKind.STREAM, EventKind.ACK, EventKind.ASSIGNMENT, EventKind.AUTH})

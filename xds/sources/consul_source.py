@@ -40,7 +40,7 @@ class ConsulOptions:
     """How a Consul is asked.
 
     * ``address``: the URL of an agent or of a server; ``datacenter``: empty for the agent's own;
-    * ``token`` or ``token_file``, which is read again when it changes;
+    * ``token``, or a file at ``token_path``, which is read again when it changes;
     * ``connections``: at most so many; with more services they are asked in rotation;
     * ``queries_per_s``: at most so many, over all services; ``every_s``: the least time between two of one service;
     * ``wait_s``: how long Consul holds a query without news; so long a Consul that lost its state between two queries, and
@@ -51,7 +51,7 @@ class ConsulOptions:
     address: str = "http://127.0.0.1:8500"
     datacenter: str = ""
     token: str = ""
-    token_file: Path | None = None
+    token_path: Path | None = None
     tls: ssl.SSLContext | None = None
     connections: int = 100
     queries_per_s: float = 100.0
@@ -89,11 +89,16 @@ class ConsulSource:
         self._options = options
         self._token = _Token(options)
         self._rate = _Rate(options.queries_per_s)
+        self._watched_n = 0
         self._failing: dict[str, str] = {}  # by service; "" is the agent itself
+        self._filtered: set[str] = set()  # services of which the token may not read all instances
+        self._reported: list[Violation] = []
 
     async def run(self, sink: Sink) -> None:
         """Observe until cancelled."""
         self._failing.clear()
+        self._filtered.clear()
+        self._reported = []
         options = self._options
         # A connection beside those of the services, for the heartbeat.
         limits = httpx.Limits(max_connections=options.connections, max_keepalive_connections=options.connections)
@@ -118,10 +123,12 @@ class ConsulSource:
             for name in known.keys() - wanted:
                 del known[name]
                 self._failing.pop(name, None)
+                self._filtered.discard(name)
                 sink.remove(name)
             for name in wanted - known.keys():
                 known[name] = _Service(name)
-            await self._assign(client, sink, watching, known)
+            self._watched_n = len(known)
+            self._assign(client, sink, watching, known)
             change = asyncio.create_task(sink.wait_for_wanted(wanted))
             try:
                 # A watch ends only by a fault of this program: it is raised, and the source is started anew.
@@ -132,7 +139,7 @@ class ConsulSource:
                 task.result()
             wanted = change.result() if change in done else sink.wanted()
 
-    async def _assign(
+    def _assign(
         self,
         client: httpx.AsyncClient,
         sink: Sink,
@@ -194,8 +201,7 @@ class ConsulSource:
         service.index = answer.index if answer.index >= service.index else 0
         if instances is not None and instances != service.given:
             service.given = instances
-            if answer.is_filtered:
-                sink.rejected([_filtered(service.name)])
+            (self._filtered.add if answer.is_filtered else self._filtered.discard)(service.name)
             sink.put(service.name, instances)
         self._recover(sink, service.name)
         return True
@@ -257,20 +263,30 @@ class ConsulSource:
 
     def _fail(self, sink: Sink, service: str, message: str) -> None:
         self._failing[service] = message
-        others = len(self._failing) - 1
-        sink.failed(f"{message} (and {others} further queries)" if others else message)
+        if "" in self._failing or len(self._failing) >= self._watched_n:
+            sink.failed(self._failing.get("", message))
+        self._report(sink)
 
     def _recover(self, sink: Sink, service: str) -> None:
         self._failing.pop(service, None)
-        if not self._failing:
+        if "" not in self._failing:
             sink.alive()
+        self._report(sink)
+
+    def _report(self, sink: Sink) -> None:
+        """Report the services that cannot be read, or not whole, while others can."""
+        failing = [Violation("unreadable", self._failing[name], pointer=f"/{name}") for name in self._failing if name]
+        findings = failing + [_filtered(name) for name in sorted(self._filtered)]
+        if findings != self._reported:
+            self._reported = findings
+            sink.rejected(findings)
 
 
 class _Token:
     """The token, read from its file again when that changes. Raises ``SourceError`` when the file cannot be read."""
 
     def __init__(self, options: ConsulOptions) -> None:
-        self._path = options.token_file
+        self._path = options.token_path
         self._token = options.token
         self._read_at: tuple[int, int] | None = None
 

@@ -1,0 +1,53 @@
+"""Builds the sources of the settings. Each kind is imported only if there is such a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xds.catalog.source import Source
+from xds.control.settings import Settings, SettingsError
+from xds.control.consul_settings import ConsulSettings
+from xds.control.source_settings import PythonSettings, SourceSettings
+from xds.model.errors import XdsError
+
+
+def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]:
+    """Each source with its section, by name. Raises ``SettingsError`` for a source that cannot be built."""
+    for name, section in sorted(settings.sources.items()):
+        try:
+            yield _BUILDERS[section.kind](name, section, settings), section
+        except (XdsError, OSError, ValueError) as error:
+            raise SettingsError(f"sources.{name}: {error}") from error
+
+
+def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
+    from xds.sources.own import load_source
+
+    return load_source(name, section.object, section.options, section.directory)
+
+
+def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Source:
+    from xds.sources.consul_health import Reading
+    from xds.sources.consul_source import ConsulOptions, ConsulSource
+
+    options = ConsulOptions(
+        address=section.address,
+        datacenter=section.datacenter,
+        token=section.token.get_secret_value(),
+        token_path=section.token_path,
+        tls=section.tls_context(),
+        connections=section.connections,
+        queries_per_s=section.queries_per_s,
+        every_s=section.every_s,
+        wait_s=section.wait_s,
+        stale=section.stale,
+        reading=Reading(settings.chains.datacenter, section.region_meta, section.zone_meta),
+    )
+    return ConsulSource(name, options)
+
+
+_BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
+    "consul": _build_consul,
+    "python": _build_python,
+}
