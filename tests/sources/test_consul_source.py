@@ -186,7 +186,7 @@ async def test_an_answer_of_a_server_without_leader_counts_only_where_stale_ones
         await consul.register("web", "web-1", "10.0.0.1", 80)
         consul.known_leader = False
         async with observing(consul, "web", stale=True) as sink:
-            await sink.wait_until(lambda: any("lost its leader" in message for message in sink.failures))
+            await sink.wait_until(lambda: any("lost its leader" in each.detail for each in sink.findings))
             assert sink.services == {}
 
 

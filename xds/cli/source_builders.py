@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xds.catalog.source import Source
-from xds.control.settings import Settings, SettingsError
 from xds.control.consul_settings import ConsulSettings
+from xds.control.settings import Settings, SettingsError
 from xds.control.source_settings import PythonSettings, SourceSettings
 from xds.model.errors import XdsError
 

@@ -43,8 +43,8 @@ class ConsulOptions:
     * ``token``, or a file at ``token_path``, which is read again when it changes;
     * ``connections``: at most so many; with more services they are asked in rotation;
     * ``queries_per_s``: at most so many, over all services; ``every_s``: the least time between two of one service;
-    * ``wait_s``: how long Consul holds a query without news; so long a Consul that lost its state between two queries, and
-      counts from a lower index again, may be misunderstood. ``late_s`` beyond it a query counts as lost;
+    * ``wait_s``: how long Consul holds a query without news. So long, a Consul that lost its state between two queries
+      and counts from a lower index again may be misunderstood. ``late_s`` beyond it a query counts as lost;
     * ``stale``: any Consul server may answer, not only the leader.
     """
 
