@@ -87,7 +87,7 @@ async def test_equal_sets_after_every_step(agent: ConsulAgent, connections: int)
 
 
 async def test_a_killed_agent_is_told_and_read_again(agent: ConsulAgent, request: pytest.FixtureRequest) -> None:
-    """With state the set is the same as before. Without it the agent says that nothing is there, and the source repeats it.
+    """With state the set is the same as before. Without it the agent says that nothing is there, so does the source.
 
     Whether such a loss reaches proxies, the catalog decides.
     """

@@ -17,8 +17,8 @@ CONSUL_LIMIT = 200  # connections of one address that Consul accepts (`limits.ht
 class ConsulSettings(SourceSettings):
     """A Consul: the instances of the services that something here uses, of one datacenter.
 
-    ``datacenter`` is empty for the agent's own. The token may stand in a file, which is read again when it changes. With
-    more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
+    ``datacenter`` is empty for the agent's own. The token may stand in a file, which is read again when it changes.
+    With more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
     ``every_s`` is the least time between two queries of one service. With ``stale`` any server may answer.
     ``region_meta`` and ``zone_meta`` are keys of the metadata of services and nodes that have the locality.
     """
