@@ -22,6 +22,7 @@ class RecordingSink:
         self.calls: list[tuple[str, str]] = []  # method and service or message
         self.failures: list[str] = []
         self.findings: list[Violation] = []
+        self.rejected_now: list[Violation] = []  # by the last call
         self.alive_n = 0
         self._wanted = frozenset(wanted)
         self._changed = asyncio.Event()
@@ -54,6 +55,7 @@ class RecordingSink:
     def rejected(self, findings: Sequence[Violation]) -> None:
         """As in `Sink`."""
         self.findings += findings
+        self.rejected_now = list(findings)
         self._record("rejected", "")
 
     def wanted(self) -> frozenset[str]:

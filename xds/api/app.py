@@ -30,6 +30,7 @@ from xds.api.routes import (
     holdings,
     load,
     revisions,
+    sources,
     system,
     transactions,
 )
@@ -86,6 +87,7 @@ def _described_app() -> FastAPI:
         load.router,
         events.router,
         audit.router,
+        sources.router,
         system.watch_router,
         access.router,
         system.router,

@@ -7,7 +7,7 @@ new ones, are taken over meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -109,13 +109,20 @@ class Holding:
         self.draining.stop({place_of(seen.instance) for seen in self})
         return lost
 
-    def restore(self, present: Iterable[Seen], kept: Iterable[Seen], good_n: int, held_since: float) -> None:
-        """Take over the last good set, and the loss that was held, from before a restart."""
+    def restore(self, present: Iterable[Seen]) -> None:
+        """Take over the last good set from before a restart."""
         self.present = {seen.instance.id: seen for seen in present}
+
+    def restore_loss(self, kept: Iterable[Seen], late: Collection[str], good_n: int, held_since: float) -> None:
+        """Take over the loss that was held before a restart; ``late`` are the present ids that came after it."""
         self.kept = {seen.instance.id: seen for seen in kept}
-        if self.kept:
-            self.good_n, self.held_since = good_n, held_since
-            self._good = frozenset(seen.instance.id for seen in self if seen.since <= held_since)
+        self._good = frozenset((self.present.keys() | self.kept.keys()).difference(late))
+        self.good_n, self.held_since = good_n, held_since
+
+    @property
+    def late(self) -> list[str]:
+        """The present ids that came after the loss that is held."""
+        return [id for id in self.present if id not in self._good] if self.kept else []
 
     def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, Seen], bool]:
         shown, changed = {}, False

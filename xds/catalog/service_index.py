@@ -142,7 +142,7 @@ class ServiceIndex:
         usable, found = self._usable(source, holding, instances)
         self._report(source, service, found)
         holding = holding if holding is not None else self._add(source, service)
-        holding.is_gone = False
+        self._mark(source, service, holding, is_gone=False)
         before_n = len(holding)
         if holding.put(usable, now, source.rule):
             source.instances_n += len(holding) - before_n
@@ -152,7 +152,7 @@ class ServiceIndex:
         """A source no longer has a service."""
         if service in source.by_service:
             self.show(source, service, (), now)
-            source.by_service[service].is_gone = True
+            self._mark(source, service, source.by_service[service], is_gone=True)
             self._forget_gone(source, service)
 
     def show_all(self, source: SourceHoldings) -> None:
@@ -160,6 +160,13 @@ class ServiceIndex:
         source.has_all = True
         for service in self.wanted - source.by_service.keys():
             self._add(source, service).is_gone = True
+
+    def restore(self, source: SourceHoldings, service: str, holding: Holding) -> None:
+        """Take over a holding from before a restart."""
+        source.by_service[service] = holding
+        source.instances_n += len(holding)
+        self._services.setdefault(service, {})[source.name] = holding
+        self._note(source, service, holding)
 
     def accept(self, source: SourceHoldings, services: Collection[str], now: float) -> dict[str, int]:
         """Accept the losses that are held of these services. Returns the number of instances that go, by service."""
@@ -247,6 +254,11 @@ class ServiceIndex:
         self._note(source, service, holding)
         return holding
 
+    def _mark(self, source: SourceHoldings, service: str, holding: Holding, is_gone: bool) -> None:
+        if holding.is_gone is not is_gone:
+            holding.is_gone = is_gone
+            self.unsaved.add((source.name, service))
+
     def _note(self, source: SourceHoldings, service: str, holding: Holding) -> None:
         """The holding has changed."""
         self.changed.add(service)
@@ -280,14 +292,24 @@ class ServiceIndex:
 def _united(holdings: Mapping[str, Holding]) -> tuple[ServiceInstance, ...]:
     """Each place once: present before kept before draining, then by the name of the source."""
     found: dict[Place, ServiceInstance] = {}
-    for name in sorted(holdings):
-        for seen in holdings[name].present.values():
-            found.setdefault(place_of(seen.instance), ServiceInstance(name, seen))
-    for name in sorted(holdings):
-        for seen in holdings[name].kept.values():
-            found.setdefault(place_of(seen.instance), ServiceInstance(name, seen, is_kept=True))
-    for name in sorted(holdings):
-        for drained in holdings[name].draining:
-            one = ServiceInstance(name, drained.seen, drains_until=drained.until)
-            found.setdefault(place_of(drained.seen.instance), one)
+    names = sorted(holdings)
+    for name in names:
+        _add_first(found, (ServiceInstance(name, seen) for seen in holdings[name].present.values()))
+    for name in names:
+        _add_first(found, (ServiceInstance(name, seen, is_kept=True) for seen in holdings[name].kept.values()))
+    for name in names:
+        drained = holdings[name].draining
+        _add_first(found, (ServiceInstance(name, each.seen, drains_until=each.until) for each in drained))
     return tuple(found[place] for place in sorted(found))
+
+
+def _add_first(found: dict[Place, ServiceInstance], instances: Iterable[ServiceInstance]) -> None:
+    """Add instances whose place is not taken. Of two instances of a source at one place, the one of the least id."""
+    taken = set(found)
+    for one in instances:
+        place = place_of(one.instance)
+        if place in taken:
+            continue
+        other = found.get(place)
+        if other is None or one.instance.id < other.instance.id:
+            found[place] = one

@@ -14,6 +14,7 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.failing import NAMED_LIMIT, failing_clusters, failure_line
 from xds.cli.output import age, say
+from xds.cli.sources import check_sources
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -145,6 +146,12 @@ def _watch(client: Client) -> Found:
     return WARNING, f"{refused_line(found['refused'][0])}{more}"
 
 
+def _sources(client: Client) -> Found:
+    """Whether every source of instances can be read, and nothing of it is left out or held back."""
+    is_well, told = check_sources(client)
+    return (OK if is_well else WARNING), told
+
+
 def _load(client: Client) -> Found:
     """Whether a cluster fails most of its requests, by the load reports of the proxies."""
     failing = failing_clusters(client)
@@ -181,5 +188,6 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "nacks": _nacks,
     "load": _load,
     "watch": _watch,
+    "sources": _sources,
     "tls": _tls,
 }

@@ -22,6 +22,7 @@ from xds.api.app import create_app
 from xds.api.browser_rules import ANY, BrowserRules, is_address
 from xds.api.services import ApiOptions, Services
 from xds.cli.reload import Reloader
+from xds.cli.source_builders import build_sources
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access, NodeAuthMode
@@ -29,6 +30,7 @@ from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
+from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
@@ -45,6 +47,7 @@ from xds.control.settings import (
     load_settings,
     shown_settings,
 )
+from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
@@ -174,6 +177,8 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
+        self.catalog = ServiceCatalog(settings.services.rule(), settings.services.limits())
+        self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
@@ -209,6 +214,8 @@ class Server:
         tune_threads()
         self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
+        self.catalog.start()
+        self.sources.start()
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
@@ -260,6 +267,8 @@ class Server:
         for chore in self._chores:
             chore.cancel()
         self._files.close()
+        await self.sources.close()
+        await self.catalog.close()
         await self.assignments.close()
         await self.publisher.close()
         await self.collector.close()
@@ -313,6 +322,8 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
+            catalog=self.catalog,
+            sources=self.sources,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

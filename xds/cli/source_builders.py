@@ -8,7 +8,7 @@ from typing import Any
 from xds.catalog.source import Source
 from xds.control.consul_settings import ConsulSettings
 from xds.control.settings import Settings, SettingsError
-from xds.control.source_settings import PythonSettings, SourceSettings
+from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
 from xds.model.errors import XdsError
 
 
@@ -19,6 +19,25 @@ def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]
             yield _BUILDERS[section.kind](name, section, settings), section
         except (XdsError, OSError, ValueError) as error:
             raise SettingsError(f"sources.{name}: {error}") from error
+
+
+def _build_files(name: str, section: FilesSettings, settings: Settings) -> Source:
+    from xds.sources.files import FilesSource
+
+    return FilesSource(name, section.paths, service_label=section.service_label, rescan_s=section.rescan_s)
+
+
+def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
+    from xds.sources.dns import DnsSource, service_name
+    from xds.sources.dns_client import DnsClient
+    from xds.sources.dns_memory import FAMILIES, Pace
+
+    services = {
+        service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()
+    }
+    client = DnsClient(tuple(map(split_server, section.servers)), section.timeout_s)
+    pace = Pace(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
+    return DnsSource(name, services, client, pace, section.queries_at_once)
 
 
 def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
@@ -49,5 +68,7 @@ def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Sou
 
 _BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
     "consul": _build_consul,
+    "files": _build_files,
+    "dns": _build_dns,
     "python": _build_python,
 }

@@ -14,7 +14,7 @@ from dataclasses import replace
 import structlog
 
 from xds.catalog.holding import HoldRule
-from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance
+from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance, SourceHoldings
 from xds.catalog.source import Instances, Sink
 from xds.control.lifecycle import BackgroundTask
 from xds.control.source_feed import SourceFeed, SourceStatus
@@ -89,6 +89,10 @@ class ServiceCatalog:
     def statuses(self) -> list[SourceStatus]:
         """How each source is, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
+
+    def holdings(self) -> list[SourceHoldings]:
+        """What each source has shown, by name."""
+        return self._index.sources()
 
     def accept(self, source: str, service: str = "") -> dict[str, int]:
         """Accept the losses of a source that are held, of one service or all; the instances that go, by service.

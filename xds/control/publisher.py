@@ -21,9 +21,11 @@ from xds.control.group_content import (
     build_next_content,
     changes,
 )
+from xds.control.group_documents import GroupDocuments
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import PushJournal
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.policies import PolicyTable
 from xds.control.published_state import PublishedState
 from xds.control.push import (
@@ -82,6 +84,9 @@ class Publisher(PublishedState):
 
     A push goes on when its caller is cancelled. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
+
+    ``documents`` are the tables of documents that belong to groups, besides their settings. ``live`` has the
+    assignments that are laid over the pushed ones.
     """
 
     def __init__(
@@ -99,6 +104,8 @@ class Publisher(PublishedState):
         self.journal = PushJournal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
+        self.documents: list[GroupDocuments] = [self.policies]
+        self.live = LiveEndpoints(cache, wake)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
@@ -112,7 +119,7 @@ class Publisher(PublishedState):
     async def load(self) -> None:
         """Publish the config entries, and every group with its retained revisions. Raises ``StoreError``."""
         await self.settings.load()
-        await self.policies.load()
+        await self._load_documents()
         await self.entries.load()
         for group in await self._stored_groups():
             contents = await self._revisions.retained(group)
@@ -122,13 +129,13 @@ class Publisher(PublishedState):
         """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
         contents = [await self._revisions.retained(group) for group in await self._stored_groups()]
         precomputed = [await self._precomputed(each[-1]) for each in contents]
+        await self._load_documents()
         before = set(self._contents)
         for group in before - {each[-1].group for each in contents}:
             self._withdraw(group)
         for each, made in zip(contents, precomputed, strict=True):
             self._serve(each, made)
         await self.settings.load()
-        await self.policies.load()
         await self.entries.load()
         self._wake(before | set(self._contents))
 
@@ -140,6 +147,10 @@ class Publisher(PublishedState):
             task.cancel()
         await self.entries.close()
         await self.audit.close()
+
+    async def _load_documents(self) -> None:
+        for table in self.documents:
+            await table.load()
 
     async def _stored_groups(self) -> list[str]:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
@@ -181,7 +192,7 @@ class Publisher(PublishedState):
         return await self._push(PushRequest(group, Rollback(to, keeps_endpoints)), options)
 
     async def delete_group(self, group: str, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
-        """Delete a group with its settings and policies. Its nodes move to the next group that matches them.
+        """Delete a group with its settings and other documents. Its nodes move to the next group that matches them.
 
         Raises ``NotFoundError`` and as ``push``.
         """
@@ -235,14 +246,16 @@ class Publisher(PublishedState):
         return await self._finish(self._transact(requests, options, part))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        request = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
+        others = [document for table in self.documents for document in table.documents(group)]
+        request = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *others)))
         if group in self.settings and group not in self._contents and not (options.expect or options.etag):
             pushes = [GroupPush(group, request.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
                     by = Caller(options.meta.actor, options.meta.author, options.peer)
                     await self.settings.forget(group, by)
-                    await self.policies.forget(group, by)
+                    for table in self.documents:
+                        await table.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(request, options)
 
@@ -411,9 +424,10 @@ class Publisher(PublishedState):
         self._cache.drop(group)
 
     def _forget(self, group: str) -> None:
-        """Forget the settings and policies of a group; the store has deleted them with the group."""
+        """Forget the settings and other documents of a group; the store has deleted them with the group."""
         self.settings.dropped(group)
-        self.policies.dropped(group)
+        for table in self.documents:
+            table.dropped(group)
 
     # Catching up when the store's answer to a commit was lost
 

@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from xds.control.auth_settings import AuthSettings, Section
 from xds.control.chain_settings import ChainSettings
 from xds.control.moved_settings import move_settings, moved_names
+from xds.control.service_settings import ServiceSettings
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.source_kinds import SourceTable
 from xds.model.errors import XdsError
@@ -267,6 +268,7 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
     chains: ChainSettings = ChainSettings()
+    services: ServiceSettings = ServiceSettings()
     sources: SourceTable = {}
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()

@@ -81,19 +81,20 @@ class FilesSettings(SourceSettings):
 
 
 class DnsServiceSettings(Section):
-    """The name that is asked for one service, and the type of its records.
+    """The name that is asked for one service. ``type: address`` asks for addresses and needs ``port``.
 
-    ``address`` asks for A and AAAA. All but ``srv`` need ``port``.
+    ``family`` says which addresses are used, for the targets of SRV records too.
     """
 
     name: str = Field(min_length=1, max_length=255)
-    type: Literal["srv", "a", "aaaa", "address"] = "srv"
+    type: Literal["srv", "address"] = "srv"
+    family: Literal["ipv4", "ipv6", "both"] = "ipv4"
     port: int | None = Field(None, ge=1, le=65535)
 
     @model_validator(mode="after")
     def _has_port(self) -> DnsServiceSettings:
         if (self.port is None) != (self.type == "srv"):
-            raise ValueError("SRV records have a port of their own" if self.type == "srv" else "port is required")
+            raise ValueError("SRV records have ports of their own" if self.type == "srv" else "address needs a port")
         return self
 
 

@@ -50,7 +50,6 @@ class EventKind(StrEnum):
     ASSIGNMENT = "assignment"
     AUTH = "auth"
     STORE = "store"
-    SOURCE = "source"
 
 
 FREQUENT = frozenset({EventKind.NODE, EventKind.STREAM, EventKind.ACK, EventKind.ASSIGNMENT, EventKind.AUTH})

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
+from xds.model.amended_mapping import amend
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ResourceType, resource_type
 
@@ -154,15 +155,15 @@ class ResourceSet:
         derivation: Derivation | None = None,
         digest: bytes | None = None,
         keeps_lineage: bool = True,
+        shares: bool = False,
     ) -> ResourceSet:
         """This set with some resources put and some removed, at a cost that hardly grows with the set.
 
         A put of a name that exists keeps its place. What was computed of this set is carried over. ``digest`` is that
         of the amended set if it is known; ``keeps_lineage`` is False where little is left of this set.
+        ``shares``: both sets share one mapping as far as they are equal (`amended_mapping`).
         """
-        resources = {**self.resources, **put}
-        for name in removed:
-            del resources[name]
+        resources = amend(self.resources, put, removed, shares=shares)
         if derivation is None:
             derivation = Derivation(overlaid=self.overlaid) if self.overlaid else NOT_DERIVED
         touched = (*put, *removed)

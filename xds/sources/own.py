@@ -26,7 +26,7 @@ def load_source(name: str, object_path: str, options: Mapping[str, Any], directo
         raise SourceError(f"{object_path}: {type(error).__name__}: {error}") from error
     missing = [member for member in ("name", "kind", "run") if not hasattr(made, member)]
     if missing:
-        raise SourceError(f"{object_path} made a {type(made).__name__}, which has no {', '.join(missing)}")
+        raise SourceError(f"{object_path} made {type(made).__name__!r}, which has no {', '.join(missing)}")
     if made.name != name:
         raise SourceError(f"{object_path} made a source named {made.name!r}, not {name!r}")
     found: Source = made
