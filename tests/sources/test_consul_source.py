@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,8 +15,10 @@ from typing import Any
 import pytest
 
 from tests.support.fake_consul import FakeConsul
+from tests.support.pki import CertificateAuthority
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Health
+from xds.control.consul_settings import ConsulSettings
 from xds.sources.consul_health import Reading
 from xds.sources.consul_source import ConsulOptions, ConsulSource
 
@@ -320,3 +324,48 @@ async def test_the_locality_may_stand_in_the_metadata() -> None:
         async with observing(consul, "web", reading=reading) as sink:
             await sink.wait_until(lambda: len(sink.services.get("web", ())) == 2)
             assert [str(each.locality) for each in sink.services["web"]] == ["eu/eu-1", "eu/eu-2"]
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"address": "consul:8500"}, "expected http://HOST:PORT"),
+        ({"address": "http://root:pw@consul:8500"}, "expected http://HOST:PORT"),
+        ({"connections": 500}, "less than or equal to 200"),
+        ({"token": "a", "token_path": "/t"}, "either token or token_path"),
+        ({"certificate": "/c"}, "belong together"),
+        ({"ca": "/c"}, "need an https address"),
+    ],
+)
+def test_settings_that_cannot_hold_are_refused(section: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        ConsulSettings.model_validate({"kind": "consul", **section})
+
+
+def test_a_token_is_shown_nowhere() -> None:
+    section = ConsulSettings.model_validate({"kind": "consul", "token": "s3cret"})
+    assert "s3cret" not in f"{section!r} {section.model_dump(mode='json')}"
+    assert section.token is not None
+    assert section.token.get_secret_value() == "s3cret"
+
+
+async def test_a_consul_behind_tls_is_checked_and_shown_a_certificate(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    server, client = authority.issue("consul"), authority.issue("xds")
+    asks = {"ssl_certfile": server.path, "ssl_keyfile": server.key_path, "ssl_ca_certs": str(authority.path)}
+    async with FakeConsul(ssl_cert_reqs=ssl.CERT_REQUIRED, **asks) as consul:
+        await consul.register("web", "web-1", "10.0.0.1", 80)
+        section = ConsulSettings.model_validate(
+            {
+                "kind": "consul",
+                "address": consul.address,
+                "ca": authority.path,
+                "certificate": client.path,
+                "private_key": client.key_path,
+            }
+        )
+        async with observing(consul, "web", tls=section.tls_context()) as sink:
+            await sink.wait_until(lambda: sink.places("web") == {"10.0.0.1:80"})
+        async with observing(consul, "web", tls=ssl.create_default_context()) as sink:
+            await sink.wait_until(lambda: any("certificate verify failed" in each for each in sink.failures))
+            assert sink.services == {}

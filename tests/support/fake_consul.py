@@ -29,7 +29,9 @@ _WAIT_S = 300.0  # Consul's default
 class FakeConsul:
     """One agent. ``asked`` counts requests by path; ``most_open_n`` is the most that were in progress at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, **tls: Any) -> None:
+        """``tls`` are settings of uvicorn."""
+        self._tls = tls
         self.asked: dict[str, int] = {}
         self.tokens: list[str] = []
         self.open_n = self.most_open_n = 0
@@ -90,7 +92,7 @@ class FakeConsul:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((LOOPBACK, port or self.port))
         self.port = listening.getsockname()[1]
-        config = uvicorn.Config(self, lifespan="off", log_level="critical", ws="none")
+        config = uvicorn.Config(self, lifespan="off", log_level="critical", ws="none", **self._tls)
         self._server = uvicorn.Server(config)
         self._server.capture_signals = _no_signals  # type: ignore[method-assign]
         self._task = asyncio.create_task(self._server.serve([listening]))
@@ -110,7 +112,7 @@ class FakeConsul:
     @property
     def address(self) -> str:
         """The URL."""
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()

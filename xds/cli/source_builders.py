@@ -52,8 +52,8 @@ def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Sou
 
     options = ConsulOptions(
         address=section.address,
-        datacenter=section.datacenter,
-        token=section.token.get_secret_value(),
+        datacenter=section.datacenter or "",
+        token=section.token.get_secret_value() if section.token is not None else "",
         token_path=section.token_path,
         tls=section.tls_context(),
         connections=section.connections,
@@ -61,7 +61,7 @@ def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Sou
         every_s=section.every_s,
         wait_s=section.wait_s,
         stale=section.stale,
-        reading=Reading(settings.chains.datacenter, section.region_meta, section.zone_meta),
+        reading=Reading(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
     )
     return ConsulSource(name, options)
 

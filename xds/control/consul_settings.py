@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from xds.control.source_settings import Secret, SourceSettings
 
@@ -17,7 +17,7 @@ CONSUL_LIMIT = 200  # connections of one address that Consul accepts (`limits.ht
 class ConsulSettings(SourceSettings):
     """A Consul: the instances of the services that something here uses, of one datacenter.
 
-    ``datacenter`` is empty for the agent's own. The token may stand in a file, which is read again when it changes.
+    Without ``datacenter`` it is that of the agent. The token may stand in a file, which is read again when it changes.
     With more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
     ``every_s`` is the least time between two queries of one service. With ``stale`` any server may answer.
     ``region_meta`` and ``zone_meta`` are keys of the metadata of services and nodes that have the locality.
@@ -25,8 +25,8 @@ class ConsulSettings(SourceSettings):
 
     kind: Literal["consul"]
     address: str = "http://127.0.0.1:8500"
-    datacenter: str = Field("", max_length=64, pattern=r"^[A-Za-z0-9_-]*$")
-    token: Secret = SecretStr("")
+    datacenter: str | None = Field(None, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
+    token: Secret | None = None
     token_path: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
@@ -36,8 +36,8 @@ class ConsulSettings(SourceSettings):
     every_s: float = Field(0.25, ge=0.01, le=60)
     wait_s: float = Field(15.0, ge=1, le=600)
     stale: bool = False
-    region_meta: str = Field("", max_length=128)
-    zone_meta: str = Field("", max_length=128)
+    region_meta: str | None = Field(None, max_length=128)
+    zone_meta: str | None = Field(None, max_length=128)
 
     @field_validator("address")
     @classmethod
@@ -49,7 +49,7 @@ class ConsulSettings(SourceSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> ConsulSettings:
-        if self.token.get_secret_value() and self.token_path is not None:
+        if self.token is not None and self.token_path is not None:
             raise ValueError("either token or token_path")
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("certificate and private_key belong together")
