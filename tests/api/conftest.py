@@ -43,6 +43,9 @@ class Api:
             lambda: b"up 1\n",
             lambda: self.phase,
             self.options,
+            by_hand=self.plane.by_hand,
+            catalog=self.plane.catalog,
+            bindings=self.plane.bindings,
             backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
             condition=self.plane.store.condition,
         )

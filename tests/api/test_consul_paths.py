@@ -14,7 +14,7 @@ from fastapi import Request
 
 from tests.api.conftest import Api
 from xds.api.browser_rules import BrowserRules
-from xds.api.consul_query import Blocking
+from xds.api.consul import Blocking
 from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 

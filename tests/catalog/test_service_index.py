@@ -83,8 +83,8 @@ class SourcesAndTime(RuleBasedStateMachine):
             for kind in ("shown", "kept"):
                 for source in SOURCES:
                     held: dict[str, Instance] = getattr(self.expected[source, service], kind)
-                    for _, one in sorted(held.items()):
-                        owners.setdefault(one.address, (source, one.health))
+                    for _, shown in sorted(held.items()):
+                        owners.setdefault(shown.address, (source, shown.health))
             draining = set().union(*(self.expected[source, service].draining(self.now) for source in SOURCES))
             served = self.index.served(service)
             assert [one.instance.address for one in served] == sorted(owners.keys() | draining)

@@ -19,7 +19,7 @@ from xds.control import config_entries
 from xds.control.config_entries import EntryPublisher, TooManyWaitersError
 from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConflictError, EntryWrite, PutEntry
 from xds.control.push import PushOptions
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import WriteLocks
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.store.base import (
     NO_META,

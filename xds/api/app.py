@@ -11,18 +11,19 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
-from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
-from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
+from xds.api.middleware import ConsulToken, Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
     audit,
     backups,
-    chain_walk,
+    bindings,
+    catalog,
     config_entries,
     consul,
     discovery_chains,
+    endpoints,
     events,
     explain,
     fleet,
@@ -77,6 +78,9 @@ def _described_app() -> FastAPI:
     for router in (
         groups.router,
         assignments.router,
+        bindings.router,
+        catalog.router,
+        endpoints.router,
         transactions.router,
         config_entries.router,
         discovery_chains.router,
@@ -92,7 +96,6 @@ def _described_app() -> FastAPI:
         access.router,
         system.router,
         backups.router,
-        chain_walk.router,
         consul.router,
     ):
         app.router.routes.extend(router.routes)

@@ -19,6 +19,7 @@ from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
 from xds.api.routes.transactions import TransactionRequest
 from xds.api.shapes.assignments import POLICY_SCHEMA
+from xds.api.shapes.endpoints import PATCH_SCHEMA
 
 Json = dict[str, Any]
 
@@ -91,12 +92,15 @@ _SETTINGS: Json = {
     "additionalProperties": False,
 }
 _ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it; see docs/discovery-chain.md"}
+_ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
 _BODIES: Mapping[str, Json] = {
     "put_group": _SETTINGS,
     "put_config_entry": _ENTRY,
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_endpoints": _ASSIGNMENT,
+    "patch_endpoints": PATCH_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,

@@ -15,7 +15,9 @@ from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
+from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
@@ -74,8 +76,9 @@ class Services:
     requests beyond a limit by the name of its setting, ``foreign_refused`` requests that `BrowserSafety` refused by
     reason. ``disconnect`` ends the streams of a node and returns their number; ``let_go`` ends lingering for some
     nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
-    None if there is none. ``condition`` is that of the store. ``catalog`` has the services and their instances,
-    ``sources`` runs what brings them.
+    None if there is none. ``by_hand`` has the assignments that are set by hand. ``condition`` is that of the store.
+    ``catalog`` has the services and their instances, ``bindings`` the assignments that follow them, ``sources`` runs
+    what brings them.
     """
 
     publisher: Publisher
@@ -93,7 +96,9 @@ class Services:
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
     catalog: ServiceCatalog = field(default_factory=ServiceCatalog)
+    bindings: Bindings = field(kw_only=True)
     sources: Sources = field(default_factory=Sources)
+    by_hand: HandAssignments = field(kw_only=True)
     backups: Backups = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
 

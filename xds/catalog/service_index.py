@@ -73,8 +73,11 @@ class ServiceIndex:
     holding is; the caller takes them out.
     """
 
-    def __init__(self, limits: CatalogLimits) -> None:
+    def __init__(self, limits: CatalogLimits, first_revision: int = 1) -> None:
         self.limits = limits
+        self.revision = first_revision  # grows with each change
+        self._revisions: dict[str, int] = {}  # of the last change, by service
+        self._forgotten_at = first_revision  # the revision at which a service went last
         self.changed: set[str] = set()
         self.unsaved: set[tuple[str, str]] = set()
         self.wanted: frozenset[str] = frozenset()
@@ -121,6 +124,10 @@ class ServiceIndex:
         holdings = self._services.get(service, {})
         was_shown = any(holding.was_shown for holding in holdings.values())
         return was_shown or (bool(holdings) and len(holdings) == len(self._sources))
+
+    def revision_of(self, service: str) -> int:
+        """The revision of the last change of a service; for an unknown one, of the last service that went."""
+        return self._revisions.get(service, self._forgotten_at)
 
     # Changing
 
@@ -261,13 +268,18 @@ class ServiceIndex:
 
     def _note(self, source: SourceHoldings, service: str, holding: Holding) -> None:
         """The holding has changed."""
-        self.changed.add(service)
-        self.unsaved.add((source.name, service))
-        self._served.pop(service, None)
+        self._touch(source, service)
         (source.held.add if holding.is_held else source.held.discard)(service)
         ends = holding.draining.next_end
         if ends is not None:
             heappush(self._ends, (ends, source.name, service))
+
+    def _touch(self, source: SourceHoldings, service: str) -> None:
+        self.revision += 1
+        self._revisions[service] = self.revision
+        self.changed.add(service)
+        self.unsaved.add((source.name, service))
+        self._served.pop(service, None)
 
     def _forget_gone(self, source: SourceHoldings, service: str) -> None:
         """Forget the holding of a service that the source no longer has, when nothing of it is left.
@@ -280,11 +292,11 @@ class ServiceIndex:
         del source.by_service[service]
         rest = self._services[service]
         del rest[source.name]
+        self._touch(source, service)
         if not rest:
             del self._services[service]
-        self.changed.add(service)
-        self.unsaved.add((source.name, service))
-        self._served.pop(service, None)
+            del self._revisions[service]
+            self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
 

@@ -30,23 +30,17 @@ from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
+from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.settings import (
-    GRPC_PORT,
-    HTTP_PORT,
-    LOOPBACK,
-    Settings,
-    TlsSettings,
-    auth_files,
-    is_loopback,
-    load_settings,
-    shown_settings,
-)
+from xds.control.settings import Settings, auth_files, is_loopback, load_settings, shown_settings
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
 from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
@@ -59,6 +53,7 @@ from xds.protocol.requests import StreamLimits
 from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
+from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -166,7 +161,20 @@ class Server:
             own.on_nack,
             own.undo_refused_share,
             settings.chains.seen(),
+            # Live changes are no pushes: how soon these reach the fleet is measured apart.
+            LiveEndpoints(self.cache, self.grpc.registry.wake),
         )
+        publisher = self.publisher
+        self.by_hand = HandAssignments(
+            self.store,
+            self.cache,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            self.fleet.events,
+            settings.order.endpoint_drain_s,
+        )
+        publisher.documents.append(self.by_hand)
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
@@ -177,7 +185,19 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
-        self.catalog = ServiceCatalog(settings.services.rule(), settings.services.limits())
+        rule = settings.services.rule(settings.order.endpoint_drain_s)
+        limits = settings.services.limits()
+        self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
+        self.bindings = Bindings(
+            self.store,
+            self.catalog,
+            self.publisher.live,
+            self.publisher.locks,
+            self.publisher.is_group,
+            settings.chains.datacenter,
+        )
+        self.publisher.documents.append(self.bindings)
+        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
@@ -206,6 +226,8 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
+        await self.catalog.load()
+        self.catalog.retain_sources(self.sources.runs())
         await self.assignments.load()
         await self.nacks.load()
         if self.watched is not None:
@@ -221,6 +243,7 @@ class Server:
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
+        self.by_hand.start()
         self.phase = Phase.READY
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
@@ -270,6 +293,7 @@ class Server:
         await self.sources.close()
         await self.catalog.close()
         await self.assignments.close()
+        await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
         await self.nacks.close()
@@ -323,7 +347,9 @@ class Server:
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
             catalog=self.catalog,
+            bindings=self.bindings,
             sources=self.sources,
+            by_hand=self.by_hand,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

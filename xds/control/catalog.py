@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from xds.catalog.holding import HoldRule
 from xds.catalog.service_index import CatalogLimits, ServiceIndex, ServiceInstance, SourceHoldings
 from xds.catalog.source import Instances, Sink
+from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.catalog_persistence import CatalogWriter, read_catalog
 from xds.control.lifecycle import BackgroundTask
+from xds.control.source_events import SourceEvents
 from xds.control.source_feed import SourceFeed, SourceStatus
 from xds.control.wanted_services import WantedServices
-from xds.model.errors import NotFoundError
+from xds.fleet.event_log import EventLog
+from xds.model.errors import NotFoundError, Violation
+from xds.store.base import Store
 
 TICK_S = 0.05
 SLICE_INSTANCES = 2_000  # that are taken over before other tasks run
@@ -31,6 +36,18 @@ Listener = Callable[[Collection[str]], Awaitable[None]]
 _log = structlog.get_logger(logger_name="xds.control.catalog")
 
 
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """How a source is, and how much it has shown. ``kept_n`` are the instances that are kept though it lost them."""
+
+    status: SourceStatus
+    services_n: int
+    instances_n: int
+    held_n: int
+    kept_n: int
+    findings_n: int
+
+
 class ServiceCatalog:
     """All services with their instances, from all sources. To be used in one event loop."""
 
@@ -39,26 +56,57 @@ class ServiceCatalog:
         rule: HoldRule | None = None,
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        store: Store | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self.failures = 0
         self._rule = rule if rule is not None else HoldRule()
         self._clock = clock
-        self._index = ServiceIndex(limits if limits is not None else CatalogLimits())
+        first_revision = int(clock() * 1000)  # above those of an earlier process
+        self._index = ServiceIndex(limits if limits is not None else CatalogLimits(), first_revision)
         self._feeds: dict[str, SourceFeed] = {}
         self._listeners: list[Listener] = []
         self._wanted = WantedServices(self._use)
         self._pending = asyncio.Event()
-        self._task = BackgroundTask()
+        self._changed = asyncio.Event()  # set and replaced at each change
+        self._events = SourceEvents(events, clock)
+        self._store = store
+        self._writer = CatalogWriter(store, self._index, self.statuses) if store is not None else None
+        self._task, self._writing = BackgroundTask(), BackgroundTask()
 
     # Start and stop
 
+    async def load(self) -> None:
+        """Load the last good sets. Call it before any stream is answered. Raises ``StoreError``."""
+        if self._store is None:
+            return
+        found = await read_catalog(self._store)
+        for stored in found.sources:
+            self.sink(stored.name, stored.kind)
+            self._feeds[stored.name].status.read_at = stored.read_at
+        for name, service, holding in found.holdings:
+            self._index.restore(self._feeds[name].source, service, holding)
+        self._index.end_drains(self._clock())
+        self._index.unsaved = set(found.unreadable)
+        await self._tell_changed()
+        if found.holdings:
+            _log.info("catalog.loaded", sources_n=len(found.sources), services_n=len(self._index))
+
     def start(self) -> None:
-        """Start to take over what sources show."""
+        """Start to take over what sources show, and to store it."""
+        self._pending.set()
         self._task.start(self._run())
+        if self._writer is not None:
+            self._writing.start(self._writer.run())
 
     async def close(self) -> None:
-        """Stop."""
-        await self._task.stop()
+        """Take over what sources have shown, stop, and store what is left."""
+        await self._writing.stop()
+        if await self._task.stop():
+            await self.tick()
+            if self._writer is not None:
+                await self._writer.finish()
 
     # For sources
 
@@ -74,37 +122,64 @@ class ServiceCatalog:
                 self._wanted,
                 self._clock,
                 self._pending.set,
-                self._tell,
+                self._events.tell_state,
                 2 * self._index.limits.services,
             )
         feed.status.kind = kind
         return feed
 
-    def forget_source(self, name: str) -> None:
-        """A source was taken out of the settings: its instances drain and go."""
-        self._feeds.pop(name, None)
-        self._index.forget_source(name, self._clock())
-        self._pending.set()
+    def retain_sources(self, names: Collection[str]) -> None:
+        """Forget all sources but these: they were taken out of the settings. Their instances drain and go."""
+        for name in self._feeds.keys() - set(names):
+            del self._feeds[name]
+            self._events.forget(name)
+            self._index.forget_source(name, self._clock())
+            self._pending.set()
 
     def statuses(self) -> list[SourceStatus]:
         """How each source is, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
 
+    def source_counts(self) -> list[SourceCounts]:
+        """How much each source has shown, by name. May be called in another thread."""
+        return [_counts(feed) for _, feed in sorted(self._feeds.copy().items())]
+
     def holdings(self) -> list[SourceHoldings]:
         """What each source has shown, by name."""
         return self._index.sources()
 
-    def accept(self, source: str, service: str = "") -> dict[str, int]:
+    def held(self, source: str, service: str = "") -> dict[str, int]:
+        """How many instances are kept though the source lost them, by service: of one service, or of all.
+
+        Raises ``NotFoundError`` for an unknown source.
+        """
+        feed = self._feed(source)
+        services = feed.source.held.intersection((service,)) if service else feed.source.held
+        return {each: len(feed.source.by_service[each].kept) for each in sorted(services)}
+
+    def accept(self, source: str, service: str = "", by: Caller = UNKNOWN_CALLER) -> dict[str, int]:
         """Accept the losses of a source that are held, of one service or all; the instances that go, by service.
 
         Raises ``NotFoundError`` for an unknown source.
         """
-        found = self._index.of_source(source)
+        feed = self._feed(source)
+        accepted = self._index.accept(feed.source, list(self.held(source, service)), self._clock())
+        if accepted:
+            self._events.tell_accepted(feed.status, accepted, sum(accepted.values()), by.names())
+            self._pending.set()
+        return accepted
+
+    def findings(self, source: str) -> list[Violation]:
+        """What cannot be used of a source, at present. Raises ``NotFoundError``."""
+        feed = self._feed(source)
+        own = [replace(each, resource=name) for name, found in sorted(feed.source.findings.items()) for each in found]
+        return [*feed.status.rejected, *own]
+
+    def _feed(self, source: str) -> SourceFeed:
+        found = self._feeds.get(source)
         if found is None:
             raise NotFoundError(f"there is no source {source!r}")
-        accepted = self._index.accept(found, (service,) if service else set(found.held), self._clock())
-        self._pending.set()
-        return accepted
+        return found
 
     # For those who use services
 
@@ -115,6 +190,16 @@ class ServiceCatalog:
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` soon after instances of services change. Several changes are told together."""
         self._listeners.append(listener)
+
+    @property
+    def drain_s(self) -> float:
+        """How long an instance that goes drains."""
+        return self._rule.drain_s
+
+    @property
+    def services_n(self) -> int:
+        """The number of services."""
+        return len(self._index)
 
     def names(self) -> list[str]:
         """The names of all services, ordered."""
@@ -136,6 +221,26 @@ class ServiceCatalog:
     def is_known(self, service: str) -> bool:
         """Whether it is known which instances a service has, be it none."""
         return self._index.is_known(service)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The services that something here uses."""
+        return self._wanted.names
+
+    # For blocking queries
+
+    @property
+    def revision(self) -> int:
+        """Grows with each change of an instance, across restarts as well."""
+        return self._index.revision
+
+    def revision_of(self, service: str) -> int:
+        """The revision of the last change of a service; for an unknown one, of the last service that went."""
+        return self._index.revision_of(service)
+
+    async def wait_for_change(self) -> None:
+        """Wait until instances change; at most some 50 ms later."""
+        await self._changed.wait()
 
     # Taking over
 
@@ -166,20 +271,42 @@ class ServiceCatalog:
         self._index.end_drains(self._clock())
         for feed in list(self._feeds.values()):
             await self._drain(feed)
+            self._events.tell_findings(feed)
+        await self._tell_changed()
+
+    async def _tell_changed(self) -> None:
         changed, self._index.changed = self._index.changed, set()
         if changed:
+            self._changed.set()
+            self._changed = asyncio.Event()
             for listener in self._listeners:
-                await listener(changed)
+                await self._call(listener, changed)
+        again_s = max((self._events.tell_held(feed) for feed in self._feeds.values()), default=0.0)
+        if again_s > 0:
+            asyncio.get_running_loop().call_later(again_s, self._pending.set)
+
+    async def _call(self, listener: Listener, changed: Collection[str]) -> None:
+        try:
+            await listener(changed)
+        except Exception:
+            # A bug in one listener must not keep changes from the others.
+            self.failures += 1
+            _log.exception("catalog.listener_failed")
 
     async def _drain(self, feed: SourceFeed) -> None:
         taken = 0
-        while (found := feed.take_next()) is not None:
+        for _ in range(feed.pending_n):  # what is put meanwhile is for the next time
+            found = feed.take_next()
+            if found is None:
+                break
             self._take_over(feed, *found)
             taken += 1 + len(found[1] or ())
             if taken >= SLICE_INSTANCES:
                 taken = 0
                 await asyncio.sleep(0)
-        if feed.take_all_shown():
+        if feed.pending_n:
+            self._pending.set()
+        elif feed.take_all_shown():
             self._index.show_all(feed.source)
 
     def _settle(self) -> None:
@@ -202,9 +329,9 @@ class ServiceCatalog:
         self._index.use(wanted)
         self._pending.set()
 
-    def _tell(self, status: SourceStatus, is_failing: bool) -> None:
-        what = {"source": status.name, "kind": status.kind}
-        if is_failing:
-            _log.warning("source.failed", error_message=status.message, **what)
-        else:
-            _log.info("source.recovered", **what)
+
+def _counts(feed: SourceFeed) -> SourceCounts:
+    source, held = feed.source, list(feed.source.held)
+    kept = sum(len(source.by_service[service].kept) for service in held if service in source.by_service)
+    findings = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
+    return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), kept, findings)

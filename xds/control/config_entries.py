@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -22,8 +21,7 @@ from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
-from xds.control.chain_revisions import ChainRevisions
-from xds.control.entry_history import EntryHistory, load_entries
+from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
     LINE,
@@ -41,7 +39,7 @@ from xds.control.entry_records import (
 )
 from xds.control.push import DEFAULT_OPTIONS, PushOptions
 from xds.control.threads import run_sized
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
@@ -52,7 +50,6 @@ DELETIONS_REMEMBERED = 100_000
 _SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
 _RETRY_S = 1.0
 
-T = TypeVar("T")
 
 _log = structlog.get_logger(logger_name="xds.control.config_entries")
 
@@ -105,7 +102,7 @@ class EntryPublisher:
         self._waiters = 0
         self._is_behind = False
         self._is_ending = False
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = RunningWrites()
 
     # Start and stop
 
@@ -139,8 +136,7 @@ class EntryPublisher:
         """Wait for the writes in progress, then stop."""
         self._is_behind = False
         self.end_waits()
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
 
     # Reading
 
@@ -220,14 +216,14 @@ class EntryPublisher:
         is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
         ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
         """
-        return await self._finish(self._run(EntryPart(self, changes, options), options))
+        return await self._running.finish(self._run(EntryPart(self, changes, options), options))
 
     async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
         """Make a new revision with the entries of revision ``to``; 0: without any.
 
         Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
         """
-        return await self._finish(self._run(EntryPart(self, (), options, to), options))
+        return await self._running.finish(self._run(EntryPart(self, (), options, to), options))
 
     def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
         """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
@@ -301,7 +297,7 @@ class EntryPublisher:
         """The store's answer to a commit was lost: read what it holds, once it answers again."""
         if not self._is_behind:
             self._is_behind = True
-            self._start(self._catch_up())
+            self._running.start(self._catch_up())
 
     async def refresh(self) -> None:
         """Catch up at once, if anything was lost. Raises ``StoreError``."""
@@ -369,16 +365,6 @@ class EntryPublisher:
                     await self.refresh()
             except StoreError as error:
                 _log.warning("config_entries.behind", error_message=str(error))
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
-        return await asyncio.shield(self._start(work))
 
 
 class EntryPart:

@@ -7,6 +7,7 @@ of them take turns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -104,6 +105,22 @@ class LiveEndpoints:
         if changed and wakes:
             self._wake((group,))
         return changed
+
+    def disown_all(self) -> None:
+        """Forget all owners, before these are loaded anew: their assignments stay until ``sweep``."""
+        self._owners.clear()
+
+    def sweep(self) -> None:
+        """Take away the assignments that nobody owns. The streams are not woken."""
+        for group in self._cache.observed_groups():
+            held = self.owners(group)
+            gone = [name for name in self._cache.observed(group) if name not in held]
+            self._cache.observe(group, {}, gone)
+
+    def counts(self) -> Counter[tuple[str, OwnerKind]]:
+        """The number of owned names by group and kind of owner. May be called from another thread."""
+        owners = list(self._owners.items())
+        return Counter((group, owner.kind) for group, held in owners for owner in list(held.values()))
 
     def release(self, group: str, names: Collection[str], owner: Owner) -> bool:
         """Give up names: what was pushed under them is served again. Raises ``OwnedError``."""

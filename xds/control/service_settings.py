@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from xds.control.auth_settings import Section
-from xds.store.retention import DAY_S
 
 if TYPE_CHECKING:
     from xds.catalog.holding import HoldRule
@@ -15,25 +14,23 @@ if TYPE_CHECKING:
 
 
 class ServiceSettings(Section):
-    """Services and live endpoints.
+    """Services of the catalog.
 
-    An endpoint that goes is ``DRAINING`` for ``endpoint_drain_s`` first. A source that loses more than ``hold_share`` of
-    the instances of a service within ``hold_window_s`` is held at the last good set; with 1 nothing is held. The limits
-    bound what is kept: the rest is left out and reported.
+    A source that loses more than ``hold_share`` of the instances of a service within ``hold_window_s`` is held at the
+    last good set; with 1 nothing is held. The limits bound what is kept: the rest is left out and reported.
     """
 
-    endpoint_drain_s: float = Field(15.0, ge=0, le=DAY_S)
     hold_share: float = Field(0.5, ge=0, le=1)
     hold_window_s: float = Field(10.0, ge=0, le=3600)
     services_limit: int = Field(20_000, ge=1, le=1_000_000)
     instances_per_service: int = Field(10_000, ge=1, le=100_000)
     instances_per_source: int = Field(200_000, ge=1, le=10_000_000)
 
-    def rule(self) -> HoldRule:
+    def rule(self, drain_s: float) -> HoldRule:
         """What is held, and how long instances drain. Imported here, since light commands read settings too."""
         from xds.catalog.holding import HoldRule
 
-        return HoldRule(self.hold_share, self.hold_window_s, self.endpoint_drain_s)
+        return HoldRule(self.hold_share, self.hold_window_s, drain_s)
 
     def limits(self) -> CatalogLimits:
         """The bounds of the catalog."""

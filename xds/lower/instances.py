@@ -1,9 +1,9 @@
 """Instances of a service as a ClusterLoadAssignment.
 
-Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one does
-not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled down
-in proportion. There is one entry for each locality, all at priority 0. Its weight is the sum of those of its healthy
-endpoints, because gRPC ignores an entry without a weight.
+Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one
+does not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled
+down in proportion. There is one entry for each locality, all at priority 0. Its weight is the sum of those of its
+healthy endpoints, because gRPC ignores an entry without a weight.
 
 Endpoints are serialized one by one and remembered, so that a change of one instance costs little in a large service.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).

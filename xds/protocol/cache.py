@@ -192,6 +192,10 @@ class SnapshotCache:
         layer = self._observed.get(group)
         return layer.resources if layer is not None else {}
 
+    def observed_groups(self) -> list[str]:
+        """The groups that have observed assignments, present or not."""
+        return list(self._observed)
+
     def _with_observed(self, group: _Group | None, pushed: Snapshot) -> Snapshot:
         """A push with the observed assignments of its group; ``group`` has the push before."""
         layer = self._observed.get(pushed.group)

@@ -448,8 +448,9 @@ class Store(Protocol):
         """Replace everything by ``records``, in the order of a dump: durably, all or nothing.
 
         The audit list is merged with that of the records, and ``note`` is appended. Observed state stays. ``records``
-        is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the store
-        is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records`` raises.
+        is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the
+        store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records``
+        raises.
         """
 
     def condition(self) -> StoreCondition:

@@ -16,6 +16,7 @@ from xds.cli.commands import group as group
 from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
+from xds.cli.commands import services as services
 from xds.cli.commands import sources as sources
 from xds.cli.commands import assignments as assignments
 from xds.cli.commands import config_entry as config_entry

@@ -33,7 +33,7 @@ def convert(
     from xds.cli.arguments import parse_address
     from xds.cli.convert import Outputs, convert_file
     from xds.control.bootstrap import BootstrapOptions
-    from xds.control.settings import GRPC_PORT, LOOPBACK
+    from xds.control.settings_sections import GRPC_PORT, LOOPBACK
 
     host, port = parse_address(xds_addr) if xds_addr else (LOOPBACK, GRPC_PORT)
     outputs = Outputs(snapshot, bootstrap, shared(context).document_format())

@@ -110,7 +110,8 @@ CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NUL
 # Observed state: the last good set of each source and service. A rowid table, since its rows are large.
 _OBSERVED = (
     "CREATE TABLE observed ("
-    " id INTEGER PRIMARY KEY, source TEXT NOT NULL, service TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (source, service))"
+    " id INTEGER PRIMARY KEY, source TEXT NOT NULL, service TEXT NOT NULL, body BLOB NOT NULL,"
+    " UNIQUE (source, service))"
 )
 
 _AUDIT = (

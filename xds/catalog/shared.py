@@ -1,12 +1,12 @@
-"""Rules that several kinds of entries share."""
+"""Fields and rules that several kinds of entries share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from xds.catalog.proxy import EnvoyExtension, MeshGateway
-from xds.catalog.shape import KEY_LIMIT, Path
+from xds.catalog.shape import FLAG, INTEGER, KEY_LIMIT, OPAQUE, TEXT, TEXT_MAP, TEXTS, ListOf, Message, Path, member
 from xds.codec.findings import Findings, short_repr
 
 META_PAIRS_LIMIT = 64
@@ -18,6 +18,75 @@ _GATEWAY_MODES = ("", "none", "local", "remote")
 _PROXY_MODES = ("", "transparent", "direct")
 _MUTUAL_TLS_MODES = ("", "strict", "permissive")
 _ENTERPRISE = "there is one namespace and one partition here, both called default: leave it out"
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderModifiers:
+    """``add`` appends, ``set`` overwrites, ``remove`` strips."""
+
+    add: Mapping[str, str] = member("Add", TEXT_MAP)
+    set: Mapping[str, str] = member("Set", TEXT_MAP)
+    remove: tuple[str, ...] = member("Remove", TEXTS)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no header is changed."""
+        return not (self.add or self.set or self.remove)
+
+
+def merge_headers(base: HeaderModifiers | None, override: HeaderModifiers | None) -> HeaderModifiers | None:
+    """Both changes in one: on equal keys ``override`` wins; removals of ``base`` come first, without duplicates."""
+    if base is None or base.is_empty:
+        return override
+    if override is None or override.is_empty:
+        return base
+    removed = dict.fromkeys(base.remove + override.remove)
+    return HeaderModifiers({**base.add, **override.add}, {**base.set, **override.set}, tuple(removed))
+
+
+@dataclass(frozen=True, slots=True)
+class MeshGateway:
+    """``mode``: empty, ``none``, ``local`` or ``remote``."""
+
+    mode: str = member("Mode", TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class TransparentProxy:
+    """``dialed_directly``: clients reach instances by their own addresses."""
+
+    outbound_listener_port: int = member("OutboundListenerPort", INTEGER)
+    dialed_directly: bool = member("DialedDirectly", FLAG)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvoyExtension:
+    """An Envoy extension. It is stored and shown, but has no effect."""
+
+    name: str = member("Name", TEXT, always=True)
+    required: bool = member("Required", FLAG)
+    arguments: Mapping[str, object] = member("Arguments", OPAQUE)
+    consul_version: str = member("ConsulVersion", TEXT)
+    envoy_version: str = member("EnvoyVersion", TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedPath:
+    """A path that is open to clients without a certificate."""
+
+    listener_port: int = member("ListenerPort", INTEGER)
+    path: str = member("Path", TEXT)
+    local_path_port: int = member("LocalPathPort", INTEGER)
+    protocol: str = member("Protocol", TEXT)
+    parsed_from_check: bool = member("ParsedFromCheck", FLAG)
+
+
+@dataclass(frozen=True, slots=True)
+class Expose:
+    """The paths that the inbound side opens."""
+
+    checks: bool = member("Checks", FLAG)
+    paths: tuple[ExposedPath, ...] = member("Paths", ListOf(Message(ExposedPath)))
 
 
 def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: str, findings: Findings) -> None:

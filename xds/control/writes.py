@@ -1,11 +1,17 @@
-"""Who may write when: one push at a time per group, pushes to different groups side by side, a restore alone."""
+"""Who may write when: one push at a time per group, pushes to different groups side by side, a restore alone.
+
+And writes in progress, which end even if their callers do not wait for them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
+
+T = TypeVar("T")
 
 
 class WriteLocks:
@@ -57,3 +63,26 @@ class WriteLocks:
             self._writers -= 1
             if not self._writers:
                 self._no_writer.set()
+
+
+class RunningWrites:
+    """The writes in progress. Each goes on when its caller is cancelled, so that a commit never stays unpublished."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run ``work`` as a task; `wait` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` and wait for its result, or its error. A caller that is cancelled leaves it running."""
+        return await asyncio.shield(self.start(work))
+
+    async def wait(self) -> None:
+        """Wait until no write is in progress, those included that start meanwhile. Raises nothing of theirs."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
