@@ -109,10 +109,10 @@ def test_secrets_are_shown_nowhere() -> None:
 
     for wrong in ({"token": ["hunter2"]}, {"token": "hunter2", "prot": 3}, {"tokn": "hunter2"}):
         with pytest.raises(pydantic.ValidationError) as raised:
-            Root(sources={"v": {"kind": "vault", **wrong}})  # type: ignore[dict-item]
+            Root(sources={"v": {"kind": "vault", **wrong}})
         told = "\n".join(explain_setting(detail, Root) for detail in raised.value.errors())
         assert "sources.v" in told and "hunter2" not in told.replace("'tokn'", "")
-    fine = Root(sources={"v": Vault(kind="vault", token="hunter2")})  # type: ignore[arg-type]
+    fine = Root(sources={"v": Vault(kind="vault", token="hunter2")})
     assert "hunter2" not in repr(fine) + json.dumps(fine.model_dump(mode="json"))
     assert fine.sources["v"].token.get_secret_value() == "hunter2"
 

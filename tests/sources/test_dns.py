@@ -247,6 +247,7 @@ async def test_srv_records_bring_ports_weights_and_targets(server: DnsServer) ->
     server.put(API, "SRV", "1 10 8080 a.example.org.", "1 30 8081 b.example.org.", "2 10 9000 backup.example.org.")
     server.put("a.example.org", "A", "10.0.0.1")
     server.put("b.example.org", "A", "10.0.0.2", "10.0.0.3")
+    server.put("backup.example.org", "A", "10.0.0.4")
     async with running(server, api=srv()) as sink:
         await sink.wait_until(places(sink, "api", "10.0.0.1:8080", "10.0.0.2:8081", "10.0.0.3:8081"))
         found = {one.address: (one.weight, one.node) for one in sink.services["api"]}
@@ -316,6 +317,17 @@ async def test_a_target_that_never_answers_does_not_keep_the_others_out(server: 
     async with running(server, api=srv()) as sink:
         await sink.wait_until(places(sink, "api", "10.0.0.1:80"))
         await sink.wait_until(lambda: any("A b.example.org: timed out" in str(one) for one in sink.findings))
+
+
+async def test_a_new_target_that_fails_does_not_hold_up_a_service_that_was_complete(server: DnsServer) -> None:
+    server.put("a.example.org", "A", "10.0.0.1", ttl_s=0)
+    server.put(API, "SRV", "1 1 80 a.example.org.", ttl_s=0)
+    async with running(server, Pace(0.05, 300, 100, 100), api=srv()) as sink:  # what fails is not asked again here
+        await sink.wait_until(places(sink, "api", "10.0.0.1:80"))
+        server.fail("b.example.org", "SERVFAIL")
+        server.put("a.example.org", "A", "10.0.0.9", ttl_s=0)
+        server.put(API, "SRV", "1 1 80 a.example.org.", "1 1 80 b.example.org.", ttl_s=0)
+        await sink.wait_until(places(sink, "api", "10.0.0.9:80"))
 
 
 async def test_the_root_as_target_means_that_there_is_no_instance(server: DnsServer) -> None:

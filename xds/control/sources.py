@@ -25,12 +25,14 @@ _log = structlog.get_logger(logger_name="xds.control.sources")
 class SourceRun:
     """How a source runs; what it shows is the catalog's business. Times are epoch seconds.
 
-    ``restarts_n``: how often it has ended and was run again. ``retry_at``: when it is run again, if it has ended.
-    ``waiting_n`` are the services whose latest state waits for the bound on changes, since ``waiting_since``.
+    ``started_at``: when it was run first. ``restarts_n``: how often it has ended and was run again. ``retry_at``: when
+    it is run again, if it has ended. ``waiting_n`` are the services whose latest state waits for the bound on changes,
+    since ``waiting_since``.
     """
 
     name: str
     kind: str
+    started_at: float = 0.0
     restarts_n: int = 0
     retry_at: float | None = None
     waiting_n: int = 0
@@ -71,10 +73,12 @@ class _RunningSource:
         self._make_sink = make_sink
         self._sink: PacedSink | None = None
         self._task: asyncio.Task[None] | None = None
+        self._started_at = 0.0
         self._restarts_n = 0
         self._retry_at: float | None = None
 
     def start(self) -> None:
+        self._started_at = time()
         inner = self._make_sink(self._source.name, self._source.kind)
         self._sink = PacedSink(inner, self._settings.changes_per_s)
         self._task = asyncio.create_task(self._run(self._sink), name=f"source {self._source.name}")
@@ -88,7 +92,9 @@ class _RunningSource:
 
     def state(self) -> SourceRun:
         waiting_n, since = (self._sink.waiting_n, self._sink.waiting_since) if self._sink is not None else (0, None)
-        return SourceRun(self._source.name, self._source.kind, self._restarts_n, self._retry_at, waiting_n, since)
+        return SourceRun(
+            self._source.name, self._source.kind, self._started_at, self._restarts_n, self._retry_at, waiting_n, since
+        )
 
     async def _run(self, sink: PacedSink) -> None:
         delay_s = self._settings.retry_s

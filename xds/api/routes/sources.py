@@ -41,7 +41,7 @@ class SourceFinding(TypedDict):
 class SourceItem(TypedDict):
     """A source. Times are null where nothing has happened.
 
-    ``state``: ``starting`` until it was read for the first time, ``failing`` while it cannot be read, ``removed`` if
+    ``state``: ``starting`` until it was read since the start, ``failing`` while it cannot be read, ``removed`` if
     the settings no longer have it and its instances drain, else ``reading``. ``message`` says why it fails.
     ``read_age_s``: seconds since it was read last. ``waiting_n``: services whose latest state waits for
     ``changes_per_s``, for ``waiting_s`` seconds by now. ``held`` are some of ``held_n`` services of which a loss is
@@ -142,11 +142,14 @@ def _item(source: _Source) -> SourceItem:
 
 
 def _state(source: _Source) -> str:
-    if source.status is None or (source.holdings is not None and source.holdings.is_retired):
-        return "removed" if source.run is None else "starting"
+    if source.run is None and (source.status is None or source.holdings is None or source.holdings.is_retired):
+        return "removed"
+    if source.status is None:
+        return "starting"
     if source.status.is_failing:
         return "failing"
-    return "reading" if source.status.read_at else "starting"
+    began = source.run.started_at if source.run is not None else 0.0
+    return "reading" if source.status.read_at > began else "starting"
 
 
 def _finding(service: str, found: Violation) -> SourceFinding:
