@@ -278,7 +278,10 @@ def test_zone_node_and_the_operators_region_are_the_locality() -> None:
 
 
 def hinted(*hints: list[str] | None) -> Json:
-    listed = [endpoint(f"10.0.0.{i}", zone="a", **({"hints": zones} if zones else {})) for i, zones in enumerate(hints)]
+    listed = [endpoint(f"10.0.0.{i}", zone="a") for i in range(len(hints))]
+    for one, zones in zip(listed, hints, strict=True):
+        if zones:
+            one["hints"] = {"forZones": [{"name": zone} for zone in zones]}
     return endpoint_slice("s", "web", *listed)
 
 

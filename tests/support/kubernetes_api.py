@@ -35,8 +35,7 @@ _HEAD_END = b"\r\n\r\n"
 
 def service(name: str, namespace: str = "shop", ports: Any = (("", 80),), **spec: Any) -> Json:
     """A Service as the API server answers it."""
-    listed = [{"name": label, "port": number, "protocol": "TCP"} for label, number in ports]
-    listed = [{key: value for key, value in each.items() if value != ""} for each in listed]
+    listed = [{**({"name": label} if label else {}), "port": number, "protocol": "TCP"} for label, number in ports]
     given = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "ports": listed, **spec}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": given}
 
@@ -103,6 +102,7 @@ class FakeKubernetes:
 
     def __init__(self, tokens: set[str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.tokens = tokens or set()
+        self.without_rights: set[str] = set()  # tokens
         self.forbidden: set[str] = set()  # paths
         self.faults = Faults()
         self.complaints: list[str] = []
@@ -134,6 +134,10 @@ class FakeKubernetes:
             self._server.close()
         self.cut()
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Have another certificate after the next start."""
+        self._tls = context
 
     def cut(self) -> None:
         """Reset every connection. What was under way may not have arrived."""
@@ -247,9 +251,10 @@ class FakeKubernetes:
     def _refusal(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]] | None:
         if self.faults.answers:
             return self.faults.answers.pop(0)
-        if self.tokens and headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
+        token = headers.get("authorization", "").removeprefix("Bearer ")
+        if self.tokens and token not in self.tokens:
             return _status(401, "Unauthorized", "Unauthorized")
-        if path in self.forbidden:
+        if path in self.forbidden or token in self.without_rights:
             return _status(403, "Forbidden", f'{_place(path)[0]} is forbidden: User "reader" cannot list it')
         if method != "GET" or not _place(path)[0]:
             self.complaints.append(f"{method} {path}")
@@ -277,7 +282,10 @@ class FakeKubernetes:
     ) -> tuple[int, bytes, dict[str, str]]:
         version, start = self.version, 0
         if "continue" in query:
-            version, start = json.loads(base64.b64decode(query["continue"]))
+            try:
+                version, start = json.loads(base64.b64decode(query["continue"]))
+            except ValueError:
+                return _status(400, "BadRequest", "invalid continue token")
             if version < self._compacted or self.faults.expired_pages:
                 self.faults.expired_pages = max(self.faults.expired_pages - 1, 0)
                 detail = "The provided continue parameter is too old to display a consistent list result."

@@ -7,6 +7,7 @@ from typing import Any
 
 from xds.catalog.source import Source
 from xds.control.consul_settings import ConsulSettings
+from xds.control.kubernetes_settings import KubernetesSettings
 from xds.control.settings import Settings, SettingsError
 from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
 from xds.model.errors import XdsError
@@ -40,6 +41,37 @@ def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
     return DnsSource(name, services, client, pace, section.queries_at_once)
 
 
+def _build_kubernetes(name: str, section: KubernetesSettings, settings: Settings) -> Source:
+    from xds.sources.kubernetes import KubernetesSource
+    from xds.sources.kubernetes_client import ClientLimits
+    from xds.sources.kubernetes_credentials import Credentials, InCluster, Kubeconfig
+    from xds.sources.kubernetes_follower import FollowRules
+    from xds.sources.kubernetes_instances import InstanceRules
+    from xds.sources.kubernetes_objects import IPV4, IPV6
+    from xds.sources.kubernetes_view import ViewLimits
+
+    credentials: Credentials = Kubeconfig(section.kubeconfig, section.context) if section.kubeconfig else InCluster()
+    instances = InstanceRules(
+        family={"service": "", "ipv4": IPV4, "ipv6": IPV6}[section.family],
+        region=section.region,
+        regions=section.regions,
+        datacenter=section.datacenter,
+        follows_hints=section.zone_hints,
+    )
+    follow = FollowRules(
+        labels=section.labels,
+        page_size=section.page_size,
+        watch_s=section.watch_s,
+        relist_s=section.relist_s,
+        events_per_s=section.events_per_s,
+        retry_s=section.retry_s,
+        longest_retry_s=section.longest_retry_s,
+        limits=ClientLimits(silence_s=section.silence_s),
+    )
+    limits = ViewLimits(section.services_limit, section.endpoints_limit)
+    return KubernetesSource(name, credentials, instances, follow, limits, section.namespaces)
+
+
 def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
     from xds.sources.own import load_source
 
@@ -70,5 +102,6 @@ _BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
     "consul": _build_consul,
     "files": _build_files,
     "dns": _build_dns,
+    "kubernetes": _build_kubernetes,
     "python": _build_python,
 }
