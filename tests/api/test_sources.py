@@ -11,6 +11,7 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.test_sources import Scripted, eventually, one, settings
 from xds.catalog.source import Sink
+from xds.control.catalog import ServiceCatalog
 from xds.control.sources import Sources
 from xds.model.errors import Violation
 
@@ -33,6 +34,7 @@ async def sourced(api: Api) -> AsyncIterator[Api]:
             sink.put(f"f{number}", [one(number)])
         await asyncio.sleep(100)
 
+    api.services.catalog = ServiceCatalog()  # with the time of day
     api.services.sources = Sources(
         [
             (Scripted(good, "good"), settings()),

@@ -13,8 +13,8 @@ from xds.cli.source_builders import build_sources
 from xds.control.setting_errors import explain_setting
 from xds.control.settings import SettingsError, load_settings, shown_settings
 from xds.control.source_settings import Secret, SourceSettings, split_server
-from xds.sources.dns import DnsSource
-from xds.sources.files import FilesSource
+from xds.sources.dns_source import DnsSource
+from xds.sources.file_source import FilesSource
 
 EVERYTHING = """
 sources:

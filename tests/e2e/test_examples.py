@@ -12,7 +12,7 @@ import pytest
 from tests.support.background import Background
 from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, starts, try_page
 from tests.support.load import HttpLoad
-from tests.support.process import REPOSITORY
+from tests.support.process import REPOSITORY, wait_until
 
 EXAMPLES = REPOSITORY / "examples"
 SPLIT_REQUESTS = 1000
@@ -213,3 +213,73 @@ def test_no_private_key_is_kept_in_the_examples() -> None:
     texts = [path.read_text() for path in EXAMPLES.rglob("*") if path.suffix in {".yaml", ".json", ".pem", ".key"}]
     assert texts
     assert not [text for text in texts if PEM_KEY.search(text)]
+
+
+def _seen(*patterns: str) -> Row:
+    """The command says all of this within a few seconds: files are read when they rest, tables every second."""
+
+    def tried(clone: Clone, command: str) -> None:
+        wait_until(
+            lambda: all(re.search(clone.adapted(each), clone.run(command), re.MULTILINE) for each in patterns), command
+        )
+
+    return tried
+
+
+def _writes(clone: Clone, command: str) -> None:
+    clone.run(command)
+
+
+def _shared_load(clone: Clone, command: str) -> None:
+    """Round robin over two instances, however the connections are spread."""
+    output = clone.run(command)
+    one, two = _greeted(output, "one"), _greeted(output, "two")
+    assert one + two == 200, output
+    assert min(one, two) >= 60, output
+
+
+FILES: Walk = [
+    ("xds serve --config examples/files/xds.yaml", SERVE),
+    ("python examples/hello/upstream.py 18001 one", starts("one", "18001")),
+    ("python examples/hello/upstream.py 18002 two", starts("two", "18002")),
+    ("xds bootstrap --node-id shop-1 > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("shop-1")),
+    ("xds sources", _seen(r"^targets +files +reading +1 +1 ")),
+    ("xds service shop", says("127.0.0.1:18001")),
+    ("xds apply -g default -f examples/files/snapshot.yaml", says("revision 1")),
+    ("xds endpoints bind shop shop", says()),
+    (
+        "python examples/load.py http://127.0.0.1:10000/ --requests 100",
+        _seen("^ *100 of 100  Hello from one!"),
+    ),
+    ("echo '    - 127.0.0.1:18002' >> examples/files/targets/shop.yaml", _writes),
+    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+    ("python examples/load.py http://127.0.0.1:10000/ --requests 200", _shared_load),
+    (
+        """echo '[{"targets": ["127.0.0.1:18002"], "labels": {"job": "cart", "zone": "a"}}]' """
+        "> examples/files/targets/cart.json",
+        _writes,
+    ),
+    ("xds services", _seen("^cart ", "^shop ")),
+    ("echo '    - shop.example.org:80' >> examples/files/targets/shop.yaml", _writes),
+    ("xds sources targets", _seen(r"shop\.yaml:5:7 .*'shop\.example\.org' is no IP address")),
+    ("xds check", says(r"^sources +. warning +targets 1 left out")),
+    ("xds service shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
+]
+
+
+def test_files(clone: Clone) -> None:
+    try_page(EXAMPLES / "files/README.md", FILES, clone)
+
+
+OWN_SOURCE: Walk = [
+    ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18001 a", _writes),
+    ("xds serve --config examples/own-source/xds.yaml", SERVE),
+    ("xds sources", _seen(r"^inventory +inventory +reading +1 +1 ")),
+    ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18002 b", _writes),
+    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+]
+
+
+def test_own_source(clone: Clone) -> None:
+    try_page(EXAMPLES / "own-source/README.md", OWN_SOURCE, clone)

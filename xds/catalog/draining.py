@@ -18,7 +18,7 @@ def place_of(instance: Instance) -> Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenInstance:
     """An instance as a source showed it last.
 
     ``since`` is when it was first seen, ``changed_at`` when it was first seen as it is now (epoch seconds).
@@ -33,7 +33,7 @@ class Seen:
 class Drained:
     """An instance that drains until ``until`` (epoch seconds) and is gone then."""
 
-    seen: Seen
+    seen: SeenInstance
     until: float
 
 
@@ -51,7 +51,7 @@ class Draining:
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def begin(self, seen: Seen, now: float, drain_s: float) -> None:
+    def begin(self, seen: SeenInstance, now: float, drain_s: float) -> None:
         """Let an instance drain. What its source showed as draining since some time has that time behind it."""
         began = seen.changed_at if seen.instance.health is Health.DRAINING else now
         if began + drain_s > now:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from xds.catalog.draining import Draining, Seen, place_of
+from xds.catalog.draining import Draining, SeenInstance, place_of
 from xds.catalog.instance import Instance
 
 
@@ -31,7 +31,7 @@ class HoldRule:
         return before - now > self.share * before
 
 
-class Holding:
+class ServiceHolding:
     """The instances of one service as one source shows them. All of them are served: present, kept and draining.
 
     ``kept`` are those of the last good set that the source no longer shows; it is empty unless a loss is held. Both are
@@ -52,8 +52,8 @@ class Holding:
     )
 
     def __init__(self) -> None:
-        self.present: dict[str, Seen] = {}
-        self.kept: dict[str, Seen] = {}
+        self.present: dict[str, SeenInstance] = {}
+        self.kept: dict[str, SeenInstance] = {}
         self.draining = Draining()
         self.was_shown = False
         self.is_gone = False
@@ -63,7 +63,7 @@ class Holding:
         self._peak_n = 0  # instances before the latest losses that were not held; they began at ``_peak_at``
         self._peak_at = -inf
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[SeenInstance]:
         yield from self.present.values()
         yield from self.kept.values()
 
@@ -109,11 +109,11 @@ class Holding:
         self.draining.stop({place_of(seen.instance) for seen in self})
         return lost
 
-    def restore(self, present: Iterable[Seen]) -> None:
+    def restore(self, present: Iterable[SeenInstance]) -> None:
         """Take over the last good set from before a restart."""
         self.present = {seen.instance.id: seen for seen in present}
 
-    def restore_loss(self, kept: Iterable[Seen], late: Collection[str], good_n: int, held_since: float) -> None:
+    def restore_loss(self, kept: Iterable[SeenInstance], late: Collection[str], good_n: int, held_since: float) -> None:
         """Take over the loss that was held before a restart; ``late`` are the present ids that came after it."""
         self.kept = {seen.instance.id: seen for seen in kept}
         self._good = frozenset((self.present.keys() | self.kept.keys()).difference(late))
@@ -124,14 +124,14 @@ class Holding:
         """The present ids that came after the loss that is held."""
         return [id for id in self.present if id not in self._good] if self.kept else []
 
-    def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, Seen], bool]:
+    def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, SeenInstance], bool]:
         shown, changed = {}, False
         for id, instance in instances.items():
             seen = self.present.get(id)
             if seen is None or seen.instance != instance:
                 changed = True
                 known = seen or self.kept.get(id)
-                seen = Seen(instance, known.since if known is not None else now, now)
+                seen = SeenInstance(instance, known.since if known is not None else now, now)
             shown[id] = seen
         return shown, changed
 
@@ -143,7 +143,13 @@ class Holding:
         return max(len(self.present), recent)
 
     def _hold(
-        self, kept: dict[str, Seen], gone: list[Seen], before: int, good: frozenset[str], now: float, rule: HoldRule
+        self,
+        kept: dict[str, SeenInstance],
+        gone: list[SeenInstance],
+        before: int,
+        good: frozenset[str],
+        now: float,
+        rule: HoldRule,
     ) -> None:
         if not self.kept:
             self.good_n, self.held_since, self._good = before, now, good
@@ -156,7 +162,7 @@ class Holding:
         if not kept:  # all of them are back, or none was left to keep
             self._end_hold()
 
-    def _let_go(self, gone: list[Seen], before: int, now: float, rule: HoldRule) -> None:
+    def _let_go(self, gone: list[SeenInstance], before: int, now: float, rule: HoldRule) -> None:
         for seen in gone:
             self.draining.begin(seen, now, rule.drain_s)
         if gone and now - self._peak_at > rule.window_s:
@@ -168,5 +174,5 @@ class Holding:
         self.good_n, self.held_since, self._good = 0, 0.0, frozenset()
 
 
-def _has_moved(before: Seen, now: Seen) -> bool:
+def _has_moved(before: SeenInstance, now: SeenInstance) -> bool:
     return place_of(before.instance) != place_of(now.instance)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from xds.catalog.draining import Drained, Seen
-from xds.catalog.holding import Holding
+from xds.catalog.draining import Drained, SeenInstance
+from xds.catalog.holding import ServiceHolding
 from xds.catalog.instance import NOWHERE, Check, Health, Instance, require_instance
 from xds.model.errors import ValidationError
 from xds.model.node import Locality
@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _shared_locality = lru_cache(4096)(Locality)  # one object for all equal ones
 
 
-def encoded(holding: Holding) -> bytes:
+def encoded(holding: ServiceHolding) -> bytes:
     """The stored form of a holding."""
     document: Json = {"present": [_seen_json(seen) for seen in holding.present.values()]}
     if holding.is_held:
@@ -32,7 +32,7 @@ def encoded(holding: Holding) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decoded(body: bytes) -> Holding:
+def decoded(body: bytes) -> ServiceHolding:
     """The holding of a stored form. Raises ``ValueError`` for one that this release cannot read."""
     try:
         return _holding(json.loads(body))
@@ -40,8 +40,8 @@ def decoded(body: bytes) -> Holding:
         raise ValueError(f"a record of a service that cannot be read: {error!r:.200}") from error
 
 
-def _holding(document: Json) -> Holding:
-    holding = Holding()
+def _holding(document: Json) -> ServiceHolding:
+    holding = ServiceHolding()
     holding.restore(map(_seen, document["present"]))
     if "kept" in document:
         kept = map(_seen, document["kept"])
@@ -52,12 +52,12 @@ def _holding(document: Json) -> Holding:
     return holding
 
 
-def _seen_json(seen: Seen) -> Json:
+def _seen_json(seen: SeenInstance) -> Json:
     return {"since": seen.since, "changed_at": seen.changed_at, **_instance_json(seen.instance)}
 
 
-def _seen(document: Json) -> Seen:
-    return Seen(_instance(document), float(document["since"]), float(document["changed_at"]))
+def _seen(document: Json) -> SeenInstance:
+    return SeenInstance(_instance(document), float(document["since"]), float(document["changed_at"]))
 
 
 def _instance_json(one: Instance) -> Json:

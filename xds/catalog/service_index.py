@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
-from xds.catalog.draining import Place, Seen, place_of
-from xds.catalog.holding import Holding, HoldRule
+from xds.catalog.draining import Place, SeenInstance, place_of
+from xds.catalog.holding import HoldRule, ServiceHolding
 from xds.catalog.instance import Health, Instance, check_instance, check_service_name
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
@@ -34,7 +34,7 @@ class ServiceInstance:
     """
 
     source: str
-    seen: Seen
+    seen: SeenInstance
     is_kept: bool = False
     drains_until: float | None = None
 
@@ -58,7 +58,7 @@ class SourceHoldings:
 
     name: str
     rule: HoldRule
-    by_service: dict[str, Holding] = field(default_factory=dict)
+    by_service: dict[str, ServiceHolding] = field(default_factory=dict)
     instances_n: int = 0
     has_all: bool = False
     is_retired: bool = False
@@ -82,7 +82,7 @@ class ServiceIndex:
         self.unsaved: set[tuple[str, str]] = set()
         self.wanted: frozenset[str] = frozenset()
         self._sources: dict[str, SourceHoldings] = {}
-        self._services: dict[str, dict[str, Holding]] = {}  # by service and source
+        self._services: dict[str, dict[str, ServiceHolding]] = {}  # by service and source
         self._served: dict[str, tuple[ServiceInstance, ...]] = {}
         self._ends: list[tuple[float, str, str]] = []  # of draining instances: when, source, service
 
@@ -105,7 +105,7 @@ class ServiceIndex:
         """What a source has shown."""
         return self._sources.get(source)
 
-    def holding(self, source: str, service: str) -> Holding | None:
+    def holding(self, source: str, service: str) -> ServiceHolding | None:
         """What a source has shown of a service."""
         return self._services.get(service, {}).get(source)
 
@@ -168,7 +168,7 @@ class ServiceIndex:
         for service in self.wanted - source.by_service.keys():
             self._add(source, service).is_gone = True
 
-    def restore(self, source: SourceHoldings, service: str, holding: Holding) -> None:
+    def restore(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
         """Take over a holding from before a restart."""
         source.by_service[service] = holding
         source.instances_n += len(holding)
@@ -223,7 +223,7 @@ class ServiceIndex:
         return self._ends[0][0] if self._ends else None
 
     def _usable(
-        self, source: SourceHoldings, holding: Holding | None, instances: Instances
+        self, source: SourceHoldings, holding: ServiceHolding | None, instances: Instances
     ) -> tuple[dict[str, Instance], list[Violation]]:
         known = holding.present if holding is not None else {}
         room = min(
@@ -255,18 +255,18 @@ class ServiceIndex:
         else:
             source.findings.pop(service, None)
 
-    def _add(self, source: SourceHoldings, service: str) -> Holding:
-        holding = source.by_service[service] = Holding()
+    def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
+        holding = source.by_service[service] = ServiceHolding()
         self._services.setdefault(service, {})[source.name] = holding
         self._note(source, service, holding)
         return holding
 
-    def _mark(self, source: SourceHoldings, service: str, holding: Holding, is_gone: bool) -> None:
+    def _mark(self, source: SourceHoldings, service: str, holding: ServiceHolding, is_gone: bool) -> None:
         if holding.is_gone is not is_gone:
             holding.is_gone = is_gone
             self.unsaved.add((source.name, service))
 
-    def _note(self, source: SourceHoldings, service: str, holding: Holding) -> None:
+    def _note(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
         """The holding has changed."""
         self._touch(source, service)
         (source.held.add if holding.is_held else source.held.discard)(service)
@@ -301,7 +301,7 @@ class ServiceIndex:
             del self._sources[source.name]
 
 
-def _united(holdings: Mapping[str, Holding]) -> tuple[ServiceInstance, ...]:
+def _united(holdings: Mapping[str, ServiceHolding]) -> tuple[ServiceInstance, ...]:
     """Each place once: present before kept before draining, then by the name of the source."""
     found: dict[Place, ServiceInstance] = {}
     names = sorted(holdings)

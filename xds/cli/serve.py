@@ -61,6 +61,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
+from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
@@ -199,6 +200,7 @@ class Server:
         self.publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
+        self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))

@@ -23,15 +23,15 @@ def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]
 
 
 def _build_files(name: str, section: FilesSettings, settings: Settings) -> Source:
-    from xds.sources.files import FilesSource
+    from xds.sources.file_source import FilesSource
 
     return FilesSource(name, section.paths, service_label=section.service_label, rescan_s=section.rescan_s)
 
 
 def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
-    from xds.sources.dns import DnsSource, service_name
     from xds.sources.dns_client import DnsClient
     from xds.sources.dns_memory import FAMILIES, Pace
+    from xds.sources.dns_source import DnsSource, service_name
 
     services = {
         service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()

@@ -14,7 +14,7 @@ from itertools import islice
 
 import structlog
 
-from xds.catalog.holding import Holding
+from xds.catalog.holding import ServiceHolding
 from xds.catalog.holding_record import decoded, encoded
 from xds.catalog.service_index import ServiceIndex
 from xds.control.source_feed import SourceStatus
@@ -47,7 +47,7 @@ class StoredCatalog:
     """What was stored. ``unreadable`` are the keys of records that this release cannot read."""
 
     sources: Sequence[StoredSource]
-    holdings: Sequence[tuple[str, str, Holding]]
+    holdings: Sequence[tuple[str, str, ServiceHolding]]
     unreadable: Sequence[Key]
 
 
@@ -58,7 +58,7 @@ async def read_catalog(store: Store) -> StoredCatalog:
 
 def _read(records: Iterable[ObservedRecord]) -> StoredCatalog:
     sources: dict[str, StoredSource] = {}
-    holdings: list[tuple[str, str, Holding]] = []
+    holdings: list[tuple[str, str, ServiceHolding]] = []
     unreadable: list[Key] = []
     for record in records:
         sources.setdefault(record.source, StoredSource(record.source))

@@ -38,7 +38,7 @@ class SourceFinding(TypedDict):
     hint: str
 
 
-class SourceItem(TypedDict):
+class SourceStateItem(TypedDict):
     """A source. Times are null where nothing has happened.
 
     ``state``: ``starting`` until it was read since the start, ``failing`` while it cannot be read, ``removed`` if
@@ -72,7 +72,7 @@ class SourceItem(TypedDict):
 class SourcePage(TypedDict):
     """A page of sources."""
 
-    items: list[SourceItem]
+    items: list[SourceStateItem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def list_sources(request: Request, here: Here, page: Annotated[Page, Depen
     return await page.answer(request, found, lambda each: each.name, _item)
 
 
-@router.get("/sources/{name}", response_model=SourceItem)
+@router.get("/sources/{name}", response_model=SourceStateItem)
 async def get_source(here: Here, name: Segment) -> Response:
     """One source."""
     for each in _sources(here):
@@ -109,7 +109,7 @@ def _sources(here: Services) -> Iterator[_Source]:
         yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
 
 
-def _item(source: _Source) -> SourceItem:
+def _item(source: _Source) -> SourceStateItem:
     status = source.status or SourceStatus(source.name, "")
     run = source.run or SourceRun(source.name, status.kind)
     now = time()

@@ -13,9 +13,9 @@ import pytest
 from tests.support.dns_server import DnsServer
 from tests.support.recording_sink import RecordingSink
 from xds.sources import dns_client
-from xds.sources.dns import DnsSource, service_name
 from xds.sources.dns_client import DnsClient
 from xds.sources.dns_memory import FAMILIES, Pace, ServiceName
+from xds.sources.dns_source import DnsSource, service_name
 
 PACE = Pace(shortest_s=0.1, longest_s=300, retry_s=0.1, longest_retry_s=0.4)
 WEB = "web.example.org"
@@ -291,8 +291,10 @@ async def test_a_target_without_an_answer_keeps_its_addresses(server: DnsServer)
     async with running(server, api=srv()) as sink:
         await sink.wait_until(places(sink, "api", "10.0.0.1:80", "10.0.0.2:80"))
         server.fail("b.example.org", "SERVFAIL")
+        await stays(sink, server, "b.example.org", "A", "api", "10.0.0.1:80", "10.0.0.2:80")
         server.put("a.example.org", "A", "10.0.0.3", ttl_s=0)
         await sink.wait_until(places(sink, "api", "10.0.0.3:80", "10.0.0.2:80"))
+        await stays(sink, server, "b.example.org", "A", "api", "10.0.0.3:80", "10.0.0.2:80")
 
 
 async def test_at_the_start_a_service_waits_for_the_answers_to_all_targets(server: DnsServer) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.recording_sink import RecordingSink
-from xds.sources import files
-from xds.sources.files import REST_S, FilesSource
+from xds.sources import file_source
+from xds.sources.file_source import REST_S, FilesSource
 
 RESCAN_S = 0.3
 
@@ -69,7 +69,7 @@ async def test_a_change_is_seen_without_reports_of_the_file_system(
     def no_watches(*paths: Path, **options: object) -> None:
         raise OSError("inotify watch limit reached")
 
-    monkeypatch.setattr(files, "awatch", no_watches)
+    monkeypatch.setattr(file_source, "awatch", no_watches)
     file = tmp_path / "web.json"
     file.write_text(targets(web=["1"]))
     async with running(file) as sink:
@@ -183,8 +183,29 @@ async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
         assert sink.calls.count(("put", "web")) == 1
 
 
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "web.json"
+    file.write_text(targets(web=["1", "2"]))
+    read = file_source._contents
+    cut: list[int] = []
+
+    def read_in_the_middle(path: Path) -> tuple[bytes, file_source.Stamp]:
+        if not cut:  # a program begins to write right before the file is opened, and ends after it was read
+            cut.append(path.write_text(targets(web=["1"])))
+        return read(path)
+
+    monkeypatch.setattr(file_source, "_contents", read_in_the_middle)
+    async with running(file) as sink:
+        await sink.wait_until(lambda: bool(cut))
+        file.write_text(targets(web=["1", "2", "3"]))
+        await sink.wait_until(has(sink, "web", "1", "2", "3"))
+        assert [method for method, _ in sink.calls if method in ("put", "replace")] == ["replace"]
+
+
 async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "RESTLESS_S", 0.5)
+    monkeypatch.setattr(file_source, "RESTLESS_S", 0.5)
     good, file = tmp_path / "good.json", tmp_path / "web.yaml"
     good.write_text(targets(web=["1"]))
     file.write_text("services: {}\n")
@@ -249,7 +270,7 @@ async def test_a_directory_that_is_a_loop_of_links(tmp_path: Path) -> None:
 
 
 async def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FILES_LIMIT", 3)
+    monkeypatch.setattr(file_source, "FILES_LIMIT", 3)
     for n in range(4):
         (tmp_path / f"{n}.json").write_text(targets(**{f"s{n}": ["1"]}))
     async with running(tmp_path) as sink:
