@@ -12,9 +12,7 @@ from xds.chain.chain import DiscoveryChain
 from xds.chain.chain_json import chain_json, walk_json
 from xds.chain.compile import compile_chain
 from xds.chain.request_walk import HttpRequest, walk
-from xds.cli.chain_dot import chain_dot
-from xds.cli.chain_tree import chain_text
-from xds.cli.chain_walk import walk_text
+from xds.cli.chain_text import chain_dot, chain_text, walk_text
 
 TEXTS = Path(__file__).parent / "chains"
 

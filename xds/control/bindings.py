@@ -60,6 +60,11 @@ class BoundAssignment:
         """The binding."""
         return self.selection.binding
 
+    @property
+    def selects_all(self) -> bool:
+        """Whether all instances are selected, so that the catalog alone lets them drain."""
+        return not (self.binding.filter or self.binding.datacenter)
+
     def advance(self, selected: dict[Place, Selected], now: float, drain_s: float) -> Iterable[Selected]:
         """Take over what is selected now. Returns the instances to lay: what is selected, and what drains."""
         for place, (instance, health) in self.selected.items():
@@ -70,7 +75,7 @@ class BoundAssignment:
             for place, (instance, until) in self.leaving.items()
             if place not in selected and until > now
         }
-        self.selected = selected if self.binding.filter or self.binding.datacenter else {}
+        self.selected = {} if self.selects_all else selected
         return [*selected.values(), *((instance, Health.DRAINING) for instance, _ in self.leaving.values())]
 
 
@@ -293,6 +298,8 @@ class Bindings:
         if not (bound.is_laid or self._catalog.is_known(binding.service)):
             return None
         rule = EndpointRule(binding.port, binding.only_passing)
+        if bound.selects_all and not (bound.selected or bound.leaving):
+            return lower_instances(bound.key[1], ((one.instance, one.health) for one in instances), rule)
         drain_s = self._catalog.drain_s
         leaving_before = len(bound.leaving)
         laid = bound.advance(_by_place(bound.selection.select(instances)), self._clock(), drain_s)

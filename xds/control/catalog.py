@@ -105,8 +105,12 @@ class ServiceCatalog:
         await self._writing.stop()
         if await self._task.stop():
             await self.tick()
-            if self._writer is not None:
-                await self._writer.finish()
+            await self.save()
+
+    async def save(self) -> None:
+        """Store what has changed now, instead of within a second, as far as the store accepts it."""
+        if self._writer is not None:
+            await self._writer.finish()
 
     # For sources
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import FilesOption, MessageOption, YesFlag
+from xds.cli.arguments import FilesOption, MessageOption, YesFlag
 from xds.cli.errors import CommandError, Exit
 
 config_entry = typer.Typer(
