@@ -100,6 +100,23 @@ async def test_an_index_that_goes_back_is_forgotten(wait_s: float, pause_s: floa
             await sink.wait_until(lambda: sink.places("web") == {"10.0.0.9:80"})
 
 
+async def test_a_server_that_starts_again_is_asked_for_all_that_it_committed() -> None:
+    """A real one that was killed lets instances come back that went long ago: it answers before its log is applied."""
+    async with FakeConsul() as consul:
+        await consul.register("web", "web-1", "10.0.0.1", 80)
+        async with observing(consul, "web", wait_s=1.0) as sink:
+            await sink.wait_until(lambda: sink.places("web") == {"10.0.0.1:80"})
+            await consul.stop()
+            await sink.wait_until(lambda: bool(sink.failures))
+            consul.old_body = b"[]"
+            await consul.start()
+            await sink.wait_until(lambda: sink.calls[-1] == ("alive", ""))
+            consul.old_body = None
+            await consul.register("web", "web-2", "10.0.0.2", 80)
+            await sink.wait_until(lambda: len(sink.places("web")) == 2)
+            assert [call for call in sink.calls if call[0] == "put"] == [("put", "web")] * 2
+
+
 async def test_an_index_without_news_gives_on_nothing() -> None:
     async with FakeConsul() as consul:
         await consul.register("web", "web-1", "10.0.0.1", 80)

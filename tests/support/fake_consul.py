@@ -41,6 +41,7 @@ class FakeConsul:
         self.index_header = True
         self.body: bytes | None = None  # the answer to every query of a service
         self.delay_s = 0.0
+        self.old_body: bytes | None = None  # the answer to queries that are not "consistent", as of a log half applied
         self._index = 10
         self._services: dict[str, dict[tuple[str, str], Json]] = {}
         self._indexes: dict[str, int] = {}
@@ -135,7 +136,9 @@ class FakeConsul:
         try:
             if self.delay_s:
                 await asyncio.sleep(self.delay_s)
-            status, headers, body = await self._answer(path, parse_qs(scope["query_string"].decode()))
+            status, headers, body = await self._answer(
+                path, parse_qs(scope["query_string"].decode(), keep_blank_values=True)
+            )
         finally:
             self.open_n -= 1
         told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -156,6 +159,8 @@ class FakeConsul:
             headers["X-Consul-Results-Filtered-By-ACLs"] = "true"
         if self.body is not None:
             return 200, headers, self.body
+        if self.old_body is not None and "consistent" not in query:
+            return 200, headers, self.old_body
         return 200, headers, json.dumps(list(self._services.get(service, {}).values())).encode()
 
     async def _wait(self, service: str, index: int, wait: str) -> None:

@@ -212,6 +212,10 @@ class ConsulSource:
             params["dc"] = self._options.datacenter
         if self._options.stale:
             params["stale"] = ""
+        elif not service.index:
+            # A server that was just elected answers before it has applied its whole log: instances that went long ago
+            # are back for a moment. "consistent" waits for the log.
+            params["consistent"] = ""
         if service.index and wait_s:
             params |= {"index": str(service.index), "wait": f"{wait_s:g}s"}
         path = f"/v1/health/service/{quote(service.name, safe='')}"

@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from xds.cli.app import Command, app, shared
+from xds.cli.arguments import GroupOption, YesFlag
 from xds.cli.commands.endpoints import endpoints
-from xds.cli.commands.options import GroupOption, YesFlag
 
 EtagOption = Annotated[
     str, typer.Option("--if-match", help="Only if the present binding has this etag.", metavar="ETAG")
