@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from xds.catalog.holding import HoldRule
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.publisher import Publisher
 from xds.control.translation import V2, translate_to_v2
@@ -38,7 +41,17 @@ class Plane:
             self.fleet.events,
             clock=lambda: self.now_s,
         )
-        publisher.documents.append(self.by_hand)
+        self.catalog = ServiceCatalog(HoldRule(), clock=lambda: self.now_s, store=self.store, events=self.fleet.events)
+        self.bindings = Bindings(
+            self.store,
+            self.catalog,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            "dc1",
+            lambda: self.now_s,
+        )
+        publisher.documents += [self.by_hand, self.bindings]
 
     def restarted(self) -> Plane:
         """Another process on the same store."""

@@ -18,8 +18,12 @@ from xds.api.routes import (
     assignments,
     audit,
     backups,
+    bindings,
+    catalog,
     config_entries,
     consul,
+    consul_agent,
+    consul_catalog,
     discovery_chains,
     endpoints,
     events,
@@ -28,7 +32,9 @@ from xds.api.routes import (
     groups,
     holdings,
     load,
+    registrations,
     revisions,
+    sources,
     system,
     transactions,
 )
@@ -75,6 +81,8 @@ def _described_app() -> FastAPI:
     for router in (
         groups.router,
         assignments.router,
+        bindings.router,
+        catalog.router,
         endpoints.router,
         transactions.router,
         config_entries.router,
@@ -84,13 +92,17 @@ def _described_app() -> FastAPI:
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         load.router,
+        registrations.router,
         events.router,
         audit.router,
+        sources.router,
         system.watch_router,
         access.router,
         system.router,
         backups.router,
         consul.router,
+        consul_agent.router,
+        consul_catalog.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

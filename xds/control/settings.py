@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ from typing import Any
 import pydantic
 import pydantic_settings
 import yaml
-from pydantic import BaseModel, PrivateAttr
+from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings
+from xds.control.service_settings import ServiceSettings
+from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     MIB,
     ChainSettings,
@@ -38,6 +39,7 @@ from xds.control.settings_sections import (
     TlsSettings,
     WatchSettings,
 )
+from xds.control.source_kinds import SourceTable
 from xds.model.errors import XdsError
 
 Json = dict[str, Any]
@@ -70,6 +72,8 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     load: LoadReportSettings = LoadReportSettings()
     chains: ChainSettings = ChainSettings()
+    services: ServiceSettings = ServiceSettings()
+    sources: SourceTable = {}
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()
@@ -102,7 +106,7 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
         given = merge(merge(document, environment), dict(flags or {}))
         settings = Settings(**move_settings(given))
     except pydantic.ValidationError as error:
-        raise SettingsError("\n".join(_explain(detail) for detail in error.errors())) from None
+        raise SettingsError("\n".join(explain_setting(detail, Settings) for detail in error.errors())) from None
     settings._moved = tuple(moved_names(given))
     _check_exposure(settings)
     return settings
@@ -193,7 +197,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
     for name in environment:
         section, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
         if name.upper().startswith(ENV_PREFIX) and delimiter and section not in Settings.model_fields:
-            raise SettingsError(f"{name}: unknown section{_hint(section, list(Settings.model_fields))}")
+            raise SettingsError(f"{name}: unknown section{name_hint(section, list(Settings.model_fields))}")
 
 
 def _from_variables() -> Json:
@@ -238,40 +242,6 @@ def _read_value(name: str, file: Path) -> object:
         return json.loads(text) if text[:1] in ("[", "{") else text
     except (OSError, ValueError) as error:
         raise SettingsError(f"{name}: {file}: {error}") from None
-
-
-def _explain(detail: Mapping[str, Any]) -> str:
-    path = [str(part) for part in detail["loc"]]
-    where = ".".join(path)
-    if detail["type"] != "extra_forbidden":
-        # A wrong value in place of a hash may be the token itself, so it is not shown.
-        shown = "" if path[0] == "auth" else f" (got {detail['input']!r})"
-        return f"{where}: {detail['msg']}{shown}"
-    return f"{where}: unknown setting{_hint(path[-1], _fields_at(path[:-1]))}"
-
-
-def _fields_at(path: list[str]) -> list[str]:
-    model: Any = Settings
-    for part in path:
-        fields = model.model_fields
-        if part not in fields:
-            return []
-        model = _section_class(fields[part].annotation)
-        if model is None:
-            return []
-    return list(model.model_fields)
-
-
-def _section_class(annotation: Any) -> type[BaseModel] | None:
-    choices = getattr(annotation, "__args__", (annotation,))  # ``TlsSettings | None``
-    return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
-
-
-def _hint(word: str, choices: list[str]) -> str:
-    close = get_close_matches(word, choices, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f" (one of {', '.join(choices)})" if choices else ""
 
 
 _ADMINISTRATOR = """\

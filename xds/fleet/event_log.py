@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     NACK = "nack"
     ORDER = "order"
     WATCH = "watch"
+    SOURCE = "source"
     NODE = "node"
     STREAM = "stream"
     ACK = "ack"

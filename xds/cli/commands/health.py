@@ -20,6 +20,7 @@ import xds
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
 from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, TableLayout, who
@@ -162,6 +163,12 @@ def _watch(client: Client) -> Found:
     return WARNING, f"{refused_line(found['refused'][0])}{more}"
 
 
+def _sources(client: Client) -> Found:
+    """Whether every source of instances can be read, and nothing of it is left out or held back."""
+    is_well, told = check_sources(client)
+    return (OK if is_well else WARNING), told
+
+
 def _load(client: Client) -> Found:
     """Whether a cluster fails most of its requests, by the load reports of the proxies."""
     failing = failing_clusters(client)
@@ -198,6 +205,7 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "nacks": _nacks,
     "load": _load,
     "watch": _watch,
+    "sources": _sources,
     "tls": _tls,
 }
 
