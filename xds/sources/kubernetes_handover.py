@@ -77,6 +77,16 @@ class Handover:
         """A list was begun."""
         self._view.forget_excess()
 
+    def _forget_absent(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
+        """Forget the objects that could not be read, and that are gone."""
+        if not self._unreadable:
+            return
+        place = f"/{followed.collection.plural}/"
+        inside = f"{place}{followed.namespace}/" if followed.namespace else place
+        present = {f"{place}{key}" for key in keys}
+        for pointer in [each for each in self._unreadable if each.startswith(inside) and each not in present]:
+            del self._unreadable[pointer]
+
     def _remove(self, key: ObjectKey, followed: ListWatch[Any]) -> None:
         self._forget_unreadable(f"/{followed.collection.plural}/{key}")
         if followed.collection is SERVICES:
@@ -89,6 +99,7 @@ class Handover:
             self._view.keep_services(followed.namespace, keys)
         else:
             self._view.keep_slices(followed.namespace, keys)
+        self._forget_absent(keys, followed)
         self._unlisted.discard(str(followed))
         self._is_anew = True
 

@@ -273,7 +273,7 @@ def _is_before(one: str, other: str) -> bool:
 
 
 def _is_number(version: str) -> bool:
-    return version.isdecimal() and len(version) <= _VERSION_DIGITS
+    return version.isascii() and version.isdecimal() and len(version) <= _VERSION_DIGITS
 
 
 def _short(line: bytes) -> str:
