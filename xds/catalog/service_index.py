@@ -13,7 +13,8 @@ from xds.catalog.instance import Health, Instance, check_instance, check_service
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
 
-FINDINGS_LIMIT = 20  # of one service; further ones are counted only
+FINDINGS_LIMIT = 20  # of one service
+SERVICES_WITH_FINDINGS = 1_000  # of one source
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ class ServiceIndex:
 
     def drop(self, source: SourceHoldings, service: str, now: float) -> None:
         """A source no longer has a service."""
+        source.findings.pop(service, None)
         if service in source.by_service:
             self.show(source, service, (), now)
             self._mark(source, service, source.by_service[service], is_gone=True)
@@ -250,10 +252,10 @@ class ServiceIndex:
         return usable, found
 
     def _report(self, source: SourceHoldings, service: str, found: list[Violation]) -> None:
-        if found:
-            source.findings[service] = tuple(found[:FINDINGS_LIMIT])
-        else:
+        if not found:
             source.findings.pop(service, None)
+        elif service in source.findings or len(source.findings) < SERVICES_WITH_FINDINGS:
+            source.findings[service] = tuple(found[:FINDINGS_LIMIT])
 
     def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
         holding = source.by_service[service] = ServiceHolding()

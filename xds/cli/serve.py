@@ -190,15 +190,9 @@ class Server:
         rule = settings.services.rule(settings.order.endpoint_drain_s)
         limits = settings.services.limits()
         self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
-        self.bindings = Bindings(
-            self.store,
-            self.catalog,
-            self.publisher.live,
-            self.publisher.locks,
-            self.publisher.is_group,
-            settings.chains.datacenter,
-        )
-        self.publisher.documents.append(self.bindings)
+        live, locks, exists = publisher.live, publisher.locks, publisher.is_group
+        self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
+        publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.metrics.registry.register(SourceMetrics(self.sources))

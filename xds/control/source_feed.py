@@ -78,7 +78,8 @@ class SourceFeed:
 
     def replace(self, services: Mapping[str, Instances]) -> None:
         """As in `Sink`."""
-        self._pending = dict.fromkeys(service for service in self.source.by_service if service not in services)
+        known = (*self.source.by_service, *self.source.findings)
+        self._pending = dict.fromkeys(service for service in known if service not in services)
         self._has_all = True
         for service, instances in services.items():
             self._add(service, tuple(instances))
