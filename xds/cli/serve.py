@@ -236,6 +236,7 @@ class Server:
         await self.assignments.load()
         await self.nacks.load()
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        await self.catalog.tick()  # what is registered is served from the first answer on
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
