@@ -41,7 +41,7 @@ from xds.store.base import Store, StoreError
 KIND = "registration"
 TICK_S = 0.5
 LONGEST_TICK_S = 3.0  # a longer time between ticks is one in which the server did not run
-TELL_S = 0.02  # changes within this time are told to the catalog together
+TELL_S = 0.05  # the catalog is told of changes no more often
 EXPIRED_AT_ONCE = 1_000
 SHOWN = 10  # names in a line of the log
 RETRY_S = 5.0
@@ -86,6 +86,7 @@ class Registrations:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untold: set[str] = set()
         self._telling: asyncio.TimerHandle | None = None
+        self._told_at = 0.0  # by the clock of the event loop
         self._unsaved: dict[Key, None] = {}  # their last status is not stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
@@ -152,6 +153,10 @@ class Registrations:
             else:
                 self._sink.remove(service)
         self._told(untold)
+
+    def _tell_on_time(self) -> None:
+        self._told_at = asyncio.get_running_loop().time()
+        self.tell()
 
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
@@ -263,7 +268,8 @@ class Registrations:
         if touched and is_told:
             self._untold |= touched
             if self._telling is None:
-                self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
+                loop = asyncio.get_running_loop()
+                self._telling = loop.call_at(max(loop.time(), self._told_at + TELL_S), self._tell_on_time)
 
     def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
         """Begin the clocks of new checks, and stop those of checks that are gone."""
