@@ -82,7 +82,6 @@ class Registrations:
         self._told = told
         self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._reaps: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
-        self._is_started = False
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untold: set[str] = set()
         self._telling: asyncio.TimerHandle | None = None
@@ -105,7 +104,6 @@ class Registrations:
     def start(self) -> None:
         """Let the clocks of all checks begin: from now on callers are heard."""
         self._ttls, self._reaps = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
-        self._is_started = True
         for one in (*self.table, *self.table.nodes()):
             self._set_clocks(one.key, ())
         self._task.start(self._run())
@@ -168,7 +166,7 @@ class Registrations:
         def edit() -> Edit:
             return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
 
-        permit(self._services_at(one.key) | {one.service})
+        permit({one.service})
         changed = await self._change(one.key, edit, permit)
         self._hear(one.key, (check.id for check in one.checks))
         return changed
@@ -273,8 +271,6 @@ class Registrations:
 
     def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
         """Begin the clocks of new checks, and stop those of checks that are gone."""
-        if not self._is_started:
-            return
         now, held, there = self._clock(), {check.id: check for check in before}, self._checks_at(key)
         for check in there:
             name, was = CheckKey(key.node, check.id), held.get(check.id)
