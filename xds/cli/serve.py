@@ -240,6 +240,7 @@ class Server:
         await self.assignments.load()
         await self.nacks.load()
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        await self.catalog.tick()  # registrations are newer than the last good set
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
