@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Api
+from tests.control.connected import Client
 from tests.support.resources import cluster_load_assignment, eds_cluster, load_assignment
 from xds.api.services import ApiOptions
 from xds.codec.resources import decode_resource
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.control.tokens import Grant, Tokens, write_scope
-from xds.model.resource_type import ENDPOINT
+from xds.model.node import Node
+from xds.model.resource_type import ENDPOINT, V2_URLS
 
 PATH = "/api/v1/groups/edge/endpoints"
 TOKENS = {"reader": {"read"}, "writer": {"read", write_scope("edge")}, "other": {"read", write_scope("core")}}
@@ -220,3 +222,86 @@ async def test_names_with_slashes_and_an_assignment_as_yaml(api: Api) -> None:
     snapshot = api.plane.cache.get("edge")
     assert snapshot is not None and "team/web" in snapshot.get(ENDPOINT).resources
     assert (await api.client.get(f"{PATH}/team%2Fweb")).json()["name"] == "team/web"
+
+
+def node_of(api: Api, *, v2: bool = False) -> Client:
+    """A connected node of the group that subscribes to endpoints and has ACKed what is served."""
+    url = V2_URLS[ENDPOINT] if v2 else ENDPOINT
+    view = api.plane.cache.view("edge", "v2" if v2 else "")
+    assert view is not None
+    made = Client(api.plane.fleet, Node("n1", "edge"), "edge", "v2" if v2 else "")
+    made.subscribe(url, "web", "beside")
+    made.ack(view.snapshot.get(url))
+    return made
+
+
+@pytest.mark.parametrize("v2", [False, True])
+async def test_explain_and_the_resources_of_a_node_name_the_owner(api: Api, v2: bool) -> None:
+    await pushed(api, 81)
+    node_of(api, v2=v2).leave()
+    kinds = {"type": "endpoints"}
+
+    async def explained() -> dict[str, Any]:
+        body = (await api.client.get("/api/v1/nodes/n1/explain", params=kinds)).json()
+        return {each["name"]: each for each in body["resources"]}
+
+    api.plane.now_s = 1_700_000_000.0
+    client = node_of(api, v2=v2)
+    assert (await explained())["web"]["owner"] == {"kind": "pushed"}
+    client.leave()
+    for name in ("web", "beside"):
+        await api.client.put(f"{PATH}/{name}?author=al", json=load_assignment(name, 82))
+    node_of(api, v2=v2)
+    found = await explained()
+    assert found["web"]["owner"]["kind"] == "hand"
+    assert "it is set by hand by al at 2023-11-14T22:13:20Z, over what was pushed" in found["web"]["detail"]
+    assert "beside what was pushed" in found["beside"]["detail"] and "pushed_version" not in found["beside"]
+    assert found["web"]["pushed_version"] != found["web"]["version"]
+    items = (await api.client.get("/api/v1/nodes/n1/resources", params=kinds)).json()["items"]
+    assert [(each["name"], each["overlay"], each["state"]) for each in items] == [
+        ("beside", ["live"], "synced"),
+        ("web", ["live"], "synced"),
+    ]
+    listed = (await api.client.get("/api/v1/groups/edge/resources/endpoints")).json()["items"]
+    assert [(each["name"], each["live"]["kind"]) for each in listed] == [("web", "hand")]
+
+
+async def test_a_node_with_the_live_assignment_has_the_push_and_one_that_refuses_it_is_told(api: Api) -> None:
+    await pushed(api, 81)
+    await api.client.put(f"{PATH}/web", json=load_assignment("web", 82))
+    client = node_of(api)
+
+    async def states() -> tuple[int, int, int]:
+        body = (await api.client.get("/api/v1/groups/edge/rollout")).json()
+        return body["synced"], body["pending"], body["nacked"]
+
+    assert await states() == (1, 0, 0)
+    await pushed(api, 83)
+    assert await states() == (1, 0, 0), "the push changed only what is below: the node has all of it"
+    more = [cluster_load_assignment("web", 83), cluster_load_assignment("beside", 84)]
+    await api.put("edge", eds_cluster("web"), *more)
+    assert await states() == (0, 1, 0)
+    node_of(api)
+    client.leave()
+    assert await states() == (1, 0, 0)
+    await api.client.put(f"{PATH}/web", json=load_assignment("web", 84))
+    snapshot = api.plane.cache.get("edge")
+    assert snapshot is not None
+    refusing = node_of(api)
+    refusing.nack(snapshot.get(ENDPOINT), "no")
+    assert (await states())[2] == 1
+
+
+async def test_a_backup_has_what_was_set_by_hand(api: Api) -> None:
+    await pushed(api, 81)
+    await api.client.put(f"{PATH}/web", json=load_assignment("web", 82))
+    before = (await api.client.get(f"{PATH}/web")).json()
+    archive = (await api.client.get("/api/v1/backup")).content
+    await api.client.put(f"{PATH}/web", json=load_assignment("web", 83))
+    await api.client.put(f"{PATH}/more", json=load_assignment("more", 90))
+    headers = {"Content-Type": "application/x-tar"}
+    done = await api.client.post("/api/v1/restore?replace=true", content=archive, headers=headers)
+    assert done.status_code == 200, done.text
+    assert (await api.client.get(f"{PATH}/web")).json() == before
+    items = (await api.client.get(f"{PATH}?live=true")).json()["items"]
+    assert [each["name"] for each in items] == ["web"]

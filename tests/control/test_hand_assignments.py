@@ -253,6 +253,29 @@ async def test_it_is_stored_before_it_is_served(plane: Plane, monkeypatch: pytes
     assert served(plane) == {82: UP}
 
 
+async def test_a_change_whose_caller_goes_away_is_stored_and_served(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored and not served would last until a restart, which nobody would expect to move traffic."""
+    await push(plane, 81)
+    store, stored = MemoryStore.put_doc, asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> int:
+        made = await store(*arguments, **options)
+        stored.set()
+        await asyncio.sleep(0.01)
+        return made
+
+    monkeypatch.setattr(MemoryStore, "put_doc", slow)
+    call = asyncio.create_task(plane.by_hand.edit(KEY, setting(82), NOW))
+    await stored.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await plane.by_hand.close()
+    assert served(plane) == {82: UP}
+
+
 async def test_the_end_of_a_deletion_waits_for_the_store(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a restart would bring the deleted assignment back."""
     await push(plane, 81)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from time import monotonic, time
 
@@ -148,6 +148,22 @@ async def test_closing_ends_a_source_that_cleans_up() -> None:
     async with running(run):
         await asyncio.sleep(0.05)
     assert ended
+
+
+async def test_a_source_that_does_not_end_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xds.control.sources.CLOSE_S", 0.2)
+    released = asyncio.Event()
+
+    async def run(sink: Sink) -> None:
+        while not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+
+    began = monotonic()
+    async with running(run):
+        await asyncio.sleep(0.05)
+    assert monotonic() - began < 5
+    released.set()
 
 
 # The bound on changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,13 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.background import Background
+from tests.support.bootstrap import grpc_bootstrap
 from tests.support.dns_server import DnsServer
 from tests.support.envoy import EnvoyProcess
+from tests.support.grpc_client import GrpcBackend, GrpcClient
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, wait_until
-from tests.support.service_site import SERVICE, ServiceSite, hosts, serving, wait_serving
+from tests.support.resources import api_listener, eds_cluster, rds, route, route_config
+from tests.support.server import GROUP, NODE
+from tests.support.service_site import CLUSTER, SERVICE, ServiceSite, hosts, serving, wait_serving
 
 NAME = "_web._tcp.example.org"
+TARGET = "xds:///svc"
 STEPS = [6, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 REQUESTS_BETWEEN = 100
 
@@ -63,7 +69,7 @@ class Targets:
 
 
 def change(weights: Weights, site: ServiceSite, chance: random.Random) -> Weights:
-    """A next set: new weights, some instances gone (at most half, which is not held), new ones."""
+    """A next set: new weights, some instances gone (at most half at once, which is not held), new ones."""
     gone = chance.sample(sorted(weights), chance.randint(0, len(weights) // 2))
     kept = {port: chance.randint(1, 4) if chance.random() < 0.3 else old for port, old in weights.items()}
     after = {port: weight for port, weight in kept.items() if port not in gone}
@@ -105,7 +111,7 @@ def test_endpoints_follow_target_files(tmp_path: Path, background: Background, r
     chance = random.Random(18)
     targets = Targets(tmp_path / "targets", chance)
     sources = {"targets": {"kind": "files", "paths": [str(targets.directory)]}}
-    site = ServiceSite(tmp_path, background, running, sources)
+    site = ServiceSite(tmp_path, background, running, sources, hold_window_s=0)
     _, load = walk(site, steps, chance, targets.write)
     none_lost(load)
 
@@ -117,7 +123,7 @@ def test_endpoints_follow_srv_records(
     """Between two good answers the server fails, is silent, denies the name once, or is gone."""
     chance = random.Random(18)
     dns.put("host.example.org", "A", LOOPBACK, ttl_s=0)
-    site = ServiceSite(tmp_path, background, running, {"names": settings(dns)})
+    site = ServiceSite(tmp_path, background, running, {"names": settings(dns)}, hold_window_s=0)
 
     def trouble() -> None:
         how = chance.choice(["SERVFAIL", "REFUSED", "silent", "denied", "gone", "none"])
@@ -185,6 +191,32 @@ def test_the_last_good_set_survives_the_source_and_the_server(
     wait_serving(envoy, more)
     assert site.source("names")["state"] == "reading"
     none_lost(load)
+
+
+def test_a_grpc_client_follows_target_files(tmp_path: Path, background: Background, running: ExitStack) -> None:
+    """Each call succeeds, and after each change the calls reach exactly the backends of the file."""
+    targets = Targets(tmp_path / "targets", random.Random(18))
+    sources = {"targets": {"kind": "files", "paths": [str(targets.directory)]}}
+    site = ServiceSite(tmp_path, background, running, sources, hold_window_s=0)
+    backends = {name: running.enter_context(GrpcBackend(tmp_path, name)) for name in "abcd"}
+    site.server.push(
+        GROUP,
+        [api_listener("svc", rds("routes")), route_config("routes", route(CLUSTER, prefix="")), eds_cluster(CLUSTER)],
+    )
+    bootstrap = grpc_bootstrap(site.server.grpc_port, node_id=NODE, node_cluster=GROUP)
+    client: GrpcClient | None = None
+    for names in ("ab", "abc", "bc", "cd", "ad", "abcd"):
+        targets.write({backends[name].port: 1 for name in names})
+        if client is None:
+            client = running.enter_context(GrpcClient(tmp_path, bootstrap))
+            client.wait_body(TARGET, "a")
+        seen: deque[str] = deque(maxlen=30)
+        end = time.monotonic() + 20
+        while not (len(seen) == 30 and set(seen) == set(names)):
+            outcome = client.call(TARGET)
+            assert outcome.status == "OK", outcome
+            seen.append(outcome.body)
+            assert time.monotonic() < end, (names, seen)
 
 
 def test_a_file_that_loses_nearly_all_is_held_until_it_is_accepted(

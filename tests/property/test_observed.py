@@ -87,7 +87,7 @@ def _compare(cache: SnapshotCache, observed: dict[str, Resource]) -> None:
     wanted, found = layer.over(pushed).get(ENDPOINT), served.get(ENDPOINT)
     assert dict(found.resources) == dict(wanted.resources) == {**pushed.get(ENDPOINT).resources, **observed}
     assert found.digest == wanted.digest == content_digest((n, r.version) for n, r in found.resources.items())
-    assert (found.version_info, found.overlaid) == (wanted.version_info, wanted.overlaid)
+    assert (found.version_info, dict(found.observed)) == (wanted.version_info, dict(wanted.observed))
     if ENDPOINT in pushed.sets:
         assert found.origin_id == pushed.sets[ENDPOINT].id
     view = cache.view("g", V2)
@@ -98,6 +98,7 @@ def _compare(cache: SnapshotCache, observed: dict[str, Resource]) -> None:
     assert translated.digest == content_digest((n, r.version) for n, r in anew.resources.items())
     assert translated.version_info == anew.version_info
     assert translated.omitted == anew.omitted
+    assert dict(translated.observed) == dict(found.observed)
 
 
 def _compare_differences(cache: SnapshotCache, before: Snapshot, now: Snapshot) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.recording_sink import RecordingSink
+from xds.catalog.source import Instances
 from xds.sources import file_source
 from xds.sources.file_source import REST_S, FilesSource
 
@@ -198,10 +199,45 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(file_source, "_contents", read_in_the_middle)
     async with running(file) as sink:
-        await sink.wait_until(lambda: bool(cut))
+        while not cut:
+            await asyncio.sleep(0.005)
         file.write_text(targets(web=["1", "2", "3"]))
         await sink.wait_until(has(sink, "web", "1", "2", "3"))
         assert [method for method, _ in sink.calls if method in ("put", "replace")] == ["replace"]
+
+
+class Watched(RecordingSink):
+    """A sink that keeps every set of the service ``web`` that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sets: list[set[str]] = []
+
+    def put(self, service: str, instances: Instances) -> None:
+        super().put(service, instances)
+        self.sets.append(self.places("web"))
+
+
+async def test_an_instance_that_moves_from_file_to_file_is_never_gone(tmp_path: Path) -> None:
+    """It is written to the other file first. That file is written again while the first one rests."""
+    old, new = tmp_path / "a.json", tmp_path / "b.json"
+    old.write_text(targets(web=["1", "2"]))
+    new.write_text(targets(web=["3"]))
+    sink = Watched()
+    task = asyncio.create_task(FilesSource("files", [tmp_path], rescan_s=RESCAN_S).run(sink))
+    try:
+        await sink.wait_until(has(sink, "web", "1", "2", "3"))
+        new.write_text(targets(web=["2", "3"]))
+        old.write_text(targets(web=["1"]))
+        for _ in range(8):
+            await asyncio.sleep(REST_S * 0.6)
+            new.write_text(targets(web=["2", "3"]) + " " * len(sink.calls))
+            new.touch()
+        new.write_text(targets(web=["2", "3", "4"]))
+        await sink.wait_until(has(sink, "web", "1", "2", "3", "4"))
+    finally:
+        task.cancel()
+    assert all("10.0.0.2:80" in each for each in sink.sets), sink.sets
 
 
 async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

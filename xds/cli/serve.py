@@ -67,6 +67,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
+from xds.server.metrics.live_metrics import LiveMetrics
 from xds.server.metrics.registration_metrics import RegistrationMetrics
 from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
@@ -193,15 +194,9 @@ class Server:
         rule = settings.services.rule(settings.order.endpoint_drain_s)
         limits = settings.services.limits()
         self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
-        self.bindings = Bindings(
-            self.store,
-            self.catalog,
-            self.publisher.live,
-            self.publisher.locks,
-            self.publisher.is_group,
-            settings.chains.datacenter,
-        )
-        self.publisher.documents.append(self.bindings)
+        live, locks, exists = publisher.live, publisher.locks, publisher.is_group
+        self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
+        publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.service_view = ServiceView(self.catalog)
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
@@ -209,6 +204,7 @@ class Server:
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
@@ -240,7 +236,7 @@ class Server:
         await self.assignments.load()
         await self.nacks.load()
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
-        await self.catalog.tick()  # registrations are newer than the last good set
+        await self.catalog.tick()  # what is registered is served from the first answer on
         if self.watched is not None:
             await self.watched.start()
         tune_gc()

@@ -10,23 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from base64 import b64decode, b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from xds.codec.record import dump_record, load_record
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
-from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.control.etags import NO_ETAG, check_etag
+from xds.control.hand_assignment import HandAssignment
 from xds.control.lifecycle import BackgroundTask
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.threads import run_sized
-from xds.control.writes import WriteLocks
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
 from xds.lower.live_assignment import (
     DrainingEndpoint,
@@ -34,7 +33,6 @@ from xds.lower.live_assignment import (
     drain_missing,
     empty_assignment,
     still_draining,
-    with_draining,
 )
 from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
@@ -45,79 +43,8 @@ from xds.store.base import Store, StoreError
 KIND = "live_endpoints"
 ASSIGNMENTS_LIMIT = 20_000
 TICK_S = 0.25  # an endpoint drains at most so much longer
-_ADDRESSES_SHOWN = 20
 
 _log = structlog.get_logger(logger_name="xds.control.hand_assignments")
-
-
-@dataclass(frozen=True, slots=True)
-class HandAssignment:
-    """An assignment that was set by hand.
-
-    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, and ``wanted`` is what
-    was pushed then. ``actor`` and ``author`` changed it last, at ``time_s``.
-    """
-
-    wanted: Resource
-    draining: tuple[DrainingEndpoint, ...] = ()
-    leaving: bool = False
-    actor: str = ""
-    author: str = ""
-    time_s: float = 0.0
-
-    def served(self) -> Resource:
-        """The assignment that proxies are served."""
-        return with_draining(self.wanted, self.draining)
-
-    def owner(self) -> Owner:
-        """Its owner."""
-        return Owner(OwnerKind.HAND, actor=self.actor or self.author, time_s=self.time_s)
-
-    @property
-    def etag(self) -> str:
-        """The etag of what is wanted. The end of a draining endpoint does not change it."""
-        return NO_ETAG if self.leaving else assignment_etag(self.wanted)
-
-    def is_due(self, now_s: float) -> bool:
-        """Whether an endpoint has drained, or all have of an assignment that was deleted."""
-        return any(one.until_s <= now_s for one in self.draining) or _is_over(self)
-
-    def document(self) -> dict[str, Any]:
-        """The stored form."""
-        draining = [
-            {"address": one.address, "entry": b64encode(one.entry).decode(), "until_s": one.until_s}
-            for one in self.draining
-        ]
-        return {
-            "assignment": b64encode(dump_record(self.wanted)).decode(),
-            "draining": draining,
-            "leaving": self.leaving,
-            "actor": self.actor,
-            "author": self.author,
-            "time_s": self.time_s,
-        }
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> HandAssignment:
-        """The assignment of a stored document. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
-        draining = tuple(
-            DrainingEndpoint(str(one["address"]), b64decode(one["entry"]), float(one["until_s"]))
-            for one in document["draining"]
-        )
-        wanted = load_record(b64decode(document["assignment"]))
-        return cls(
-            wanted,
-            draining,
-            bool(document["leaving"]),
-            str(document["actor"]),
-            str(document["author"]),
-            float(document["time_s"]),
-        )
-
-
-def assignment_etag(wanted: Resource) -> str:
-    """The etag of an assignment."""
-    return document_etag("e", {"version": wanted.version})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +111,7 @@ class HandAssignments:
         self._clock = clock  # epoch seconds
         self._held: dict[Key, HandAssignment] = {}
         self._going: set[Key] = set()  # those with draining endpoints, and those that are leaving
+        self._running = RunningWrites()
         self._task = BackgroundTask()
 
     # Start and stop
@@ -202,7 +130,7 @@ class HandAssignments:
             except (ValueError, KeyError, TypeError, ValidationError) as error:
                 _log.error("endpoints.unreadable", group=key[0], resource=key[1], error_message=str(error))
                 continue
-            found[key] = _advanced(held, now_s)
+            found[key] = held.advanced(now_s)
         self._held, self._going = {}, set()
         for key, held in found.items():
             self._remember(key, held)
@@ -222,7 +150,8 @@ class HandAssignments:
         self._task.start(self._run())
 
     async def close(self) -> None:
-        """Stop. What still drains goes on after the next start."""
+        """Wait for the changes in progress, then stop. What still drains goes on after the next start."""
+        await self._running.wait()
         await self._task.stop()
 
     async def _run(self) -> None:
@@ -279,6 +208,16 @@ class HandAssignments:
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.
         """
+        return await self._running.finish(self._edit(key, edit, options))
+
+    async def delete(self, key: Key, options: WriteOptions) -> HandChange:
+        """Serve what was pushed again, once the endpoints that it lacks have drained.
+
+        Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
+        """
+        return await self._running.finish(self._delete(key, options))
+
+    async def _edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:
             before = self._check(key, options.etag)
             pushed = self.pushed(key)
@@ -291,11 +230,7 @@ class HandAssignments:
             await self._put(key, "set", change, options)
             return change
 
-    async def delete(self, key: Key, options: WriteOptions) -> HandChange:
-        """Serve what was pushed again, once the endpoints that it lacks have drained.
-
-        Raises ``NotFoundError`` where nothing is set by hand, ``ConflictError``, ``StoreError``.
-        """
+    async def _delete(self, key: Key, options: WriteOptions) -> HandChange:
         async with self._locks.groups((key[0],)), self.lock:
             before = self._check(key, options.etag)
             drain_s = self._drain_s(options)
@@ -340,32 +275,31 @@ class HandAssignments:
         after = HandAssignment(edited.wanted, draining, False, options.by.actor, options.by.author, now_s)
         known = {one.address for one in earlier} | (addresses_of(present).keys() if present is not None else set())
         absent = tuple(sorted(edited.removed - known))
-        if before is not None and is_set and _is_same(before, after):
+        if before is not None and is_set and before.is_same(after):
             return HandChange(before, before, changed=False, absent=absent)
         return HandChange(after, before, absent=absent)
 
     async def _put(self, key: Key, action: str, change: HandChange, options: WriteOptions) -> None:
         if options.dry_run:
             return
-        after, by = change.after, options.by
-        body = json.dumps(after.document()).encode() if after is not None else None
-        old, new = _told(change.before), _told(after)
-        note = by.note(f"endpoints.{action}", group=key[0], subject=key[1], old=old, new=new)
-        await self._store.put_doc(KIND, document_id(key), body, note=note)
-        self._serve(key, after)
-        details: dict[str, str | int] = {**by.names(), "resource": key[1], **_counts(after)}
+        by, size = options.by, sum(len(one.wanted.body) for one in (change.before, change.after) if one is not None)
+        made = await run_sized(_written, change, bytes=size)
+        note = by.note(f"endpoints.{action}", group=key[0], subject=key[1], old=made.old, new=made.new or None)
+        await self._store.put_doc(KIND, document_id(key), made.body, note=note)
+        self._serve(key, change.after, made.served)
+        counts = {"endpoints": made.new["endpoints_n"], "draining": len(change.after.draining)} if change.after else {}
+        details: dict[str, str | int] = {**by.names(), "resource": key[1], **counts}
         self._events.record(EventKind.ENDPOINTS, action, self._clock(), group=key[0], details=details)
         _log.info(f"endpoints.{action}", group=key[0], resource=key[1], actor=by.actor, author=by.author)
 
-    def _serve(self, key: Key, after: HandAssignment | None) -> None:
+    def _serve(self, key: Key, after: HandAssignment | None, served: Resource | None) -> None:
         group, name = key
-        if after is None:
-            self._remember(key, None)
+        self._remember(key, after)
+        if after is None or served is None:
             self._live.release(group, (name,), Owner(OwnerKind.HAND))
             return
-        self._remember(key, after)
         self._live.claim(group, name, after.owner())
-        self._live.assign(group, after.owner(), {name: after.served()})
+        self._live.assign(group, after.owner(), {name: served})
 
     def _remember(self, key: Key, held: HandAssignment | None) -> None:
         self._going.discard(key)
@@ -385,15 +319,15 @@ class HandAssignments:
             return
         async with self.lock:
             for key in due:
-                if key in self._held and _is_over(_advanced(self._held[key], now_s)):
+                if key in self._held and self._held[key].advanced(now_s).is_over:
                     with suppress(NotFoundError):
                         await self._store.put_doc(KIND, document_id(key), None)
-            advanced = {key: _advanced(self._held[key], now_s) for key in due if key in self._held}
+            advanced = {key: self._held[key].advanced(now_s) for key in due if key in self._held}
             for group, members in _by_group(advanced.items()).items():
                 self._end_drains(group, members, now_s)
 
     def _end_drains(self, group: str, members: Mapping[str, HandAssignment], now_s: float) -> None:
-        over = [name for name, held in members.items() if _is_over(held)]
+        over = [name for name, held in members.items() if held.is_over]
         kept = {name: held for name, held in members.items() if name not in over}
         for name in members:
             self._remember((group, name), kept.get(name))
@@ -408,7 +342,7 @@ class HandAssignments:
         """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
         async with self.lock:
             for key in [key for key in self._held if key[0] == group]:
-                note = by.note("endpoints.deleted", group=group, subject=key[1], old=_told(self._held[key]))
+                note = by.note("endpoints.deleted", group=group, subject=key[1], old=self._held[key].told())
                 with suppress(NotFoundError):
                     await self._store.put_doc(KIND, document_id(key), None, note=note)
             self.dropped(group)
@@ -422,16 +356,6 @@ class HandAssignments:
             self._live.release(group, names, Owner(OwnerKind.HAND))
 
 
-def _is_over(held: HandAssignment) -> bool:
-    """Whether a deleted assignment has nothing left to drain."""
-    return held.leaving and not held.draining
-
-
-def _advanced(held: HandAssignment, now_s: float) -> HandAssignment:
-    draining = still_draining(held.draining, held.wanted, now_s)
-    return HandAssignment(held.wanted, draining, held.leaving, held.actor, held.author, held.time_s)
-
-
 def _by_group(items: Iterable[tuple[Key, HandAssignment]]) -> dict[str, dict[str, HandAssignment]]:
     found: dict[str, dict[str, HandAssignment]] = defaultdict(dict)
     for (group, name), held in items:
@@ -439,22 +363,18 @@ def _by_group(items: Iterable[tuple[Key, HandAssignment]]) -> dict[str, dict[str
     return found
 
 
-def _is_same(one: HandAssignment, other: HandAssignment) -> bool:
-    return one.wanted.version == other.wanted.version and one.draining == other.draining
+class _Written(NamedTuple):
+    """What a change needs that takes time for each endpoint: the stored body, the notes, and what is served."""
+
+    body: bytes | None
+    old: dict[str, Any] | None
+    new: dict[str, Any]
+    served: Resource | None
 
 
-def _told(held: HandAssignment | None) -> dict[str, Any] | None:
-    """An assignment in the audit list: its endpoints."""
-    if held is None:
-        return None
-    addresses = list(addresses_of(held.wanted))
-    told: dict[str, Any] = {"endpoints_n": len(addresses), "endpoints": addresses[:_ADDRESSES_SHOWN]}
-    if held.draining:
-        told["draining"] = [one.address for one in held.draining][:_ADDRESSES_SHOWN]
-    return told
-
-
-def _counts(held: HandAssignment | None) -> dict[str, int]:
-    if held is None:
-        return {}
-    return {"endpoints": len(addresses_of(held.wanted)), "draining": len(held.draining)}
+def _written(change: HandChange) -> _Written:
+    before, after = change.before, change.after
+    old = before.told() if before is not None else None
+    if after is None:
+        return _Written(None, old, {}, None)
+    return _Written(json.dumps(after.document()).encode(), old, after.told(), after.served())

@@ -55,6 +55,7 @@ class LiveEndpoints:
     """
 
     def __init__(self, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
+        self.changes: Counter[OwnerKind] = Counter()  # of what groups are served
         self._cache = cache
         self._wake = wake
         self._owners: dict[str, dict[str, Owner]] = {}
@@ -102,6 +103,7 @@ class LiveEndpoints:
         if not held:
             del self._owners[group]
         changed = self._cache.observe(group, put, gone)
+        self.changes[owner.kind] += changed
         if changed and wakes:
             self._wake((group,))
         return changed

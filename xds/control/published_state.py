@@ -22,6 +22,7 @@ from xds.control.group_content import (
     shared,
 )
 from xds.control.groups import GroupTable
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.progress import PushLog, RolloutStatus, rollout_status
 from xds.control.push import PushResult, by_type_label, check_is_group, result_of
 from xds.control.threads import run_sized
@@ -43,6 +44,7 @@ class PublishedState:
     """The reading half of ``Publisher``. ``pushes`` knows the progress of the latest pushes."""
 
     settings: GroupTable
+    live: LiveEndpoints
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
@@ -112,12 +114,13 @@ class PublishedState:
 
     async def rollout(self, group: str) -> RolloutStatus:
         """How many connected nodes have the published content of a group. Raises ``NotFoundError``."""
-        return await rollout_status(self._cache, self._fleet, self.content(group).snapshot)
+        pushed = self.content(group).snapshot
+        return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None where no group matches."""
         node = self._fleet.identity(node_id)
-        return node_context(self._cache, node).snapshot("") if node is not None else None
+        return node_context(self._cache, node, self.live).snapshot("") if node is not None else None
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
@@ -131,7 +134,7 @@ class PublishedState:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
         context = replace(
-            node_context(self._cache, node),
+            node_context(self._cache, node, self.live),
             connected=state.connected,
             holdings=holdings,
             refusals=refusals,
@@ -142,7 +145,7 @@ class PublishedState:
 
     async def explain_node(self, node: Node, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
-        return await run_sized(explain, node_context(self._cache, node), asked, resources=0)
+        return await run_sized(explain, node_context(self._cache, node, self.live), asked, resources=0)
 
 
 class RevisionReader:

@@ -138,7 +138,7 @@ class DnsSettings(SourceSettings):
 class PythonSettings(SourceSettings):
     """A source of one's own: ``object`` is ``module:factory``, called with the source's name and ``options``.
 
-    ``directory`` is searched for the module first.
+    ``directory`` is searched for the module as well.
     """
 
     kind: Literal["python"]

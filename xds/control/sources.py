@@ -15,6 +15,7 @@ from xds.control.paced_sink import PacedSink
 from xds.control.source_settings import SourceSettings
 
 STEADY_S = 60.0  # a source that ran so long begins with the shortest delay again
+CLOSE_S = 5.0  # a source that is cancelled has so long to end
 
 MakeSink = Callable[[str, str], Sink]
 
@@ -86,7 +87,9 @@ class _RunningSource:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait((self._task,))
+            _, pending = await asyncio.wait((self._task,), timeout=CLOSE_S)
+            if pending:
+                _log.error("source.not_ended", source=self._source.name, kind=self._source.kind, waited_s=CLOSE_S)
         if self._sink is not None:
             self._sink.close()
 

@@ -90,8 +90,8 @@ def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int) ->
         total += weight if one.status == _HEALTHY else 0
         serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
     where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
-    head = bytes_field(1, where) if where else b""
-    return head + b"".join(serialized) + bytes_field(3, varint_field(1, max(total, 1)))
+    # gRPC rejects an entry without a locality, even though all of its parts may be empty.
+    return bytes_field(1, where) + b"".join(serialized) + bytes_field(3, varint_field(1, max(total, 1)))
 
 
 def _scaled(weight: int, greatest: int) -> int:

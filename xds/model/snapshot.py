@@ -33,13 +33,15 @@ class Derivation:
 
     * ``origin_id``: the id of the pushed set that it stands for; 0 where it stands for itself;
     * ``omitted``: what it lacks because clients of its API version cannot be told it, name to reason;
-    * ``overlaid``: the names that an overlay replaced, each with the version that was pushed;
+    * ``overlaid``: the names that an overlay replaced, each with the version that it replaced;
+    * ``observed``: the names of observed assignments, each with the version that was pushed, empty for none;
     * ``mixture``: which sets it was mixed from (`mix`).
     """
 
     origin_id: int = 0
     omitted: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     overlaid: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    observed: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     mixture: Mixture | None = None
 
 
@@ -120,6 +122,11 @@ class ResourceSet:
         """As in `Derivation`."""
         return self.derivation.overlaid
 
+    @property
+    def observed(self) -> Mapping[str, str]:
+        """As in `Derivation`."""
+        return self.derivation.observed
+
     def __len__(self) -> int:
         return len(self.resources)
 
@@ -165,7 +172,8 @@ class ResourceSet:
         """
         resources = amend(self.resources, put, removed, shares=shares)
         if derivation is None:
-            derivation = Derivation(overlaid=self.overlaid) if self.overlaid else NOT_DERIVED
+            is_derived = self.overlaid or self.observed
+            derivation = Derivation(overlaid=self.overlaid, observed=self.observed) if is_derived else NOT_DERIVED
         touched = (*put, *removed)
         made = ResourceSet(
             self.type,
@@ -318,6 +326,7 @@ def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> Resou
         origin_id=base.origin_id if is_more else 0,
         omitted=base.omitted,
         overlaid=base.overlaid,
+        observed=base.observed,
         mixture=Mixture(base, frozenset((*put, *removed))),
     )
     label = derived_version_info(base.version_info, base.digest, digest)

@@ -216,7 +216,7 @@ class SnapshotCache:
         self.diffs.keep({set_ids(old, new): diff_among(old, new, touched)}, {})
         for api_version, translate in self._translate_to.items():
             translated = self._translated.find((api_version, old.id))
-            if translated is not None and new.overlaid:
+            if translated is not None and new.observed:
                 made = translate_again(translated, old, new, touched, translate)
                 self._translated.put((api_version, new.id), made)
                 if made is not None:
@@ -245,8 +245,9 @@ class SnapshotCache:
 
     def prepare_overlays(self, snapshot: Snapshot) -> None:
         """Compute the resources that overlays put into a snapshot, before it is served; may run in another thread."""
+        observed = self.observed(snapshot.group)
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
-            overlay.over(snapshot.get(overlay.type_url))
+            overlay.prepare(snapshot.get(overlay.type_url), observed)
 
     def get(self, group: str) -> Snapshot | None:
         """The snapshot of a group: what was pushed, with the observed assignments."""

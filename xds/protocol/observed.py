@@ -70,12 +70,12 @@ def lay(
     put: dict[str, Resource] = {}
     removed: list[str] = []
     pushed_versions: dict[str, str] = {}
-    bare: list[str] = []  # names that have no overlay any more
+    bare: list[str] = []  # names that are not observed any more
     for name in touched:
         pushed, own, held = base.resources.get(name), observed.get(name), served.resources.get(name)
         if own is None or (pushed is not None and own.version == pushed.version):
             wanted = pushed
-            bare += [name] if name in served.overlaid else []
+            bare += [name] if name in served.observed else []
         else:
             wanted = own
             pushed_versions[name] = pushed.version if pushed is not None else ""
@@ -83,13 +83,13 @@ def lay(
             removed += [name] if held is not None else []
         elif held is None or held.version != wanted.version:
             put[name] = wanted
-    overlaid = amend(served.overlaid, pushed_versions, bare, shares=True)
-    if not overlaid:
+    noted = amend(served.observed, pushed_versions, bare, shares=True)
+    if not noted:
         return base
     if not put and not removed and served.origin_id == base.origin_id:
         return served
     digest = served.amended_digest(put, removed)
-    derivation = Derivation(origin_id=base.origin_id, omitted=base.omitted, overlaid=overlaid)
+    derivation = Derivation(origin_id=base.origin_id, omitted=base.omitted, observed=noted)
     label = derived_version_info(base.version_info, base.digest, digest)
     return served.amended(label, put, removed, derivation=derivation, digest=digest, shares=True)
 
@@ -115,7 +115,7 @@ def translate_again(
     )
     digest = translated.amended_digest(made.resources, gone)
     label = derived_version_info(after.version_info, after.digest, digest)
-    derivation = Derivation(origin_id=after.origin_id, omitted=omitted)
+    derivation = Derivation(origin_id=after.origin_id, omitted=omitted, observed=after.observed)
     return translated.amended(label, made.resources, gone, derivation=derivation, digest=digest, shares=True)
 
 

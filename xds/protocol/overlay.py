@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xds.model.amended_mapping import amend
 from xds.model.node import Locality
 from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
@@ -53,6 +52,13 @@ class Overlay:
         made = ((one, override.of(one)) for one, override in pushed if one is not None)
         return {one.name: other for one, other in made if other.version != one.version}
 
+    def prepare(self, base: ResourceSet, observed: Container[str]) -> None:
+        """Compute what is served in the place of a pushed set, but for ``observed`` names: others are below these."""
+        for name, override in self.stand_ins.items():
+            pushed = base.resources.get(name)
+            if pushed is not None and name not in observed:
+                override.of(pushed)
+
 
 Overlays = Mapping[Locality, Overlay]  # by source: the locality of the nodes
 ViewKey = tuple[str, Locality | None]  # API version, source
@@ -74,13 +80,8 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
     derivation = Derivation(
         origin_id=base.origin_id,
         omitted=base.omitted,
-        # Observed assignments are in ``base.overlaid``, with the versions that were pushed.
-        overlaid=amend(
-            base.overlaid,
-            {name: base.resources[name].version for name in put if name not in base.overlaid},
-            (),
-            shares=True,
-        ),
+        overlaid={name: base.resources[name].version for name in put},
+        observed=base.observed,
     )
     label = derived_version_info(base.version_info, base.digest, digest)
     return base.amended(label, put, derivation=derivation, digest=digest)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from glob import glob, has_magic
+from math import inf
 from pathlib import Path
 from stat import S_ISREG
 from time import monotonic
@@ -27,6 +28,7 @@ from xds.sources.target_files import FILE_LIMIT_BYTES, Content, read_targets
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 REST_S = 0.2  # a file is read when it has not changed for so long: it may be written in several steps
+PATIENCE_S = 2.0  # changes of several files are taken over together if they all rest within this time
 RESTLESS_S = 10.0  # a file that has been changing for so long is reported
 DEBOUNCE_MS = 50
 
@@ -44,6 +46,7 @@ class _File:
     entry: Path
     stamp: Stamp
     changes_since: float
+    is_resting: bool = False  # the last two looks saw the same stamp
     read: Stamp | None = None
     content: Content | None = None  # the last one without errors
     findings: tuple[Violation, ...] = ()
@@ -124,6 +127,7 @@ class _Reading:
         self._affected: set[str] = set()  # the services that may have changed since the sink was told
         self._shown: dict[str, tuple[Instance, ...]] = {}
         self._has_all = False
+        self._restless_since = inf  # monotonic seconds; infinite while all files rest
 
     def directories(self) -> list[Path]:
         """The directories in which changes matter."""
@@ -141,18 +145,39 @@ class _Reading:
             self._affected.update(self._files.pop(path).content or ())
         now = monotonic()
         for path, (entry, stamp) in seen.files.items():
-            file = self._files.setdefault(path, _File(entry, (0, 0, 0), now))
-            if file.stamp != stamp:
-                if file.read == file.stamp:
-                    file.changes_since = now
-                file.stamp = stamp
-            elif file.read != stamp:
-                await self._read(path, file)
+            self._note(path, entry, stamp, now)
+        resting = [path for path in seen.files if self._files[path].is_resting]
+        if len(resting) == len(seen.files) or not self._is_early(now):
+            for path in resting:
+                await self._read(path, self._files[path])
+        is_restless = any(self._files[path].read != stamp for path, (_, stamp) in seen.files.items())
+        if not is_restless:
+            self._restless_since = inf
+        elif self._is_early(now):
+            self._restless_since = min(self._restless_since, now)
+            return True
         self._tell(seen, now)
-        return any(self._files[path].read != stamp for path, (_, stamp) in seen.files.items())
+        return is_restless
+
+    def _is_early(self, now: float) -> bool:
+        """Whether the files have not been changing for long: then nothing is taken over before all of them rest.
+
+        An instance that moves from one file to another would otherwise be gone as long as the other is written.
+        """
+        return now - min(self._restless_since, now) < PATIENCE_S
+
+    def _note(self, path: Path, entry: Path, stamp: Stamp, now: float) -> None:
+        """Remember the stamp of a file, and since when it changes."""
+        file = self._files.setdefault(path, _File(entry, (0, 0, 0), now))
+        file.is_resting = file.stamp == stamp
+        if file.read == file.stamp:
+            file.changes_since = now
+        file.stamp = stamp
 
     async def _read(self, path: Path, file: _File) -> None:
-        """Read a file that rests."""
+        """Read a file that rests, if it has changed since it was read."""
+        if file.read == file.stamp:
+            return
         try:
             data, stamp = await asyncio.to_thread(_contents, path)
             if stamp != file.stamp:

@@ -14,12 +14,12 @@ from xds.catalog.source import Source, SourceError
 def load_source(name: str, object_path: str, options: Mapping[str, Any], directory: Path | None = None) -> Source:
     """Call ``module:factory`` with the source's name and ``options``.
 
-    ``directory`` is searched for the module first. Raises ``SourceError`` for whatever goes wrong, and for what is no
+    ``directory`` is searched for the module as well. Raises ``SourceError`` for whatever goes wrong, and for what is no
     source: it has the members of `Source`, and ``name`` as its name.
     """
     module_name, _, attribute = object_path.partition(":")
     if directory is not None and str(directory.resolve()) not in sys.path:
-        sys.path.insert(0, str(directory.resolve()))
+        sys.path.append(str(directory.resolve()))
     try:
         made = getattr(import_module(module_name), attribute)(name, dict(options))
     except Exception as error:  # the module may have any bug

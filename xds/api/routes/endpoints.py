@@ -28,7 +28,8 @@ from xds.api.shapes.endpoints import (
 from xds.codec.render import render_resource
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import NO_ETAG
-from xds.control.hand_assignments import Edited, HandAssignment, HandChange, WriteOptions
+from xds.control.hand_assignment import HandAssignment
+from xds.control.hand_assignments import Edited, HandChange, WriteOptions
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key
 from xds.control.push import PushOptions

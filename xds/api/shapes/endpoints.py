@@ -8,7 +8,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
-from xds.control.hand_assignments import HandAssignment
+from xds.control.hand_assignment import HandAssignment
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.lower.live_assignment import EndpointState
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT

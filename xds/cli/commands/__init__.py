@@ -18,6 +18,7 @@ from xds.cli.commands import group as group
 from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
+from xds.cli.commands import endpoints as endpoints
 from xds.cli.commands import services as services
 from xds.cli.commands import registrations as registrations
 from xds.cli.commands import bindings as bindings

@@ -53,6 +53,7 @@ ANSWERS = TableLayout(
         Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
         Column("VERSION", lambda item: item.get("version") or ""),
         Column("DETAIL", lambda item: item.get("detail") or ""),
+        Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
     ),
 )
 
@@ -185,7 +186,7 @@ HELD = TableLayout(
         Column("VERSION_INFO", lambda item: item["version_info"]),
         Column("VERSION", lambda item: item["version"]),
         Column("LINGERS", _lingers),
-        Column("OVERLAY", lambda item: "assignment" if item.get("pushed_version") else ""),
+        Column("OVERLAY", lambda item: ",".join(item.get("overlay", ()))),
         Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
     ),
 )
