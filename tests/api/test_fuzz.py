@@ -101,6 +101,7 @@ def prepare(server: ServerProcess) -> None:
     for timeout_s in (1, 2):
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)
+    server.request("PUT", f"/api/v1/registrations/{KNOWN['id']}", json={"Name": "a", "Address": "10.0.0.1", "Port": 1})
 
 
 def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:

@@ -140,3 +140,12 @@ def test_any_assignment_is_canonical_valid_and_does_not_depend_on_the_order(
     assert lower_instances("web", shuffled, rule) == resource
     assert endpoints(resource).keys() == places.keys()
     assert all(1 <= weight <= WEIGHT_MAX for _, weight in endpoints(resource).values())
+
+
+def test_an_entry_has_a_locality_even_where_no_instance_says_one() -> None:
+    """gRPC rejects an assignment otherwise: "endpoints[0].locality error:field not present"."""
+    (entry,) = decode_assignment(
+        lower_instances("web", [(Instance("1", "10.0.0.1", 80), Health.PASSING)], ANY)
+    ).endpoints
+    assert entry.HasField("locality")
+    assert not entry.locality.region

@@ -22,6 +22,8 @@ from xds.api.routes import (
     catalog,
     config_entries,
     consul,
+    consul_agent,
+    consul_catalog,
     discovery_chains,
     endpoints,
     events,
@@ -30,6 +32,7 @@ from xds.api.routes import (
     groups,
     holdings,
     load,
+    registrations,
     revisions,
     sources,
     system,
@@ -89,6 +92,7 @@ def _described_app() -> FastAPI:
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         load.router,
+        registrations.router,
         events.router,
         audit.router,
         sources.router,
@@ -97,6 +101,8 @@ def _described_app() -> FastAPI:
         system.router,
         backups.router,
         consul.router,
+        consul_agent.router,
+        consul_catalog.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

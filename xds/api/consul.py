@@ -4,7 +4,7 @@ Consul answers 500 for a config entry that breaks a rule; its clients print the 
 
 Beside the path, its clients say datacenter, namespace, and how long to wait for a change. A blocking query
 (``?index=&wait=``) is answered when what it asks for has changed since the index, or after the wait. An index is a
-revision of the config entries plus one: 1 says that there is none yet, and 0 would never wait.
+revision of what is read plus one: of config entries, 1 says that there is none yet, and 0 would never wait.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic, time
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -27,9 +27,9 @@ from xds.api.routing import demand, identity_of
 from xds.api.services import Services
 from xds.catalog.quantities import SECOND_NS, parse_duration
 from xds.catalog.shared import DEFAULT
-from xds.control.config_entries import EntryPublisher, TooManyWaitersError
 from xds.control.threads import run_sized
 from xds.control.tokens import READ
+from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
 _SIZE_OF_PART = 5  # writing an entry or a node takes as long as so many resources
@@ -115,27 +115,29 @@ def findings_text(found: Sequence[Violation]) -> str:
     return f"{len(found)} errors occurred:\n{listed}\n"
 
 
-def refuse_waiting(here: Services, error: TooManyWaitersError) -> NoReturn:
-    """End a blocking query that cannot wait: the limit is reached."""
-    here.limit_hits["config_entry_waiters"] += 1
+def refuse_waiting(here: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+    """End a blocking query that cannot wait: the limit with this name is reached."""
+    here.limit_hits[limit] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})
 
 
-def check_place(request: Request, datacenter: str) -> None:
-    """Raises ``RequestError`` for another datacenter, namespace or partition than those that are here.
+def check_place(request: Request, datacenter: str, others: Collection[str] = ()) -> str:
+    """The datacenter that is asked for: ``datacenter``, or one of the ``others``.
 
-    And for ``stale`` together with ``consistent``; by itself, each says nothing to a single server.
+    Raises ``RequestError`` for another one, for a namespace or partition that is not here, and for ``stale`` together
+    with ``consistent``; by itself, each says nothing to a single server.
     """
     if {"stale", "consistent"} <= request.query_params.keys():
         refuse(HTTPStatus.BAD_REQUEST, "Cannot specify ?stale with ?consistent, conflicting semantics.")
     wanted = request.query_params.get("dc", "")
-    if wanted not in ("", datacenter):
+    if wanted not in ("", datacenter, *others):
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {wanted[:80]!r} is not {datacenter!r}")
     for parameter, (header, what) in _NAMESPACES.items():
         value = request.query_params.get(parameter) or request.headers.get(header, "")
         if value not in ("", DEFAULT):
             detail = f'Invalid query parameter: "{parameter}" - {what} a Consul Enterprise feature'
             refuse(HTTPStatus.BAD_REQUEST, f"{detail}; {value[:80]!r} is not {DEFAULT!r}")
+    return wanted or datacenter
 
 
 def check_cas(request: Request) -> int | None:
@@ -185,45 +187,65 @@ def _wait_s(text: str) -> float:
     return min(wait_s, LONGEST_WAIT_S) if wait_s > 0 else DEFAULT_WAIT_S
 
 
+class Watched(Protocol):
+    """What a query waits for. ``revision`` is that of all that can be read, so no client has seen a higher one."""
+
+    @property
+    def revision(self) -> int:
+        """The highest revision."""
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """As `EntryPublisher.wait`."""
+
+
 async def wait_for_change(
-    request: Request, here: Services, revision: Callable[[], int], content: Callable[[], object] | None = None
+    request: Request,
+    here: Services,
+    revision: Callable[[], int],
+    content: Callable[[], object] | None = None,
+    watched: Watched | None = None,
 ) -> int:
     """Wait as a blocking query asks for; at once where it does not. The index of what is there then.
 
-    ``revision`` is that of what is read. With ``content``, a revision that leaves it as it was ends no wait. The index
-    never goes back for a client, unless the store does. Raises ``RequestError``, and what both raise.
+    ``revision`` is that of what is read, ``watched`` that which it is a part of: the config entries by default. With
+    ``content``, a revision that leaves it as it was ends no wait. The index never goes back for a client, unless the
+    store does. Raises ``RequestError``, and what both raise.
     """
-    entries = here.publisher.entries
+    whole: Watched = watched if watched is not None else here.publisher.entries
     blocking = Blocking.of(request)
-    if blocking.is_known(entries.revision) and revision() < blocking.index:
-        await _wait(request, here, blocking, revision, content or revision)
+    if blocking.is_known(whole.revision) and revision() < blocking.index:
+        await _wait(request, here, whole, blocking, revision, content or revision)
         _check_still_admitted(request, here)
-    known = blocking.index if blocking.is_known(entries.revision) else 0
+    known = blocking.index if blocking.is_known(whole.revision) else 0
     return max(revision() + 1, known)
 
 
 async def _wait(
-    request: Request, here: Services, blocking: Blocking, revision: Callable[[], int], content: Callable[[], object]
+    request: Request,
+    here: Services,
+    whole: Watched,
+    blocking: Blocking,
+    revision: Callable[[], int],
+    content: Callable[[], object],
 ) -> None:
-    entries = here.publisher.entries
     wait_s = blocking.wait_s + random.uniform(0, blocking.wait_s / JITTER)  # noqa: S311 - spreads timeouts
     ends = monotonic() + wait_s
     seen, before = blocking.index - 1, content()
     try:
         while (left_s := ends - monotonic()) > 0:
-            is_here = await _wait_unless_gone(request, entries, seen, revision, left_s)
+            is_here = await _wait_unless_gone(request, whole, seen, revision, left_s)
             if not is_here or revision() <= seen or content() != before:
                 return
             seen = revision()
     except TooManyWaitersError as error:
-        refuse_waiting(here, error)
+        refuse_waiting(here, error, "config_entry_waiters" if whole is here.publisher.entries else "service_waiters")
 
 
 async def _wait_unless_gone(
-    request: Request, entries: EntryPublisher, seen: int, revision: Callable[[], int], wait_s: float
+    request: Request, whole: Watched, seen: int, revision: Callable[[], int], wait_s: float
 ) -> bool:
     """Wait for a revision above ``seen``. False where the client goes away: it takes no place among those who wait."""
-    waiting = asyncio.ensure_future(entries.wait(seen, revision, wait_s))
+    waiting = asyncio.ensure_future(whole.wait(seen, revision, wait_s))
     gone = asyncio.ensure_future(_until_gone(request))
     try:
         await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -204,7 +204,7 @@ REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
 _OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
-_CONSUL_WRITE = re.compile(r"/v1/config(/|$)")
+_CONSUL_WRITE = re.compile(r"/v1/(config|agent/service|agent/check|catalog)(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
@@ -254,7 +254,7 @@ def _place(request: Request) -> tuple[str, str]:
     if (found := _GROUP.match(path)) is not None:
         below = f"/{found[2]}" if found[2] else ""
         return unquote(found[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
-    if _CONSUL_WRITE.match(path) is not None:
-        return "", "/v1/config"
+    if (consul := _CONSUL_WRITE.match(path)) is not None:
+        return "", f"/v1/{consul[1]}"
     other = _OTHER.match(path)
     return "", f"/{other[1]}" if other is not None and other[1] not in _NO_WRITES else ""

@@ -23,9 +23,9 @@ from xds.api.shapes.values import FindingItem
 from xds.chain.chain import ChainError
 from xds.chain.index import refused
 from xds.chain.request import CompileRequestError
-from xds.control.config_entries import TooManyWaitersError
 from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
+from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
 

@@ -21,6 +21,8 @@ from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
+from xds.control.registration import Registrations
+from xds.control.service_view import ServiceView
 from xds.control.sources import Sources
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
@@ -78,7 +80,8 @@ class Services:
     nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
     None if there is none. ``by_hand`` has the assignments that are set by hand. ``condition`` is that of the store.
     ``catalog`` has the services and their instances, ``bindings`` the assignments that follow them, ``sources`` runs
-    what brings them.
+    what brings them, ``registrations`` are the instances that are registered over HTTP, and ``service_view`` is the
+    catalog with a number that grows with each change.
     """
 
     publisher: Publisher
@@ -100,6 +103,8 @@ class Services:
     sources: Sources = field(default_factory=Sources)
     by_hand: HandAssignments = field(kw_only=True)
     backups: Backups = field(kw_only=True)
+    registrations: Registrations = field(kw_only=True)
+    service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
 
 

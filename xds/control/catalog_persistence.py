@@ -61,6 +61,8 @@ def _read(records: Iterable[ObservedRecord]) -> StoredCatalog:
     holdings: list[tuple[str, str, ServiceHolding]] = []
     unreadable: list[Key] = []
     for record in records:
+        if "/" in record.source:
+            continue  # not a source: registrations are stored in records of their own
         sources.setdefault(record.source, StoredSource(record.source))
         try:
             if record.service == _STATUS:

@@ -39,9 +39,10 @@ from xds.control.entry_records import (
 )
 from xds.control.push import DEFAULT_OPTIONS, PushOptions
 from xds.control.threads import run_sized
+from xds.control.waiting import Waiters
 from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
-from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
+from xds.model.errors import ConflictError, ValidationError, Violation
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
 
 WAITERS_LIMIT = 1_000
@@ -52,10 +53,6 @@ _RETRY_S = 1.0
 
 
 _log = structlog.get_logger(logger_name="xds.control.config_entries")
-
-
-class TooManyWaitersError(XdsError):
-    """Too many callers wait for a change of config entries already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,8 @@ class EntryPublisher:
     """The config entries of a store, and the chains of all services.
 
     ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
-    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. One write at a time;
-    it goes on when its caller is cancelled.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are those
+    who wait for a change. One write at a time; it goes on when its caller is cancelled.
     """
 
     def __init__(self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None = None) -> None:
@@ -98,10 +95,8 @@ class EntryPublisher:
         self._loaded = 0  # the revision at the start
         self._kind_revisions: dict[str, int] = {}
         self._chain_revisions = ChainRevisions(self._revision_of)
-        self._changed = asyncio.Event()
-        self._waiters = 0
+        self.waiting = Waiters(WAITERS_LIMIT, "config entries")
         self._is_behind = False
-        self._is_ending = False
         self._running = RunningWrites()
 
     # Start and stop
@@ -129,8 +124,7 @@ class EntryPublisher:
 
     def end_waits(self) -> None:
         """Let everybody who waits return, now and from now on: the server stops."""
-        self._is_ending = True
-        self._wake()
+        self.waiting.end()
 
     async def close(self) -> None:
         """Wait for the writes in progress, then stop."""
@@ -143,7 +137,7 @@ class EntryPublisher:
     @property
     def waiters(self) -> int:
         """How many callers wait for a change."""
-        return self._waiters
+        return len(self.waiting)
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
         """One entry; None where there is none."""
@@ -188,24 +182,9 @@ class EntryPublisher:
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
         """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
 
-        Raises ``TooManyWaitersError`` when `WAITERS_LIMIT` callers wait already, and what ``current`` raises.
+        Raises as `Waiters.wait`.
         """
-        if current() > after or wait_s <= 0:
-            return
-        if self._waiters >= WAITERS_LIMIT:
-            raise TooManyWaitersError(f"{WAITERS_LIMIT} requests wait for config entries already")
-        self._waiters += 1
-        try:
-            async with asyncio.timeout(wait_s):
-                while True:
-                    changed = self._changed
-                    if self._is_ending or current() > after:
-                        return
-                    await changed.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._waiters -= 1
+        await self.waiting.wait(LINE, after, current, wait_s)
 
     # Writing
 
@@ -354,8 +333,7 @@ class EntryPublisher:
             _, self._forgotten = self._deleted.popitem(last=False)
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self.waiting.wake((LINE,))
 
     async def _catch_up(self) -> None:
         while self._is_behind:

@@ -6,7 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from xds.control.consul_settings import ConsulSettings
+from xds.control.kubernetes_settings import KubernetesSettings
 from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceName
 
-AnySourceSettings = Annotated[FilesSettings | DnsSettings | PythonSettings, Field(discriminator="kind")]
+AnySourceSettings = Annotated[
+    FilesSettings | DnsSettings | ConsulSettings | KubernetesSettings | PythonSettings, Field(discriminator="kind")
+]
 SourceTable = dict[SourceName, AnySourceSettings]

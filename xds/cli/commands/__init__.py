@@ -20,6 +20,7 @@ from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
 from xds.cli.commands import endpoints as endpoints
 from xds.cli.commands import services as services
+from xds.cli.commands import registrations as registrations
 from xds.cli.commands import bindings as bindings
 from xds.cli.commands import sources as sources
 from xds.cli.commands import assignments as assignments

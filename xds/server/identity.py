@@ -1,7 +1,8 @@
-"""Node authorisation: which node a client may be, checked wherever a node names itself (gRPC streams, Fetch, REST).
+"""Who a client is: the address and the certificate of its connection, and which node it may be.
 
-The rules are those of `xds.control.access`. A refusal goes to the client, the log, the events and a counter; in audit
-mode the client is accepted, and the refusal goes to the other three.
+Node authorisation is checked wherever a node names itself (gRPC streams, Fetch, REST). The rules are those of
+`xds.control.access`. A refusal goes to the client, the log, the events and a counter; in audit mode the client is
+accepted, and the refusal goes to the other three.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, time
+from typing import Any
 
 from xds.control.access import Access, Identity
+from xds.control.certificate import Certificate, read_der
 from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Node
 from xds.server.flow.limits import RateLimit
 from xds.server.logs import get_logger, shorten
 from xds.server.metrics.counters import Metrics
+
+_MAPPED = "::ffff:"  # an IPv4 client on a socket for both versions
 
 # A client that polls or reconnects at once would fill the log and the events; the counters have every refusal.
 REPORTED_PER_S, REPORTED_BURST = 5.0, 100.0
@@ -25,6 +30,32 @@ _log = get_logger("xds.server.auth")
 
 Authorize = Callable[[Node, str], None]
 """Raises ``RemoteProtocolError`` where the client of a request may not be this node or follow this group."""
+
+
+def peer_name(address: Any) -> str:
+    """The address as gRPC writes it, ``ipv4:10.0.0.1:4711``; empty for a connection that is not of IP."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return ""
+    host, port = address[:2]
+    if ":" not in host:
+        return f"ipv4:{host}:{port}"
+    if host.startswith(_MAPPED):
+        return f"ipv4:{host.removeprefix(_MAPPED)}:{port}"
+    return f"ipv6:[{host}]:{port}"
+
+
+def peer_certificate(tls: Any) -> Certificate | None:
+    """The client certificate of a TLS connection, verified by OpenSSL; None without TLS or certificate.
+
+    ``tls`` is an ``SSLObject``. A certificate that cannot be read has no names and so no rights.
+    """
+    data = tls.getpeercert(binary_form=True) if tls is not None else None
+    if not data:
+        return None
+    try:
+        return read_der(data)
+    except ValueError:
+        return Certificate()
 
 
 class NodeAuthorizer:
