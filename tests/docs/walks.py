@@ -183,7 +183,7 @@ ADMIN_API: Walk = [
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
-    (f"curl -sf {API}/sources", answers(items=lambda found: found == [])),
+    (f"curl -sf {API}/sources", answers(items=lambda found: [one["name"] for one in found] == ["registration"])),
     (f"curl -sf {API}/watch", answers(directory=lambda found: found is None)),
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
