@@ -199,9 +199,10 @@ def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
 
 
 def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> NewlyBehind:
-    """The changed clusters and assignments that newly name internal listeners, with these listeners.
+    """The clusters and assignments in use that newly name internal listeners, with these listeners.
 
-    A cluster also names those that its assignment names: a push may give it another assignment.
+    A cluster also names those that its assignment names: a push may give it another assignment. An assignment is in use
+    too if it is new and a released cluster refers to it.
     """
     found = dict[Part, frozenset[str]]()
     for url, each in change.items():
@@ -214,7 +215,32 @@ def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change
                     listeners = _behind_one(new, goal) - _behind_one(old, released)
                     if listeners:
                         found[url, name] = frozenset(listeners)
+            if type.alias == "endpoints":
+                found |= _added_in_use(
+                    url, [after[name] for name in each.added if after[name].references], released, goal
+                )
     return found
+
+
+def _added_in_use(
+    url: str, added: Iterable[Resource], released: Snapshot, goal: Snapshot
+) -> dict[Part, frozenset[str]]:
+    """New assignments of released clusters, with the internal listeners that they name and that do not refer back."""
+    found = dict[Part, frozenset[str]]()
+    for assignment in added:
+        if _has_user(url, assignment.name, released):
+            listeners = {name for name in _behind_one(assignment, goal) if name not in _all_behind(name, goal)}
+            if listeners:
+                found[url, assignment.name] = frozenset(listeners)
+    return found
+
+
+def _has_user(url: str, assignment: str, snapshot: Snapshot) -> bool:
+    """Whether some cluster of a snapshot refers to this assignment."""
+    clusters = (
+        each for held in snapshot.sets.values() if held.type.is_route_target for each in held.resources.values()
+    )
+    return any(each.type_url == url and each.name == assignment for cluster in clusters for each in cluster.references)
 
 
 def _all_behind(listener: str, goal: Snapshot) -> set[str]:
