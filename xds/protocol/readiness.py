@@ -191,7 +191,10 @@ class Readiness:
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.refused(url), unfit)
         if cold and self.is_one_by_one and client.is_aggregated:
-            self.proved |= self._proved(client, cold)
+            proved = self._proved(client, cold)
+            if not proved <= self.proved:
+                self.proved |= proved
+                self._note_accepted(client, proved)
             cold -= self.proved
         return cold if cold != self.cold else self.cold
 
@@ -225,6 +228,14 @@ class Readiness:
             and all(name in each.resources for each in offered)
             and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
+
+    def _note_accepted(self, client: ClientState, proved: frozenset[str]) -> None:
+        """Clusters that are proved while the ACK of CDS is withheld are accepted: they linger, and are no suspects."""
+        for watch in client.watches.of(client.url_of("clusters")):
+            offered, held = watch.ack.offered, watch.acked_set
+            if offered is not None and held is not None:
+                new = proved.difference(held.resources).intersection(offered.resource_set.resources)
+                watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
 
     def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet, on an aggregated stream.

@@ -316,10 +316,13 @@ class Transition:
         return not any(resource_type(url).in_tree for url in client.watches.lagging_types)
 
     def is_over(self, client: ClientState) -> bool:
-        """Whether all clusters are warm and CDS is ACKed: once `is_shown` holds as well, the transition ends."""
-        return not self.readiness.cold and not any(
-            resource_type(url).is_route_target for url in client.watches.lagging_types
-        )
+        """Whether all clusters are warm, CDS is ACKed, and all removals have an end.
+
+        Once `is_shown` holds as well, the transition ends.
+        """
+        if self.readiness.cold or client.lingering.is_pending:
+            return False
+        return not any(resource_type(url).is_route_target for url in client.watches.lagging_types)
 
     def expire(self, client: ClientState, now_s: float) -> bool:
         """Give up waits that lasted too long; True when content is released without proof that the client is ready."""
