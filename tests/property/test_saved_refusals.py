@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -342,22 +342,11 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+}
+
+# As above, without the variant: each happened in both.
+IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
     "the repair of a route that is in use waits for the filter of its listener": (
-        DELTA,
-        False,
-        "refusals",
-        Plan(svc="r1"),
-        [
-            Push(Plan(svc="r1", web="inline", trouble="route")),
-            Go((0,)),
-            Push(Plan(svc="r1")),
-            Guard(),
-            Push(Plan(svc="r1")),
-        ],
-        Plan(svc="r1"),
-    ),
-    "the same in SotW": (
-        SOTW,
         False,
         "refusals",
         Plan(svc="r1"),
@@ -376,3 +365,9 @@ STORIES: dict[str, Story] = {
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_refusal_loses_no_request(name: str) -> None:
     play(*STORIES[name])
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("name", IN_BOTH_VARIANTS)
+def test_a_saved_refusal_loses_no_request_in_both_variants(name: str, variant: Variant) -> None:
+    play(variant, *IN_BOTH_VARIANTS[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Drop, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Drop, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -24,38 +24,6 @@ STORIES: dict[str, Story] = {
         "cuts",
         Plan(r2="t", web="r2", behind="cluster"),
         [Cut(missed=(PLAIN,), backwards=True)],
-        PLAIN,
-    ),
-    "the same, where an assignment of a former group leads to the listener": (
-        SOTW,
-        True,
-        "cuts delays groups",
-        Plan(r2="t", svc="r2", behind="assignment"),
-        [Cut(), Push(PLAIN, group="node")],
-        PLAIN,
-    ),
-    "the same, where all its types share a stream": (
-        SOTW,
-        False,
-        "cuts delays groups",
-        Plan(r2="t", svc="r2", behind="assignment"),
-        [Cut(), Push(PLAIN, group="node")],
-        PLAIN,
-    ),
-    "an assignment of a former group is not replaced before the listener that the new one leads to is there": (
-        SOTW,
-        False,
-        "cuts groups",
-        Plan(inline="t", web="inline"),
-        [Push(Plan(inline="t", svc="inline", behind="assignment"), group="node"), Cut()],
-        PLAIN,
-    ),
-    "the same, where each type has a stream of its own": (
-        SOTW,
-        True,
-        "cuts groups",
-        Plan(inline="t", web="inline"),
-        [Push(Plan(inline="t", svc="inline", behind="assignment", within="to:c"), group="node"), Cut()],
         PLAIN,
     ),
     "the assignment of a cluster that was about to warm stays for a client that comes back": (
@@ -333,7 +301,32 @@ STORIES: dict[str, Story] = {
     ),
 }
 
+# As above, without whether each type has a stream of its own: each happened both with and without.
+ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
+    "an internal listener stays for a client that comes back from a group whose assignment leads to it": (
+        SOTW,
+        "cuts delays groups",
+        Plan(r2="t", svc="r2", behind="assignment"),
+        [Cut(), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
+    "an assignment of a former group stays until the listener that the new one leads to is there": (
+        SOTW,
+        "cuts groups",
+        Plan(inline="t", web="inline"),
+        [Push(Plan(inline="t", svc="inline", behind="assignment", within="to:c"), group="node"), Cut()],
+        PLAIN,
+    ),
+}
+
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_swap_loses_no_request(name: str) -> None:
     play(*STORIES[name])
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("name", ON_ANY_STREAMS)
+def test_a_saved_swap_loses_no_request_on_any_streams(name: str, split: bool) -> None:
+    variant, features, first, happenings, last = ON_ANY_STREAMS[name]
+    play(variant, split, features, first, happenings, last)
