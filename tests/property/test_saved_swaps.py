@@ -299,6 +299,47 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener that was sent stays, though it was not ACKed before it was removed": (
+        SOTW,
+        True,
+        "",
+        PLAIN,
+        [Push(Plan(r1="t", behind="assignment")), Go((0,)), Push(Plan(r1="t"))],
+        PLAIN,
+    ),
+    "a route waits for the assignment that leads over no listener any more": (
+        SOTW,
+        True,
+        "",
+        Plan(r1="d"),
+        [Push(Plan(r1="t", behind="assignment")), Go((0,)), Push(Plan(r1="t"))],
+        PLAIN,
+    ),
+    "an internal listener that shares its routes with others goes before them": (
+        SOTW,
+        True,
+        "",
+        PLAIN,
+        [
+            Push(Plan(svc="r2")),
+            Push(Plan(r2="c", inline="t", svc="inline", behind="assignment", within="r2")),
+        ],
+        PLAIN,
+    ),
+    "a cluster that a response on its way removes is not there any more": (
+        SOTW,
+        False,
+        "cuts delays",
+        PLAIN,
+        [
+            Cut(missed=(Plan(r1="bc", texts=("@1", "static", "static")),)),
+            Go((0,)),
+            Push(Plan(r1="b", texts=("@1", "hc:8", "@1"), extra="sds:s")),
+            Wait(3.0),
+            Cut(missed=(Plan(inline="c", web="inline"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

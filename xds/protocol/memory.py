@@ -171,8 +171,18 @@ class Past:
     def acked(self, type_url: str, releases: Releases) -> ResourceSet | None:
         """The set of a type that the client had ACKed; None if some memory has none.
 
-        Proxies with one node id may have ACKed different sets: only names in all memories count.
+        Proxies with one node id may have ACKed different sets: only names in all memories count. Nor do names count
+        that a response removed of which the ACK was not received: the client may have applied it (rule 18).
         """
+        found = self._agreed(type_url, releases)
+        if found is None:
+            return None
+        for each in (each for memory in self._own for each in memory.sent.get(type_url, ())):
+            found = releases.common(found, each)
+        return found
+
+    def _agreed(self, type_url: str, releases: Releases) -> ResourceSet | None:
+        """What all memories have of the set of a type; None if some memory has none."""
         found: ResourceSet | None = None
         for memory in self._own:
             each = memory.sets.get(type_url)
@@ -245,7 +255,7 @@ class Past:
         for url in dict.fromkeys(url for memory in self._own for url in memory.sets):
             if url in held or client.watches.of(url):
                 continue
-            acked = self.acked(url, client.releases)
+            acked = self._agreed(url, client.releases)
             if acked is not None:
                 labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""

@@ -185,6 +185,7 @@ class Readiness:
             cold |= self._on_its_way(client, acked)
         elif acked is not self.before:
             cold |= self._settling(client, acked, now_s)
+        cold |= self._over_absent(client)
         unfit = self._unfit(client)
         if unfit:
             cold |= unfit
@@ -256,6 +257,29 @@ class Readiness:
         if acked is not goal:
             users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
         return users if new is None else users & new
+
+    def _over_absent(self, client: ClientState) -> frozenset[str]:
+        """New clusters whose assignment names an internal listener that the client does not have.
+
+        Such an assignment was replaced by a push before the listener was sent: the client is to get the newer one first.
+        """
+        url, clusters_url = client.url_of("endpoints"), client.url_of("clusters")
+        found = set[str]()
+        for watch in client.watches.lagging(url):
+            held = watch.acked_set
+            if held is not None and (named := client.releases.internal_listeners(held)):
+                acked = client.watches.acked(client.url_of("listeners"))
+                absent = named.difference(acked.resources if acked is not None else ())
+                found |= {
+                    name
+                    for name in watch.subscription.interest.names.intersection(held.resources)
+                    if any(each.name in absent for each in held.resources[name].references)
+                }
+        if not found:
+            return _NOTHING
+        goal = client.goal.get(clusters_url)
+        users = client.releases.clusters_of(goal, frozenset(found))
+        return users & client.releases.added(self.before, goal) if self.before is not None else users
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: clusters that are not warm yet, of those ACKed since the transition began.

@@ -5,6 +5,7 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
@@ -76,13 +77,18 @@ def _listeners_in_use(client: ClientState) -> Names:
     names = client.lingering.names
     if url not in names:
         return NO_NAMES
+    return keep_of({url: _named_by(client, names) & names[url]})
+
+
+def _named_by(client: ClientState, besides: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The internal listeners that clusters and assignments name that were sent, except those in ``besides``."""
     found = set[str]()
-    for kind in map(client.url_of, ("clusters", "endpoints")):
-        gone = names.get(kind, _NOTHING)
-        for held in (held for watch in client.watches.of(kind) for held in watch.sent_sets()):
-            left = client.releases.mixed(held, empty_set(kind), gone.intersection(held.resources))
+    for url in map(client.url_of, ("clusters", "endpoints")):
+        gone = besides.get(url, _NOTHING)
+        for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
+            left = client.releases.mixed(held, empty_set(url), gone.intersection(held.resources))
             found |= client.releases.internal_listeners(left)
-    return keep_of({url: found & names[url]})
+    return frozenset(found)
 
 
 def _either(own: float | None, general: float) -> float:
@@ -167,6 +173,9 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     """The removed names of a type that the client may use."""
     held, type = client.watches.acked(url), resource_type(url)
     names = gone.intersection(held.resources) if held is not None else _NOTHING
+    if type.alias == "listeners":
+        # One that the client did not ACK yet is in use, too, as soon as it applies a cluster or an assignment.
+        names |= gone & _named_by(client, {})
     if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
         if held is not None and client.transition is not None:

@@ -132,12 +132,14 @@ class Transition:
             or self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(back)
         ]
-        if any(tree.has_added_listener for tree in held):
+        partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
+        if any(tree.has_added_listener for tree in (*held, *partly)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
             held += [tree for tree in trees if tree.has_removed_listener and tree not in held]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
+        kept += [tree.besides for tree in partly]
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
