@@ -340,6 +340,21 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a cluster of a former group that warms gets its assignment after a cut": (
+        SOTW,
+        False,
+        "cuts groups",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", web="inline", behind="cluster"),)),
+            Wait(1.0),
+            Push(Plan(inline="t", web="inline")),
+            Push(PLAIN, group="node"),
+            Go((0,)),
+            Cut(),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

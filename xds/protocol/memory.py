@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.refusals import Refusals
@@ -32,6 +33,7 @@ NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
 Sets = tuple[ResourceSet, ...]
 NOTHING_SENT: Mapping[str, Sets] = MappingProxyType({})
+NOTHING_LINGERED: Mapping[str, ResourceSet] = MappingProxyType({})
 
 
 class ClientMemory(NamedTuple):
@@ -46,7 +48,8 @@ class ClientMemory(NamedTuple):
     * ``refused``: by type URL, name to rejected version;
     * ``left_s``: when it left;
     * ``suspected``: by type URL, rejections whose bad resource was not found yet;
-    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them.
+    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them;
+    * ``lingered``: by type URL, for types that are kept on a move, sets with the content of the lingering names.
     """
 
     sets: Mapping[str, ResourceSet]
@@ -59,6 +62,7 @@ class ClientMemory(NamedTuple):
     left_s: float
     suspected: Mapping[str, Refusals] = NO_SUSPECTS
     sent: Mapping[str, Sets] = NOTHING_SENT
+    lingered: Mapping[str, ResourceSet] = NOTHING_LINGERED
 
 
 class Memories:
@@ -244,6 +248,8 @@ class Past:
             now_s,
             {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
             sent or NOTHING_SENT,
+            {url: client.released.get(url) for url in client.lingering.names if resource_type(url).kept_on_move}
+            or NOTHING_LINGERED,
         )
 
     def _add_unseen(self, held: dict[str, _Acked], sent: dict[str, Sets], client: ClientState) -> None:

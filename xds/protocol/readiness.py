@@ -261,7 +261,7 @@ class Readiness:
     def _over_absent(self, client: ClientState) -> frozenset[str]:
         """New clusters whose assignment names an internal listener that the client does not have.
 
-        Such an assignment was replaced by a push before the listener was sent: the client is to get the newer one first.
+        A push replaced such an assignment before the listener was sent: the client is to get the newer one first.
         """
         url, clusters_url = client.url_of("endpoints"), client.url_of("clusters")
         found = set[str]()

@@ -76,10 +76,6 @@ class Origin(NamedTuple):
         """
         return type.kept_on_move and self.has_moved
 
-    def groups_of(self, type: ResourceType) -> Sequence[str]:
-        """The groups from whose history the client may be sent resources that it does not prove to hold."""
-        return (self.group,) if self.is_guarded(type) else self.groups
-
     def named(self, type_url: str, label: str) -> ResourceSet | None:
         """The remembered set of a type with the version_info ``label`` that the client ACKed, or was sent last.
 
@@ -150,8 +146,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         if origin.is_guarded(type):
             held, unproved = empty_set(type.type_url), request.names
         watch.shown = held
-        groups = origin.groups_of(type)
-        held = cache.history.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
+        held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
     return Shown(held, origin)
 
@@ -174,9 +169,25 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
     released = origin.released.resources
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
-    groups = origin.groups_of(type)
-    held = cache.history.part(empty_set(type.type_url), names, origin.clusters, groups, origin.api, origin.fed)
+    held = _with_names(empty_set(type.type_url), names, cache, origin)
     return Shown(held, origin) if held.resources else None
+
+
+def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> ResourceSet:
+    """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
+
+    Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
+    knows that it was sent that.
+    """
+    if not origin.is_guarded(held.type):
+        return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
+    held = cache.history.part(held, names, origin.clusters, (origin.group,), origin.api, origin.fed)
+    url = held.type.type_url
+    for memory in origin.own:
+        if url in memory.lingered:
+            left = names.intersection(memory.lingering.names[url]).difference(held.resources)
+            held = cache.releases.mixed(held, memory.lingered[url], left)
+    return held
 
 
 def _takes_all(type: ResourceType, request: SotwRequest) -> bool:
@@ -201,7 +212,7 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     if held is not None and len(held) == len(versions):
         if (type.in_tree or type.alias in _NAMED) and not request.subscribe <= held.resources.keys():
             names = request.subscribe.union(held.resources)
-            held = cache.history.part(held, names, origin.clusters, origin.groups_of(type), origin.api, origin.fed)
+            held = _with_names(held, names, cache, origin)
         return Shown(held, origin)
     unknown = {name: version for name, version in versions.items() if held is None or name not in held.resources}
     if type.in_tree:
