@@ -342,6 +342,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a version_info that two responses have accepts the older one": (
+        SOTW,
+        False,
+        "delays refusals",
+        Plan(r1="d", load="2"),
+        [Push(Plan(trouble="assignment")), Go((0, 0)), Wait(6.0)],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.
@@ -358,6 +366,17 @@ IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
             Push(Plan(svc="r1")),
         ],
         Plan(svc="r1"),
+    ),
+    "the repair of a route that was never accepted waits for the filters of its listener": (
+        False,
+        "refusals",
+        Plan(inline="c", svc="inline"),
+        [
+            Push(Plan(r2="c", svc="r2", trouble="route")),
+            Guard(),
+            Push(Plan(r2="ad", svc="r2", extra="ecds:f")),
+        ],
+        PLAIN,
     ),
 }
 

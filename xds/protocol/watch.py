@@ -328,7 +328,8 @@ class Watch:
         if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
-            return True
+            # It may have accepted an earlier response with parts of the same set.
+            return all(each.version_info != version_info for each in self.superseded)
         return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
