@@ -355,6 +355,22 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an assignment that is not known stays until the listener that the new one leads to is there": (
+        SOTW,
+        False,
+        "overlays restarts",
+        Plan(r2="t", web="r2"),
+        [LayOver("abxy"), Go((0,)), Cut(True, (Plan(r1="t", behind="assignment"),))],
+        PLAIN,
+    ),
+    "listeners that wait for an internal one of their tree, and one that is removed, end together": (
+        SOTW,
+        False,
+        "",
+        Plan(svc="r2", web="r2"),
+        [],
+        Plan(r1="t", r2="d", behind="cluster", within="r2"),
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

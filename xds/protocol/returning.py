@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xds.model.resource import Resource
 from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
@@ -120,7 +119,7 @@ class Shown(NamedTuple):
 
     * ``held``: that content, None if it is unknown;
     * ``origin``: where it may come from;
-    * ``unproved``: names of which it may hold the content of a former group instead (`Origin.is_guarded`).
+    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown.
     """
 
     held: ResourceSet | None
@@ -148,7 +147,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
-    return Shown(held, origin)
+    return Shown(held, origin, request.names if held is None else NOTHING)
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -296,6 +295,9 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         transition = client.begin_return(now_s)
         transition.silent |= {url}
         transition.drains = True
+    elif over := _over(client, client.goal.get(url), shown.unproved):
+        client.begin_return(now_s)
+        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -317,7 +319,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     assert held is not None, "it is known what the client holds"
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
-    over = frozenset(name for name in shown.unproved & goal.resources.keys() if _is_over(goal.resources[name]))
+    over = _over(client, goal, shown.unproved)
     if not over and not change.changed and not change.removed and not (watch.type.full_state and change.added):
         refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
         watch.acked_set = client.releases.mixed(goal, held, refused)
@@ -361,9 +363,11 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
 
 
-def _is_over(assignment: Resource) -> bool:
-    """Whether endpoints in an assignment name internal listeners."""
-    return any(alias_of(each.type_url) == "listeners" for each in assignment.references)
+def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
+    """The assignments among these names whose endpoints name internal listeners in the newest set."""
+    if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
+        return NOTHING
+    return frozenset(name for name in names & goal.resources.keys() if goal.resources[name].references)
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:

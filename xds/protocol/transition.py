@@ -136,7 +136,7 @@ class Transition:
         if any(tree.has_added_listener for tree in (*held, *partly)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in held]
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly)]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
         kept += [tree.besides for tree in partly]
