@@ -350,6 +350,14 @@ STORIES: dict[str, Story] = {
         [Push(Plan(trouble="assignment")), Go((0, 0)), Wait(6.0)],
         PLAIN,
     ),
+    "a cluster that leads over a rejected listener is not used before its next version": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [Push(Plan(inline="t", svc="inline", web="r2", extra="sds:s", trouble="inner", behind="cluster"))],
+        Plan(r2="t", web="r2", extra="sds:s"),
+    ),
 }
 
 # As above, without the variant: each happened in both.

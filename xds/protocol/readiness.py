@@ -259,27 +259,34 @@ class Readiness:
         return users if new is None else users & new
 
     def _over_absent(self, client: ClientState) -> frozenset[str]:
-        """New clusters whose assignment names an internal listener that the client does not have.
+        """New clusters that name an internal listener that the client does not have, or whose assignments do.
 
-        A push replaced such an assignment before the listener was sent: the client is to get the newer one first.
+        The client has an earlier version, whose listener a push removed before it was sent or that was rejected: the
+        client is to get the newer version first.
         """
-        url, clusters_url = client.url_of("endpoints"), client.url_of("clusters")
-        found = set[str]()
-        for watch in client.watches.lagging(url):
-            held = watch.acked_set
-            if held is not None and (named := client.releases.internal_listeners(held)):
+        url, goal = client.url_of("endpoints"), client.goal.get(client.url_of("clusters"))
+        users = self._held_over_absent(client, goal.type.type_url).intersection(goal.resources)
+        assignments = self._held_over_absent(client, url)
+        if assignments:
+            users |= client.releases.clusters_of(goal, assignments)
+        if not users or self.before is None:
+            return users
+        return users & client.releases.added(self.before, goal)
+
+    def _held_over_absent(self, client: ClientState, url: str) -> frozenset[str]:
+        """The clusters or assignments that the client has in an earlier version, which names such a listener."""
+        found, goal = set[str](), client.goal.get(url)
+        for watch in client.watches.of(url):
+            held, interest = watch.acked_set, watch.subscription.interest
+            if held is not None and held is not goal and (named := client.releases.internal_listeners(held)):
                 acked = client.watches.acked(client.url_of("listeners"))
                 absent = named.difference(acked.resources if acked is not None else ())
                 found |= {
                     name
-                    for name in watch.subscription.interest.names.intersection(held.resources)
-                    if any(each.name in absent for each in held.resources[name].references)
+                    for name, each in (held.resources.items() if absent else ())
+                    if interest.wants_name(name) and any(listener.name in absent for listener in each.references)
                 }
-        if not found:
-            return _NOTHING
-        goal = client.goal.get(clusters_url)
-        users = client.releases.clusters_of(goal, frozenset(found))
-        return users & client.releases.added(self.before, goal) if self.before is not None else users
+        return frozenset(found)
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: clusters that are not warm yet, of those ACKed since the transition began.
