@@ -43,6 +43,8 @@ HARD_TO_GUESS = {
     "POST /api/v1/config-entries",
     "PUT /api/v1/config-entries/{kind}/{name}",
     "PUT /api/v1/groups/{group}/assignments/{cluster}",
+    "PATCH /api/v1/groups/{group}/endpoints/{name}",
+    "PUT /api/v1/groups/{group}/endpoints/{name}",
     "PUT /api/v1/groups/{group}/resources/{type}/{name}",
     "POST /api/v1/groups/{group}/rollback",
     "POST /api/v1/restore",
@@ -95,9 +97,11 @@ def prepare(server: ServerProcess) -> None:
     for group in ("0", "default"):
         server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
+        server.request("PUT", f"/api/v1/groups/{group}/endpoints/a", json=cluster_load_assignment("a", 81))
     for timeout_s in (1, 2):
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)
+    server.request("PUT", f"/api/v1/registrations/{KNOWN['id']}", json={"Name": "a", "Address": "10.0.0.1", "Port": 1})
 
 
 def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:
