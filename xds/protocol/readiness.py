@@ -284,7 +284,9 @@ class Readiness:
                 found |= {
                     name
                     for name, each in (held.resources.items() if absent else ())
-                    if interest.wants_name(name) and any(listener.name in absent for listener in each.references)
+                    if interest.wants_name(name)
+                    and (name not in goal.resources or goal.resources[name].version != each.version)
+                    and any(listener.name in absent for listener in each.references)
                 }
         return frozenset(found)
 
