@@ -318,7 +318,7 @@ async def test_a_consul_that_is_not_there_yet_is_waited_for() -> None:
 
 
 async def test_the_addresses_of_another_datacenter_are_those_for_others() -> None:
-    """spec/discovery_chain.md 5.5: addresses tagged ``wan`` come first where the instance lives in another one."""
+    """Those tagged ``wan`` come first where the instance lives in another one, as Consul's own proxies have it."""
     tagged = {"wan": {"Address": "192.0.2.1", "Port": 8443}}
     async with FakeConsul() as consul:
         await consul.register("web", "far", "10.0.0.1", 80, datacenter="dc2", tagged=tagged)

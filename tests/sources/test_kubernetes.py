@@ -459,6 +459,21 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_and_is_told(ap
         await sink.wait_until(lambda: not sink.rejected_now and sink.calls[-1][0] != "put")
 
 
+async def test_an_object_that_cannot_be_read_and_goes_unseen_is_no_longer_told(api: FakeKubernetes) -> None:
+    fill(api, 2)
+    async with following(api) as sink:
+        await settled(sink, api)
+        broken = endpoint_slice("broken", "s0", endpoint("10.0.0.9"))
+        broken["endpoints"] = "none"
+        api.put(broken)
+        await sink.wait_until(lambda: bool(sink.rejected_now))
+        api.cut()
+        api.delete(SLICES, "broken")
+        api.touch()
+        api.compact()  # the event is gone: only the list says so
+        await sink.wait_until(lambda: not sink.rejected_now)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -73,7 +73,7 @@ async def ask(credentials: ClusterCredentials) -> Any:
 @asynccontextmanager
 async def following(credentials: ClusterCredentials) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
-    source = KubernetesSource("k8s", credentials, follow=FollowRules(retry_s=0.05, longest_retry_s=0.2))
+    source = KubernetesSource("k8s", credentials, follow=FollowRules(retry_s=0.05, longest_retry_s=0.2, watch_s=1.0))
     task = asyncio.create_task(source.run(sink))
     try:
         yield sink
@@ -276,6 +276,24 @@ async def test_a_kubeconfig_is_read_again_when_it_changes(tmp_path: Path) -> Non
             await sink.wait_until(lambda: ("replace", "") in sink.calls)
     finally:
         await api.kill()
+
+
+async def test_another_server_in_the_kubeconfig_is_read_though_the_first_still_answers(tmp_path: Path) -> None:
+    first, second = FakeKubernetes(), FakeKubernetes()
+    await first.start()
+    await second.start()
+    first.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.1")))
+    second.put(service("web"), endpoint_slice("a", "web", endpoint("10.0.0.2")))
+    try:
+        path = config(tmp_path / "k", {"server": first.url}, {})
+        async with following(Kubeconfig(path)) as sink:
+            await sink.wait_until(lambda: sink.places("web.shop") == {"10.0.0.1:8080"})
+            config(path, {"server": second.url}, {})
+            await sink.wait_until(lambda: sink.places("web.shop") == {"10.0.0.2:8080"})
+            assert not sink.failures
+    finally:
+        await first.kill()
+        await second.kill()
 
 
 async def test_a_kubeconfig_that_is_gone_is_told_and_found_again(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def service(name: str, namespace: str = "shop", ports: Any = (("", 80),), **spec
 
 def endpoint(address: str, *, ready: bool | None = True, **more: Any) -> Json:
     """An endpoint of a slice. ``serving``, ``terminating``: conditions; ``pod``: its target."""
-    conditions = {"ready": ready, **{name: more.pop(name) for name in ("serving", "terminating") if name in more}}
+    conditions: Json = {"ready": ready, **{name: more.pop(name) for name in ("serving", "terminating") if name in more}}
     if "pod" in more:
         pod = more.pop("pod")
         more["targetRef"] = {"kind": "Pod", "name": pod, "uid": more.pop("uid", f"uid-{pod}"), "namespace": "shop"}

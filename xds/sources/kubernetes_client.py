@@ -43,6 +43,7 @@ class KubernetesClient:
         self._access: ApiAccess | None = None
         self._stamp: Stamp = ()
         self._http: httpx.AsyncClient | None = None
+        self.url = ""  # of the API server that was asked last
 
     async def close(self) -> None:
         """Close the connection, and forget the credentials. The next request opens another."""
@@ -105,6 +106,7 @@ class KubernetesClient:
             await self.close()
         access, self._stamp = await asyncio.to_thread(self._load)
         self._access = access
+        self.url = access.url
         self._http = httpx.AsyncClient(
             verify=access.context if access.context is not None else False,
             proxy=access.proxy or None,

@@ -64,6 +64,7 @@ class Follower:
         self._short_n = 0  # short watches in a row
         self._list_due_s = 0.0
         self._listed_s = -inf
+        self._listed_url = ""
         self._list_gap_s = 0.0
 
     def __str__(self) -> str:
@@ -88,6 +89,8 @@ class Follower:
         else:
             newest = await self._client.get(self._list_watch.path, {"limit": "1"})
             self._list_watch.receive_newest(newest)
+            if self._client.url != self._listed_url:  # versions of another cluster say nothing here
+                self._list_watch.forget()
             if self._list_watch.needs_list:
                 _log.warning("kubernetes.version_went_back", collection=str(self))
                 return
@@ -141,7 +144,7 @@ class Follower:
             self._list_gap_s = 0.0
         else:
             self._list_gap_s = min(max(self._list_gap_s * 2, self._rules.retry_s), LONGEST_LIST_GAP_S)
-        self._listed_s = now_s
+        self._listed_s, self._listed_url = now_s, self._client.url
         self._list_due_s = now_s + self._rules.relist_s * uniform(0.9, 1.1)  # noqa: S311
         self._page_size = self._rules.page_size
 

@@ -12,7 +12,7 @@ from xds.catalog.instance import Instance
 from xds.catalog.source import Sink
 from xds.model.errors import Violation
 from xds.sources.kubernetes_list_watch import Change, Gone, Listed, ListWatch, Present, Unreadable
-from xds.sources.kubernetes_objects import SERVICES, EndpointSlice, Key, Service
+from xds.sources.kubernetes_objects import SERVICES, EndpointSlice, ObjectKey, Service
 from xds.sources.kubernetes_view import KubernetesView, service_name
 
 HAND_ON_S = 0.1
@@ -38,7 +38,7 @@ class Handover:
         self._has_replaced = False
         self._wake = asyncio.Event()
         self._failing: dict[str, str] = {}
-        self._findings: dict[Key, list[Violation]] = {}
+        self._findings: dict[ObjectKey, list[Violation]] = {}
         self._told: list[Violation] | None = None
         self._unreadable: dict[str, Violation] = {}
 
@@ -77,18 +77,29 @@ class Handover:
         """A list was begun."""
         self._view.forget_excess()
 
-    def _remove(self, key: Key, followed: ListWatch[Any]) -> None:
+    def _forget_absent(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
+        """Forget the objects that could not be read, and that are gone."""
+        if not self._unreadable:
+            return
+        place = f"/{followed.collection.plural}/"
+        inside = f"{place}{followed.namespace}/" if followed.namespace else place
+        present = {f"{place}{key}" for key in keys}
+        for pointer in [each for each in self._unreadable if each.startswith(inside) and each not in present]:
+            del self._unreadable[pointer]
+
+    def _remove(self, key: ObjectKey, followed: ListWatch[Any]) -> None:
         self._forget_unreadable(f"/{followed.collection.plural}/{key}")
         if followed.collection is SERVICES:
             self._view.remove_service(key)
         else:
             self._view.remove_slice(key)
 
-    def _keep(self, keys: frozenset[Key], followed: ListWatch[Any]) -> None:
+    def _keep(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
         if followed.collection is SERVICES:
             self._view.keep_services(followed.namespace, keys)
         else:
             self._view.keep_slices(followed.namespace, keys)
+        self._forget_absent(keys, followed)
         self._unlisted.discard(str(followed))
         self._is_anew = True
 
@@ -130,14 +141,14 @@ class Handover:
             self._sink.rejected(findings)
         self._tell_failing()
 
-    def _put(self, key: Key) -> None:
+    def _put(self, key: ObjectKey) -> None:
         if self._view.is_present(key):
             self._sink.put(service_name(key), self._instances(key))
         else:
             self._findings.pop(key, None)
             self._sink.remove(service_name(key))
 
-    def _instances(self, key: Key) -> tuple[Instance, ...]:
+    def _instances(self, key: ObjectKey) -> tuple[Instance, ...]:
         instances, findings = self._view.instances(key)
         if findings:
             self._findings[key] = findings[:FINDINGS_PER_SERVICE]

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from xds.catalog.source import SourceError
 from xds.model.errors import Violation
-from xds.sources.kubernetes_objects import Collection, Json, Key, ObjectError, read_key
+from xds.sources.kubernetes_objects import Collection, Json, ObjectError, ObjectKey, read_key
 
 GONE = 410
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
@@ -56,7 +56,7 @@ class Present(Generic[T]):
 class Gone:
     """An object was deleted."""
 
-    key: Key
+    key: ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Unreadable:
 class Listed:
     """The whole list was read; ``keys`` has every object in it, unreadable ones too."""
 
-    keys: frozenset[Key]
+    keys: frozenset[ObjectKey]
 
 
 Change = Present[T] | Gone | Unreadable | Listed
@@ -85,7 +85,7 @@ class ListWatch(Generic[T]):
         self.version = ""  # the resource version that a watch resumes from; empty: a list is needed
         self._continue = ""
         self._pages: list[Present[T] | Unreadable] = []
-        self._keys: set[Key] = set()
+        self._keys: set[ObjectKey] = set()
 
     def __str__(self) -> str:
         inside = f" of the namespace {self.namespace}" if self.namespace else ""
@@ -273,7 +273,7 @@ def _is_before(one: str, other: str) -> bool:
 
 
 def _is_number(version: str) -> bool:
-    return version.isdecimal() and len(version) <= _VERSION_DIGITS
+    return version.isascii() and version.isdecimal() and len(version) <= _VERSION_DIGITS
 
 
 def _short(line: bytes) -> str:

@@ -34,7 +34,7 @@ class ObjectError(XdsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ObjectKey:
     """What identifies an object among those of its kind."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Key:
 class Service:
     """A Service. ``families`` and the names of its ``ports`` are in the Service's own order."""
 
-    key: Key
+    key: ObjectKey
     type: str = "ClusterIP"
     families: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Endpoint:
 class EndpointSlice:
     """A slice of a Service's endpoints. ``service`` is empty where it names none; ``family`` is its address type."""
 
-    key: Key
+    key: ObjectKey
     service: str
     family: str
     ports: tuple[SlicePort, ...] = ()
@@ -119,10 +119,10 @@ class Collection(Generic[T_co]):
         return f"/{self.api}{inside}/{self.plural}"
 
 
-def read_key(document: Json) -> Key:
+def read_key(document: Json) -> ObjectKey:
     """Namespace and name. Raises ``ObjectError``."""
     metadata = _object(document, "metadata")
-    return Key(_name(metadata, "namespace"), _name(metadata, "name"))
+    return ObjectKey(_name(metadata, "namespace"), _name(metadata, "name"))
 
 
 def read_service(document: Json) -> Service:

@@ -9,7 +9,7 @@ from itertools import chain
 from xds.catalog.instance import Instance
 from xds.model.errors import Violation
 from xds.sources.kubernetes_instances import InstanceRules, service_instances
-from xds.sources.kubernetes_objects import EXTERNAL_NAME, EndpointSlice, Key, Service
+from xds.sources.kubernetes_objects import EXTERNAL_NAME, EndpointSlice, ObjectKey, Service
 
 EXCESS_KEPT = 20  # findings of what a limit left out
 
@@ -22,7 +22,7 @@ class ViewLimits:
     endpoints: int = 400_000
 
 
-def service_name(key: Key) -> str:
+def service_name(key: ObjectKey) -> str:
     """The name in the catalog, ``NAME.NAMESPACE``: neither part has a dot."""
     return f"{key.name}.{key.namespace}"
 
@@ -33,15 +33,15 @@ class KubernetesView:
     def __init__(self, rules: InstanceRules | None = None, limits: ViewLimits | None = None) -> None:
         self._rules = rules or InstanceRules()
         self._limits = limits or ViewLimits()
-        self._services: dict[Key, Service] = {}
-        self._slices: dict[Key, EndpointSlice] = {}
-        self._slices_of: dict[Key, dict[Key, EndpointSlice]] = {}  # by the key of the Service
+        self._services: dict[ObjectKey, Service] = {}
+        self._slices: dict[ObjectKey, EndpointSlice] = {}
+        self._slices_of: dict[ObjectKey, dict[ObjectKey, EndpointSlice]] = {}  # by the key of the Service
         self._endpoints = 0
-        self._changed: dict[Key, None] = {}  # in the order of the changes
+        self._changed: dict[ObjectKey, None] = {}  # in the order of the changes
         self._excess: list[Violation] = []
         # Of Services and slices that give no instances. Others tell theirs with the instances.
-        self._apart: dict[Key, tuple[Violation, ...]] = {}
-        self._strays: dict[Key, tuple[Violation, ...]] = {}
+        self._apart: dict[ObjectKey, tuple[Violation, ...]] = {}
+        self._strays: dict[ObjectKey, tuple[Violation, ...]] = {}
 
     # Changes
 
@@ -58,7 +58,7 @@ class KubernetesView:
         self._changed[key] = None
         _note(self._apart, key, service.findings)
 
-    def remove_service(self, key: Key) -> None:
+    def remove_service(self, key: ObjectKey) -> None:
         """A Service is gone."""
         if self._services.pop(key, None) is not None:
             self._changed[key] = None
@@ -78,37 +78,37 @@ class KubernetesView:
         self._slices[one.key] = one
         self._endpoints += len(one.endpoints)
         _note(self._strays, one.key, one.findings if not one.service else ())
-        owner = Key(one.key.namespace, one.service)
+        owner = ObjectKey(one.key.namespace, one.service)
         self._slices_of.setdefault(owner, {})[one.key] = one
         self._changed[owner] = None
 
-    def remove_slice(self, key: Key) -> None:
+    def remove_slice(self, key: ObjectKey) -> None:
         """A slice is gone."""
         gone = self._slices.pop(key, None)
         if gone is None:
             return
         self._endpoints -= len(gone.endpoints)
         self._strays.pop(key, None)
-        owner = Key(key.namespace, gone.service)
+        owner = ObjectKey(key.namespace, gone.service)
         slices = self._slices_of[owner]
         del slices[key]
         if not slices:
             del self._slices_of[owner]
         self._changed[owner] = None
 
-    def keep_services(self, namespace: str, keys: frozenset[Key]) -> None:
+    def keep_services(self, namespace: str, keys: frozenset[ObjectKey]) -> None:
         """Remove the Services of the namespace (empty: of all) that are not among the keys."""
         for key in [key for key in self._services if key not in keys and namespace in ("", key.namespace)]:
             self.remove_service(key)
 
-    def keep_slices(self, namespace: str, keys: frozenset[Key]) -> None:
+    def keep_slices(self, namespace: str, keys: frozenset[ObjectKey]) -> None:
         """Remove the slices of the namespace (empty: of all) that are not among the keys."""
         for key in [key for key in self._slices if key not in keys and namespace in ("", key.namespace)]:
             self.remove_slice(key)
 
     # What follows
 
-    def take_changed(self) -> list[Key]:
+    def take_changed(self) -> list[ObjectKey]:
         """The keys of the Services that may have changed since the last call."""
         changed, self._changed = list(self._changed), {}
         return changed
@@ -119,16 +119,16 @@ class KubernetesView:
         return bool(self._changed)
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[ObjectKey]:
         """The keys of the Services that have instances, or could have."""
         return [key for key, service in self._services.items() if service.type != EXTERNAL_NAME]
 
-    def is_present(self, key: Key) -> bool:
+    def is_present(self, key: ObjectKey) -> bool:
         """Whether there is a Service that has instances, or could have."""
         service = self._services.get(key)
         return service is not None and service.type != EXTERNAL_NAME
 
-    def instances(self, key: Key) -> tuple[tuple[Instance, ...], list[Violation]]:
+    def instances(self, key: ObjectKey) -> tuple[tuple[Instance, ...], list[Violation]]:
         """The instances of a Service that is present, and what of it cannot be used."""
         slices = self._slices_of.get(key, {}).values()
         instances, found = service_instances(self._services[key], slices, self._rules)
@@ -148,7 +148,7 @@ class KubernetesView:
             self._excess.append(finding)
 
 
-def _note(notes: dict[Key, tuple[Violation, ...]], key: Key, findings: tuple[Violation, ...]) -> None:
+def _note(notes: dict[ObjectKey, tuple[Violation, ...]], key: ObjectKey, findings: tuple[Violation, ...]) -> None:
     if findings:
         notes[key] = findings
     else:
