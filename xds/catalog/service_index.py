@@ -13,7 +13,8 @@ from xds.catalog.instance import Health, Instance, check_instance, check_service
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
 
-FINDINGS_LIMIT = 20  # of one service; further ones are counted only
+FINDINGS_LIMIT = 20  # of one service
+SERVICES_WITH_FINDINGS = 1_000  # of one source
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,12 @@ class ServiceInstance:
 
 @dataclass(slots=True)
 class SourceHoldings:
-    """What one source has shown.
-
-    ``has_all``: it has shown everything that it has, by ``replace``. ``is_retired``: it was taken out of the settings.
-    """
+    """What one source has shown. ``is_retired``: it was taken out of the settings."""
 
     name: str
     rule: HoldRule
     by_service: dict[str, ServiceHolding] = field(default_factory=dict)
     instances_n: int = 0
-    has_all: bool = False
     is_retired: bool = False
     findings: dict[str, tuple[Violation, ...]] = field(default_factory=dict)  # by service
     held: set[str] = field(default_factory=set)  # the services with a loss that is held
@@ -117,13 +114,11 @@ class ServiceIndex:
         return found
 
     def is_known(self, service: str) -> bool:
-        """Whether the instances of a service are known, be it that there is none.
+        """Whether a source has ever shown an instance of a service, so that having none means that all are gone.
 
-        They are not while no source has ever shown one, and some source has not said that it has none.
+        It is remembered while a source has the service, or something uses it.
         """
-        holdings = self._services.get(service, {})
-        was_shown = any(holding.was_shown for holding in holdings.values())
-        return was_shown or (bool(holdings) and len(holdings) == len(self._sources))
+        return any(holding.was_shown for holding in self._services.get(service, {}).values())
 
     def revision_of(self, service: str) -> int:
         """The revision of the last change of a service; for an unknown one, of the last service that went."""
@@ -157,16 +152,11 @@ class ServiceIndex:
 
     def drop(self, source: SourceHoldings, service: str, now: float) -> None:
         """A source no longer has a service."""
+        source.findings.pop(service, None)
         if service in source.by_service:
             self.show(source, service, (), now)
             self._mark(source, service, source.by_service[service], is_gone=True)
             self._forget_gone(source, service)
-
-    def show_all(self, source: SourceHoldings) -> None:
-        """A source has shown everything that it has: it has none of the other services."""
-        source.has_all = True
-        for service in self.wanted - source.by_service.keys():
-            self._add(source, service).is_gone = True
 
     def restore(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
         """Take over a holding from before a restart."""
@@ -200,13 +190,10 @@ class ServiceIndex:
 
     def use(self, wanted: frozenset[str]) -> None:
         """Set the services that something uses. That a source has none of an unused one is not remembered."""
-        dropped, added = self.wanted - wanted, wanted - self.wanted
-        self.wanted = wanted
-        for source in self._sources.values():
+        dropped, self.wanted = self.wanted - wanted, wanted
+        for source in list(self._sources.values()):
             for service in dropped & source.by_service.keys():
                 self._forget_gone(source, service)
-            if source.has_all and added:
-                self.show_all(source)
 
     def end_drains(self, now: float) -> None:
         """Remove the instances that have drained."""
@@ -250,10 +237,10 @@ class ServiceIndex:
         return usable, found
 
     def _report(self, source: SourceHoldings, service: str, found: list[Violation]) -> None:
-        if found:
-            source.findings[service] = tuple(found[:FINDINGS_LIMIT])
-        else:
+        if not found:
             source.findings.pop(service, None)
+        elif service in source.findings or len(source.findings) < SERVICES_WITH_FINDINGS:
+            source.findings[service] = tuple(found[:FINDINGS_LIMIT])
 
     def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
         holding = source.by_service[service] = ServiceHolding()

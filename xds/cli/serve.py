@@ -194,15 +194,9 @@ class Server:
         rule = settings.services.rule(settings.order.endpoint_drain_s)
         limits = settings.services.limits()
         self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
-        self.bindings = Bindings(
-            self.store,
-            self.catalog,
-            self.publisher.live,
-            self.publisher.locks,
-            self.publisher.is_group,
-            settings.chains.datacenter,
-        )
-        self.publisher.documents.append(self.bindings)
+        live, locks, exists = publisher.live, publisher.locks, publisher.is_group
+        self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
+        publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.service_view = ServiceView(self.catalog)
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
@@ -242,6 +236,7 @@ class Server:
         await self.assignments.load()
         await self.nacks.load()
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        await self.catalog.tick()  # what is registered is served from the first answer on
         if self.watched is not None:
             await self.watched.start()
         tune_gc()

@@ -43,7 +43,7 @@ _log = structlog.get_logger(logger_name="xds.control.bindings")
 
 @dataclass(slots=True)
 class BoundAssignment:
-    """A binding in force. ``is_laid``: the instances of its service were known once, and an assignment is laid.
+    """A binding in force. ``is_laid``: an instance of its service was shown, so an assignment is laid.
 
     ``selected`` are the instances that were selected last, where the catalog does not let all of them drain itself.
     ``leaving`` are instances that are not selected any more and drain, with the time when they are gone.
@@ -292,7 +292,7 @@ class Bindings:
             self._live.assign(group, _BOUND, put)
 
     def _lowered(self, bound: BoundAssignment) -> Resource | None:
-        """The assignment of a binding; None while it was never known which instances the service has."""
+        """The assignment of a binding; None while no source has ever shown an instance of the service."""
         binding = bound.binding
         instances = self._catalog.instances(binding.service)
         if not (bound.is_laid or self._catalog.is_known(binding.service)):

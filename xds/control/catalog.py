@@ -223,7 +223,7 @@ class ServiceCatalog:
         return self._index.served(service)
 
     def is_known(self, service: str) -> bool:
-        """Whether it is known which instances a service has, be it none."""
+        """Whether a source has ever shown an instance of a service, so that having none means that all are gone."""
         return self._index.is_known(service)
 
     @property
@@ -310,8 +310,6 @@ class ServiceCatalog:
                 await asyncio.sleep(0)
         if feed.pending_n:
             self._pending.set()
-        elif feed.take_all_shown():
-            self._index.show_all(feed.source)
 
     def _settle(self) -> None:
         """Take over what a reader would miss, if it is little."""

@@ -62,7 +62,6 @@ class SourceFeed:
         self._tell = tell
         self._limit = services_limit
         self._pending: dict[str, Instances | None] = {}
-        self._has_all = False
         self._told_at = 0.0
         self._was_told = False
 
@@ -78,8 +77,8 @@ class SourceFeed:
 
     def replace(self, services: Mapping[str, Instances]) -> None:
         """As in `Sink`."""
-        self._pending = dict.fromkeys(service for service in self.source.by_service if service not in services)
-        self._has_all = True
+        known = (*self.source.by_service, *self.source.findings)
+        self._pending = dict.fromkeys(service for service in known if service not in services)
         for service, instances in services.items():
             self._add(service, tuple(instances))
         self._notify()
@@ -135,11 +134,6 @@ class SourceFeed:
         for service in self._pending:
             return service, self._pending.pop(service)
         return None
-
-    def take_all_shown(self) -> bool:
-        """Whether the source has shown everything that it has, since the last call."""
-        all_shown, self._has_all = self._has_all, False
-        return all_shown
 
     def _add(self, service: str, instances: Instances | None) -> None:
         if len(self._pending) >= self._limit and service not in self._pending:

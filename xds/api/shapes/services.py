@@ -98,7 +98,7 @@ class BoundItem(TypedDict):
 
 
 class ServiceItem(TypedDict):
-    """A service with its instances. ``is_known``: it is known which instances it has, be it none."""
+    """A service with its instances. ``is_known``: a source has shown an instance at some time."""
 
     service: str
     is_known: bool
