@@ -358,6 +358,19 @@ STORIES: dict[str, Story] = {
         [Push(Plan(inline="t", svc="inline", web="r2", extra="sds:s", trouble="inner", behind="cluster"))],
         Plan(r2="t", web="r2", extra="sds:s"),
     ),
+    "what is proved of a rejected response leaves the rest of it rejected": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(inline="c", web="inline", texts=("hc:8", "@1", "@1"), trouble="malformed")),
+            Wait(1.0),
+            Cut(),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.

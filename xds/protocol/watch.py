@@ -292,7 +292,8 @@ class Watch:
     def accept_part(self, accepted: ResourceSet) -> None:
         """It is proved that the client uses all of this set, which has new names, though it withholds the ACK."""
         if self.refusals is not None and self.acked_set is not None:
-            self.refusals.forgive(accepted.resources.keys() - self.acked_set.resources.keys())
+            new = accepted.resources.keys() - self.acked_set.resources.keys()
+            self.refusals.note_proved({name: accepted.resources[name].version for name in new})
         self.acked_set = accepted
 
     def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
