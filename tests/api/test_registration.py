@@ -206,6 +206,8 @@ async def test_an_instance_that_drains_is_not_read(api: Api) -> None:
 async def test_what_was_registered_is_read_by_the_next_request(api: Api) -> None:
     for number in range(20):
         await register(api, ID=f"web-{number}", Port=1 + number, Check=None, Tags=[f"t{number}"])
+        own = (await api.client.get("/api/v1/services/web")).json()
+        assert f"web-{number}" in [one["id"] for one in own["instances"]]
         assert len((await api.client.get("/v1/health/service/web")).json()) == 1 + number
         assert f"t{number}" in (await api.client.get("/v1/catalog/services")).json()["web"]
 

@@ -70,13 +70,22 @@ def test_what_was_answered_survives_kill_9_and_nobody_expires_while_the_server_i
     assert put(server, "agent/service/maintenance/c?enable=true").status_code == 200
     assert put(server, "agent/service/register", {**definition("d", 83), "Check": None}).status_code == 200
     assert put(server, "agent/service/deregister/d").status_code == 200
+    ages = {one["id"]: one["since"] for one in server.get(f"/services/{WEB}")["instances"]}
+    time.sleep(1.5)  # the catalog stores what it has seen once a second
     server.kill()
     time.sleep(2 * TTL_S)
     server.start()
     assert health(server) == {"a": "passing", "b": "passing", "c": "critical"}
+    found = {one["id"]: one["since"] for one in server.get(f"/services/{WEB}")["instances"]}
+    assert {id: found[id] for id in "abc"} == {id: ages[id] for id in "abc"}
     wait_until(lambda: health(server)["a"] == "critical", "a expires", 4 * TTL_S)
     assert put(server, "agent/check/pass/service:a").status_code == 200
     assert health(server)["a"] == "passing"
+    # Nothing that runs beside has removed the records since: they are there at the next start as well.
+    server.kill()
+    server.start()
+    assert health(server)["a"] == "passing"
+    assert health(server).keys() == {"a", "b", "c"}
 
 
 def test_a_server_that_stands_still_lets_nobody_expire_who_tells_its_status_again(server: ServerProcess) -> None:

@@ -79,6 +79,7 @@ def _described_app() -> FastAPI:
     )
     problem.install(app)
     for router in (
+        consul_agent.router,  # first: routes are tried in order, and heartbeats come by the thousand a second
         groups.router,
         assignments.router,
         bindings.router,
@@ -101,7 +102,6 @@ def _described_app() -> FastAPI:
         system.router,
         backups.router,
         consul.router,
-        consul_agent.router,
         consul_catalog.router,
     ):
         app.router.routes.extend(router.routes)

@@ -41,7 +41,7 @@ from xds.store.base import Store, StoreError
 KIND = "registration"
 TICK_S = 0.5
 LONGEST_TICK_S = 3.0  # a longer time between ticks is one in which the server did not run
-TELL_S = 0.02  # changes within this time are told to the catalog together
+TELL_S = 0.05  # the catalog is told of changes no more often
 EXPIRED_AT_ONCE = 1_000
 SHOWN = 10  # names in a line of the log
 RETRY_S = 5.0
@@ -82,10 +82,10 @@ class Registrations:
         self._told = told
         self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._reaps: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
-        self._is_started = False
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._untold: set[str] = set()
         self._telling: asyncio.TimerHandle | None = None
+        self._told_at = 0.0  # by the clock of the event loop
         self._unsaved: dict[Key, None] = {}  # their last status is not stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
@@ -104,7 +104,6 @@ class Registrations:
     def start(self) -> None:
         """Let the clocks of all checks begin: from now on callers are heard."""
         self._ttls, self._reaps = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
-        self._is_started = True
         for one in (*self.table, *self.table.nodes()):
             self._set_clocks(one.key, ())
         self._task.start(self._run())
@@ -153,6 +152,10 @@ class Registrations:
                 self._sink.remove(service)
         self._told(untold)
 
+    def _tell_on_time(self) -> None:
+        self._told_at = asyncio.get_running_loop().time()
+        self.tell()
+
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
     async def register(
@@ -163,7 +166,7 @@ class Registrations:
         def edit() -> Edit:
             return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
 
-        permit(self._services_at(one.key) | {one.service})
+        permit({one.service})
         changed = await self._change(one.key, edit, permit)
         self._hear(one.key, (check.id for check in one.checks))
         return changed
@@ -263,12 +266,11 @@ class Registrations:
         if touched and is_told:
             self._untold |= touched
             if self._telling is None:
-                self._telling = asyncio.get_running_loop().call_later(TELL_S, self.tell)
+                loop = asyncio.get_running_loop()
+                self._telling = loop.call_at(max(loop.time(), self._told_at + TELL_S), self._tell_on_time)
 
     def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
         """Begin the clocks of new checks, and stop those of checks that are gone."""
-        if not self._is_started:
-            return
         now, held, there = self._clock(), {check.id: check for check in before}, self._checks_at(key)
         for check in there:
             name, was = CheckKey(key.node, check.id), held.get(check.id)

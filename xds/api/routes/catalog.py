@@ -25,6 +25,7 @@ async def list_services(
     source: Annotated[str, Query(description="Only services that this source shows")] = "",
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
+    here.registrations.tell()
     names = (name for name in here.catalog.names() if name > paging.after)
     return await paging.answer(
         request,
@@ -38,6 +39,7 @@ async def list_services(
 @router.get("/services/{name}", response_model=ServiceItem)
 async def get_service(here: Here, request: Request, name: Segment) -> Response:
     """A service: its instances with health, source, locality and age, and the assignments that follow it."""
+    here.registrations.tell()
     item = service_item(here.catalog, name, here.bindings.of_service(name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")

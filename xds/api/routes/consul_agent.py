@@ -49,6 +49,55 @@ _WRITES = ("register", "deregister", "maintenance")  # no ids, in the path of an
 router = APIRouter(prefix="/v1/agent", dependencies=[Depends(authorize)], include_in_schema=False)
 
 
+# The status of checks
+
+
+@router.put("/check/pass/{id:path}", openapi_extra=needs(ANY))
+async def pass_check(here: Here, request: Request, id: str) -> Response:
+    """The check passes; its TTL begins anew."""
+    return await _update(here, request, id, Health.PASSING, request.query_params.get("note", ""))
+
+
+@router.put("/check/warn/{id:path}", openapi_extra=needs(ANY))
+async def warn_check(here: Here, request: Request, id: str) -> Response:
+    """The check warns; its TTL begins anew."""
+    return await _update(here, request, id, Health.WARNING, request.query_params.get("note", ""))
+
+
+@router.put("/check/fail/{id:path}", openapi_extra=needs(ANY))
+async def fail_check(here: Here, request: Request, id: str) -> Response:
+    """The check is critical; its TTL begins anew."""
+    return await _update(here, request, id, Health.CRITICAL, request.query_params.get("note", ""))
+
+
+@router.put("/check/update/{id:path}", openapi_extra=needs(ANY))
+async def update_check(here: Here, request: Request, id: str, body: Body) -> Response:
+    """``{"Status": ..., "Output": ...}``; the TTL of the check begins anew."""
+    value = await parse_json(body, "a status")
+    if not isinstance(value, dict):
+        bad_request("Request decode failed: the body is an object")
+    given = {str(name).lower(): text for name, text in value.items()}
+    unknown = sorted(given.keys() - {"status", "output"})
+    if unknown:
+        bad_request(f"Request decode failed: unknown field {unknown[0][:80]!r}")
+    status, output = given.get("status") or "", given.get("output") or ""
+    if not isinstance(status, str) or not isinstance(output, str):
+        bad_request("Request decode failed: Status and Output are strings")
+    if status not in STATUSES:
+        bad_request(f"Invalid check status: '{status[:80]}'")
+    return await _update(here, request, id, Health(status), output)
+
+
+async def _update(here: Services, request: Request, id: str, status: Health, output: str) -> Response:
+    _check_place(request, here)
+    try:
+        await here.registrations.update_check(id, status, output, permit_of(request))
+    except ValidationError as error:
+        request.state.is_refused_write = True
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+    return done()
+
+
 # Instances
 
 
@@ -159,52 +208,6 @@ async def deregister_check(here: Here, request: Request, id: str) -> Response:
     """Remove a check."""
     _check_place(request, here)
     await here.registrations.deregister_check(id, permit_of(request))
-    return done()
-
-
-@router.put("/check/pass/{id:path}", openapi_extra=needs(ANY))
-async def pass_check(here: Here, request: Request, id: str) -> Response:
-    """The check passes; its TTL begins anew."""
-    return await _update(here, request, id, Health.PASSING, request.query_params.get("note", ""))
-
-
-@router.put("/check/warn/{id:path}", openapi_extra=needs(ANY))
-async def warn_check(here: Here, request: Request, id: str) -> Response:
-    """The check warns; its TTL begins anew."""
-    return await _update(here, request, id, Health.WARNING, request.query_params.get("note", ""))
-
-
-@router.put("/check/fail/{id:path}", openapi_extra=needs(ANY))
-async def fail_check(here: Here, request: Request, id: str) -> Response:
-    """The check is critical; its TTL begins anew."""
-    return await _update(here, request, id, Health.CRITICAL, request.query_params.get("note", ""))
-
-
-@router.put("/check/update/{id:path}", openapi_extra=needs(ANY))
-async def update_check(here: Here, request: Request, id: str, body: Body) -> Response:
-    """``{"Status": ..., "Output": ...}``; the TTL of the check begins anew."""
-    value = await parse_json(body, "a status")
-    if not isinstance(value, dict):
-        bad_request("Request decode failed: the body is an object")
-    given = {str(name).lower(): text for name, text in value.items()}
-    unknown = sorted(given.keys() - {"status", "output"})
-    if unknown:
-        bad_request(f"Request decode failed: unknown field {unknown[0][:80]!r}")
-    status, output = given.get("status") or "", given.get("output") or ""
-    if not isinstance(status, str) or not isinstance(output, str):
-        bad_request("Request decode failed: Status and Output are strings")
-    if status not in STATUSES:
-        bad_request(f"Invalid check status: '{status[:80]}'")
-    return await _update(here, request, id, Health(status), output)
-
-
-async def _update(here: Services, request: Request, id: str, status: Health, output: str) -> Response:
-    _check_place(request, here)
-    try:
-        await here.registrations.update_check(id, status, output, permit_of(request))
-    except ValidationError as error:
-        request.state.is_refused_write = True
-        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
     return done()
 
 
