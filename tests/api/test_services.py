@@ -199,3 +199,21 @@ async def test_a_held_loss_is_shown_and_accepted_and_noted(api: Api) -> None:
     assert (await api.client.post(f"{URL}/sources/nobody/accept")).status_code == 404
     events = (await api.client.get(f"{URL}/audit")).json()["items"]
     assert (events[0]["action"], events[0]["author"]) == ("source.accepted", "ann")
+
+
+async def test_an_explanation_says_which_source_and_instance_each_endpoint_comes_from(edge: Api) -> None:
+    show(edge, "web", WEB, Instance("old", "10.0.0.9", 80, meta={"version": "1"}))
+    show(edge, "web", Instance("pod", "10.0.0.2", 80, meta={"version": "2"}), source="cluster")
+    await bound(edge, {"service": "web", "filter": "Service.Meta.version == 2"})
+    node = {"id": "n1", "cluster": "edge"}
+    (alone,) = (
+        await edge.client.post(f"{URL}/explain", json=node, params={"type": "endpoints", "name": "web"})
+    ).json()["resources"]
+    assert alone["owner"]["service"] == "web"
+    assert alone["sources"] == {"targets": 1, "cluster": 1}
+    told = [(one["address"], one["port"], one["source"], one["instance"], one["health"]) for one in alone["instances"]]
+    assert told == [("10.0.0.1", 80, "targets", "web-1", "warning"), ("10.0.0.2", 80, "cluster", "pod", "passing")]
+    # Among others, the numbers are enough.
+    (brief,) = (await edge.client.post(f"{URL}/explain", json=node, params={"type": "endpoints"})).json()["resources"]
+    assert brief["sources"] == {"targets": 1, "cluster": 1}
+    assert "instances" not in brief

@@ -91,9 +91,11 @@ class InstanceSelection:
 
     def select(self, instances: Iterable[ServiceInstance]) -> Iterator[tuple[Instance, Health]]:
         """The selected instances with their health."""
-        for one in instances:
-            if self._is_selected(one):
-                yield one.instance, one.health
+        return ((one.instance, one.health) for one in self.selected(instances))
+
+    def selected(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
+        """The selected instances with what is known of them."""
+        return (one for one in instances if self._is_selected(one))
 
     def _is_selected(self, one: ServiceInstance) -> bool:
         wanted = self.binding.datacenter

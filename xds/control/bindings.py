@@ -18,6 +18,7 @@ import structlog
 from xds.catalog.binding import Binding, InstanceSelection, read_binding
 from xds.catalog.draining import Place, place_of
 from xds.catalog.instance import Health, Instance
+from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
@@ -151,10 +152,10 @@ class Bindings:
         """A binding that is not in force, to see what it would select."""
         return BoundAssignment(key, InstanceSelection(binding, self._datacenter))
 
-    def selected_n(self, bound: BoundAssignment) -> int:
-        """The number of instances that a binding selects now."""
+    def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
+        """The instances that a binding selects now, by address and port."""
         selection = InstanceSelection(bound.binding, self._datacenter)  # one of its own: nothing is counted for readers
-        return sum(1 for _ in selection.select(self._catalog.instances(bound.binding.service)))
+        return list(selection.selected(self._catalog.instances(bound.binding.service)))
 
     # As `GroupDocuments`
 

@@ -78,7 +78,7 @@ async def put_binding(
     key = (group, assignment)
     check_assignment(here.publisher.held(group), assignment)
     bound = here.bindings.draft(key, binding)
-    PushOptions(strict=strict).check_warnings(_warnings(here, bound, here.bindings.selected_n(bound)))
+    PushOptions(strict=strict).check_warnings(_warnings(here, bound, len(here.bindings.selected(bound))))
     if dry_run:
         here.bindings.check(key, binding, expected)
         return JSONResponse({**_item(here, bound), "dry_run": True})
@@ -103,7 +103,7 @@ async def delete_binding(
 
 def _item(here: Services, bound: BoundAssignment) -> BindingItem:
     owner = here.publisher.live.owner(*bound.key)
-    selected = here.bindings.selected_n(bound)
+    selected = len(here.bindings.selected(bound))
     return binding_item(bound, owner, selected, _warnings(here, bound, selected))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Annotated, NotRequired
 
@@ -17,9 +18,11 @@ from xds.api.routing import api_router, needs
 from xds.api.services import Here
 from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
-from xds.api.shapes.values import LocalityItem
+from xds.api.shapes.values import LocalityItem, timestamp
+from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
+from xds.control.live_endpoints import OwnerKind
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
@@ -30,6 +33,7 @@ router = api_router("fleet")
 
 NODE_BYTES = 1 << 20
 ENDPOINTS = "endpoints"
+INSTANCES_SHOWN = 1_000
 
 
 class ExplainedNode(TypedDict):
@@ -54,11 +58,23 @@ class GroupCandidateItem(TypedDict):
     detail: str
 
 
+class OriginItem(TypedDict):
+    """Where an endpoint comes from: an instance of the service that the assignment follows, and its source."""
+
+    address: str
+    port: int
+    health: str
+    source: str
+    instance: str
+    since: str
+
+
 class AnswerItem(TypedDict):
     """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
 
     ``pushed_version`` is present if live endpoints or a traffic assignment are laid over the pushed resource. An
-    assignment has its ``owner``.
+    assignment has its ``owner``. One that follows a service has its ``sources``: the number of instances by source. If
+    it alone is asked for, ``instances`` are the first thousand of them.
     """
 
     type: str
@@ -68,6 +84,18 @@ class AnswerItem(TypedDict):
     version: NotRequired[str]
     pushed_version: NotRequired[str]
     owner: NotRequired[OwnerItem]
+    sources: NotRequired[dict[str, int]]
+    instances: NotRequired[list[OriginItem]]
+
+
+class Origin(TypedDict, total=False):
+    """What is told of the endpoints of an assignment that follows a service, as in `AnswerItem`."""
+
+    sources: dict[str, int]
+    instances: list[OriginItem]
+
+
+Origins = Callable[[ResourceDelivery], Origin]
 
 
 class ExplanationItem(TypedDict):
@@ -97,7 +125,8 @@ async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = ""
     """Explain a connected node: the groups that were tried, and the answer for each resource that it subscribes to."""
     found = await here.publisher.explain(id, _asked(type, name))
     known = here.fleet.node(id)
-    return JSONResponse(explanation_item(found, known.principals if known is not None else ()))
+    principals = known.principals if known is not None else ()
+    return JSONResponse(explanation_item(found, principals, _origins(here, found, name)))
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
@@ -109,10 +138,11 @@ async def explain_document(
     ``{"id", "cluster", "locality", "metadata", ...}``.
     """
     node = await _node(body, content_type)
-    return JSONResponse(explanation_item(await here.publisher.explain_node(node, _asked(type, name))))
+    found = await here.publisher.explain_node(node, _asked(type, name))
+    return JSONResponse(explanation_item(found, (), _origins(here, found, name)))
 
 
-def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> ExplanationItem:
+def explanation_item(found: Explanation, principals: Iterable[str], origins: Origins) -> ExplanationItem:
     """The JSON of an explanation."""
     node, chosen = found.node, found.chosen
     return {
@@ -129,7 +159,7 @@ def explanation_item(found: Explanation, principals: Iterable[str] = ()) -> Expl
         "revision": found.revision,
         "overlay": locality_item(found.source) if found.source is not None else None,
         "candidates": [_candidate_item(candidate) for candidate in found.candidates],
-        "resources": [_answer_item(answer) for answer in found.resources],
+        "resources": [_answer_item(answer, origins(answer)) for answer in found.resources],
         "resources_total": found.total,
     }
 
@@ -146,7 +176,7 @@ def _candidate_item(candidate: GroupCandidate) -> GroupCandidateItem:
     return item
 
 
-def _answer_item(found: ResourceDelivery) -> AnswerItem:
+def _answer_item(found: ResourceDelivery, origin: Origin) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
@@ -159,7 +189,39 @@ def _answer_item(found: ResourceDelivery) -> AnswerItem:
         item["pushed_version"] = found.pushed_version
     if found.version and alias_of(type_url_of(found.type)) == ENDPOINTS:
         item["owner"] = owner_item(found.owner)
+    if "sources" in origin:
+        item["sources"] = origin["sources"]
+    if "instances" in origin:
+        item["instances"] = origin["instances"]
     return item
+
+
+def _origins(here: Here, found: Explanation, name: str) -> Origins:
+    """Where the endpoints of an assignment come from that follows a service."""
+    group = found.chosen.match.group if found.chosen is not None else ""
+
+    def origin(answer: ResourceDelivery) -> Origin:
+        bound = here.bindings.find((group, answer.name))
+        if answer.owner is None or answer.owner.kind is not OwnerKind.BINDING or bound is None:
+            return {}
+        instances = here.bindings.selected(bound)
+        told: Origin = {"sources": dict(Counter(one.source for one in instances))}
+        if name:
+            told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
+        return told
+
+    return origin
+
+
+def _origin_item(one: ServiceInstance) -> OriginItem:
+    return {
+        "address": one.instance.address,
+        "port": one.instance.port,
+        "health": one.health.value,
+        "source": one.source,
+        "instance": one.instance.id,
+        "since": timestamp(one.seen.since),
+    }
 
 
 def _asked(type: str, name: str) -> ExplainQuery:

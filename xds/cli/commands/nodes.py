@@ -54,8 +54,25 @@ ANSWERS = TableLayout(
         Column("VERSION", lambda item: item.get("version") or ""),
         Column("DETAIL", lambda item: item.get("detail") or ""),
         Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
+        Column("SOURCES", lambda item: _counted(item.get("sources", {})), is_wide=True),
     ),
 )
+
+# The instances of an assignment that follows a service.
+ORIGINS = TableLayout(
+    name=lambda item: str(item["instance"]),
+    columns=(
+        Column("ENDPOINT", lambda item: f"{item['address']}:{item['port']}"),
+        Column("HEALTH", lambda item: item["health"]),
+        Column("SOURCE", lambda item: item["source"]),
+        Column("INSTANCE", lambda item: item["instance"]),
+        Column("AGE", lambda item: item["since"], is_time=True),
+    ),
+)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} from {name}" for name, count in counts.items())
 
 
 def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
@@ -231,6 +248,7 @@ def explanation_text(found: Json, style: Style) -> str:
     parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
     if found["resources"]:
         parts.append(rendered(found["resources"], ANSWERS, style))
+    parts += [rendered(item["instances"], ORIGINS, style) for item in found["resources"] if item.get("instances")]
     return "\n".join(parts)
 
 
@@ -369,6 +387,7 @@ def explain(
     \b
     Examples:
       xds explain edge-1 clusters web
+      xds explain edge-1 endpoints web
       xds explain --node-file node.json listeners
     """
     from xds.cli.output import Format, write, write_document
