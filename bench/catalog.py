@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import logging
 import statistics
 import tempfile
 import time
@@ -29,6 +30,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+import structlog
 
 from bench.engine import Fleet
 from xds.catalog.binding import Binding
@@ -223,6 +226,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     told = f"{INSTANCES} instances a service, {asked.streams} Delta streams, {asked.rate} changes/s"
     print(f"{told}, median of {asked.rounds} rounds")
     print(

@@ -107,5 +107,6 @@ def _findings(api: Api) -> dict[str, tuple[Violation, ...]]:
     return next(each.findings for each in api.services.catalog.holdings() if each.name == "good")
 
 
-async def test_without_sources_the_list_is_empty(api: Api) -> None:
-    assert (await api.client.get("/api/v1/sources")).json() == {"items": []}
+async def test_without_sources_there_is_registration_alone(api: Api) -> None:
+    items = (await api.client.get("/api/v1/sources")).json()["items"]
+    assert [item["name"] for item in items] == ["registration"]

@@ -33,7 +33,8 @@ def test_a_source_that_is_read_and_one_with_an_error(tmp_path: Path, running: Ex
     (targets / "web.json").write_text(json.dumps({"services": {"web": ["127.0.0.1:80", "127.0.0.2:80"]}}))
     remote = start(tmp_path, running, {"targets": {"kind": "files", "paths": [str(targets)], "rescan_s": 0.2}})
     wait_until(lambda: checked(remote) == ("ok", "1 can be read"), "the file is read")
-    (row,) = remote.xds("sources", "--no-headers").out.splitlines()
+    registration, row = remote.xds("sources", "--no-headers").out.splitlines()
+    assert registration.split()[:5] == ["registration", "registration", "reading", "0", "0"]
     assert row.split()[:5] == ["targets", "files", "reading", "1", "2"]
     (targets / "api.json").write_text('{"services": {"api": ["api.test:80"]}}')
     wait_until(lambda: checked(remote)[0] == "warning", "the error is seen")
@@ -57,7 +58,7 @@ def test_a_source_that_cannot_be_read(tmp_path: Path, running: ExitStack) -> Non
 
 def test_without_sources(remote: Remote) -> None:
     assert checked(remote) == ("ok", "no source is configured")
-    assert remote.xds("sources", "-o", "json").json() == {"items": []}
+    assert remote.xds("sources", "-o", "name").out.splitlines() == ["registration"]
 
 
 def test_a_source_that_cannot_be_built_stops_the_start(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from time import monotonic, time
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Instance
@@ -89,13 +90,15 @@ async def test_the_delay_grows_to_its_limit() -> None:
         began.append(monotonic())
         raise RuntimeError
 
-    async with running(run, retry_s=0.1, longest_retry_s=0.4) as (sources, _):
-        await eventually(lambda: len(began) >= 6)
-        await eventually(lambda: sources.runs()["source-0"].retry_at is not None)
-        assert abs((sources.runs()["source-0"].retry_at or 0) - time()) < 0.5
+    # Printing tracebacks takes longer than the delays.
+    with capture_logs():
+        async with running(run, retry_s=0.1, longest_retry_s=0.4) as (sources, _):
+            await eventually(lambda: len(began) >= 6)
+            await eventually(lambda: sources.runs()["source-0"].retry_at is not None)
+            assert abs((sources.runs()["source-0"].retry_at or 0) - time()) < 0.5
     delays = [after - before for before, after in pairwise(began[:6])]
     for delay, longest in zip(delays, (0.1, 0.2, 0.4, 0.4, 0.4), strict=True):
-        assert longest / 2 <= delay <= longest + 0.15, delays
+        assert longest / 2 <= delay <= longest + 0.3, delays
 
 
 @pytest.mark.parametrize("how", ["returns", "cancels", "wrong"])

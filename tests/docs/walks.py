@@ -183,7 +183,7 @@ ADMIN_API: Walk = [
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
-    (f"curl -sf {API}/sources", answers(items=lambda found: found == [])),
+    (f"curl -sf {API}/sources", answers(items=named("name", "registration"))),
     (f"curl -sf {API}/watch", answers(directory=lambda found: found is None)),
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
@@ -475,6 +475,9 @@ def with_loss(clone: Clone, command: str) -> None:
     says("web: 3 instances would go")(clone, command)
 
 
+REGISTERED = (
+    '{"ID": "web-1", "Name": "web", "Address": "10.0.0.9", "Port": 8080, "Check": {"TTL": "10s", "Status": "passing"}}'
+)
 SERVICES: Walk = [
     ("xds endpoints add hello 127.0.0.1:8082 --weight 2", says("^127.0.0.1:8082 +UNKNOWN +2 ")),
     ("xds endpoints show hello", says("^127.0.0.1:8082 ", "by hand")),
@@ -495,6 +498,9 @@ SERVICES: Walk = [
     ),
     ("xds endpoints bindings", says("^web +web +laid +3 ", "^web-v2 +web +laid +0 +port grpc, filter ")),
     ("xds endpoints unbind web", says("its binding is ended")),
+    (f"curl -X PUT {CONSUL}/agent/service/register -d '{REGISTERED}'", says()),
+    (f"curl -X PUT {CONSUL}/agent/check/pass/service:web-1", says()),
+    ("xds service registered", says("web-1")),
 ]
 
 

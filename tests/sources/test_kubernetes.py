@@ -591,6 +591,7 @@ async def test_more_services_and_endpoints_than_the_limits_are_left_out_and_told
             api.delete(SERVICES, f"s{i}")
             api.delete(SLICES, f"s{i}-a")
         await settled(sink, api)
+        await sink.wait_until(lambda: not sink.rejected_now)
 
 
 async def test_a_status_that_changes_nothing_is_not_put(api: FakeKubernetes) -> None:

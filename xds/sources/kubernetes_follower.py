@@ -116,7 +116,7 @@ class Follower:
         listing = self._list_watch
         await self._await_gap()
         listing.begin_list()
-        self._handover.begin_list()
+        self._handover.begin_list(listing)
         try:
             while True:
                 page = await self._client.get(listing.path, self._query(listing.list_query(self._page_size)))

@@ -73,18 +73,17 @@ class Handover:
         if not self._failing and not self._unlisted and not self._view.has_changed:
             self._sink.alive()
 
-    def begin_list(self) -> None:
+    def begin_list(self, followed: ListWatch[Any]) -> None:
         """A list was begun."""
-        self._view.forget_excess()
+        self._view.forget_excess(_place(followed))
 
     def _forget_absent(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
         """Forget the objects that could not be read, and that are gone."""
         if not self._unreadable:
             return
-        place = f"/{followed.collection.plural}/"
-        inside = f"{place}{followed.namespace}/" if followed.namespace else place
-        present = {f"{place}{key}" for key in keys}
-        for pointer in [each for each in self._unreadable if each.startswith(inside) and each not in present]:
+        present = {f"/{followed.collection.plural}/{key}" for key in keys}
+        place = _place(followed)
+        for pointer in [each for each in self._unreadable if each.startswith(place) and each not in present]:
             del self._unreadable[pointer]
 
     def _remove(self, key: ObjectKey, followed: ListWatch[Any]) -> None:
@@ -165,6 +164,12 @@ class Handover:
         for message in self._failing.values():
             self._sink.failed(message)
             return
+
+
+def _place(followed: ListWatch[Any]) -> str:
+    """What the pointers of findings about objects of a collection begin with."""
+    inside = f"{followed.namespace}/" if followed.namespace else ""
+    return f"/{followed.collection.plural}/{inside}"
 
 
 async def in_slices(items: Sequence[T]) -> AsyncIterator[T]:

@@ -139,9 +139,9 @@ class KubernetesView:
         yield from chain.from_iterable(chain(self._apart.values(), self._strays.values()))
         yield from self._excess
 
-    def forget_excess(self) -> None:
-        """A new list begins: it brings what a limit left out, or has it left out again."""
-        self._excess.clear()
+    def forget_excess(self, place: str) -> None:
+        """A new list of the objects in ``place`` begins: it brings what a limit left out, or has it left out again."""
+        self._excess = [each for each in self._excess if not each.pointer.startswith(place)]
 
     def _leave_out(self, finding: Violation) -> None:
         if len(self._excess) < EXCESS_KEPT:

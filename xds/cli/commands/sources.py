@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 _STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "warn"}
 _NAMED = 3
+REGISTRATION = "registration"  # the kind of what registers itself: it is always there, and read from nowhere
 
 
 def trouble(item: Json) -> str:
@@ -92,10 +93,11 @@ def check_sources(client: Client) -> tuple[bool, str]:
     if wrong:
         more = f" (and {len(wrong) - _NAMED} more)" if len(wrong) > _NAMED else ""
         return False, "; ".join(wrong[:_NAMED]) + more
-    if not items:
-        return True, "no source is configured"
-    starting = [item["name"] for item in items if item["state"] == "starting"]
-    return (False, f"not read yet: {', '.join(starting[:_NAMED])}") if starting else (True, f"{len(items)} can be read")
+    configured = [item for item in items if item["kind"] != REGISTRATION]
+    starting = [item["name"] for item in configured if item["state"] == "starting"]
+    if starting:
+        return False, f"not read yet: {', '.join(starting[:_NAMED])}"
+    return True, f"{len(configured)} can be read" if configured else "no source is configured"
 
 
 @app.command(cls=Command)
