@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
 
 from xds.catalog.registered_instance import AGENT_NODE, Key, Registered, RegisteredNode, decode, encode
 from xds.catalog.registration_table import Edit
+from xds.control.threads import run_rarely_collected
 from xds.store.base import ObservedRecord, Store, StoreError
 
 RECORDS = "registration/records"  # what the store keeps them under; no source has such a name
@@ -29,15 +31,7 @@ class RegistrationStore:
 
         What this release cannot read is logged, not used, and kept in the store.
         """
-        found: list[Registered] = []
-        for record in await self._store.observed():
-            if record.source != RECORDS:
-                continue
-            try:
-                found.append(decode(record.body))
-            except (ValueError, TypeError) as error:
-                _log.error("registration.unreadable", key=record.service[:200], error_message=str(error))
-        return sorted(found, key=lambda one: isinstance(one, RegisteredNode), reverse=True)
+        return await run_rarely_collected(_read, await self._store.observed())
 
     async def write(self, edit: Edit) -> None:
         """Write an edit durably. Raises ``StoreError``."""
@@ -80,6 +74,18 @@ class RegistrationStore:
         for _, done in batch:
             if not done.done():
                 done.set_result(None)
+
+
+def _read(records: Iterable[ObservedRecord]) -> list[Registered]:
+    found: list[Registered] = []
+    for record in records:
+        if record.source != RECORDS:
+            continue
+        try:
+            found.append(decode(record.body))
+        except (ValueError, TypeError) as error:
+            _log.error("registration.unreadable", key=record.service[:200], error_message=str(error))
+    return sorted(found, key=lambda one: isinstance(one, RegisteredNode), reverse=True)
 
 
 def record_id(key: Key) -> str:

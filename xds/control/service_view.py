@@ -99,7 +99,7 @@ class ServiceView:
         there = tuple(one for one in served if one.drains_until is None)
         if before is None and not there:
             return False
-        if before is not None and _content(before.instances) == _content(there):
+        if before is not None and _is_same(before.instances, there):
             self._states[service] = ServiceState(before.revision, there, before.tags, before.datacenters, served)
             return False
         self.revision += 1
@@ -124,6 +124,9 @@ class ServiceView:
             _, self._forgotten = self._gone.popitem(last=False)
 
 
-def _content(instances: tuple[ServiceInstance, ...]) -> list[object]:
-    """What readers see of the instances."""
-    return [(one.source, one.instance) for one in instances]
+def _is_same(before: tuple[ServiceInstance, ...], there: tuple[ServiceInstance, ...]) -> bool:
+    """Whether readers see the same. Of most services, most instances have not been looked at since."""
+    return len(before) == len(there) and all(
+        one.seen is other.seen or (one.source == other.source and one.instance == other.instance)
+        for one, other in zip(before, there, strict=True)
+    )
