@@ -1,0 +1,53 @@
+"""The trend of a source's demand: whether it rises or falls steadily, and by how much.
+
+Reports are late by an interval or two, and smoothing delays a fall further. Where demand follows a trend, as in the
+course of a day, the estimate makes up for that delay. Noise and single jumps are no trend: what comes after them is not
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+# Two halves are compared, a minute and a half each with intervals of ten seconds.
+TREND_FIGURES = 18
+_HALF = TREND_FIGURES // 2
+# The difference of the halves, in times of the usual change from one figure to the next; noise of demand stays below.
+_SIGNIFICANT = 4.0
+# The largest change from one figure to the next, as a part of the difference: with more it is a jump.
+_JUMP = 0.8
+_NEWEST = 3  # figures, of which the mean is extrapolated
+# How many intervals ahead of these: reports are late, and the shares apply for an interval. A rise is already counted
+# almost at once.
+_RISE_AHEAD, _FALL_AHEAD = 2.0, 3.0
+
+
+def slope(recent: Sequence[float]) -> float:
+    """By how much demand rises from one figure to the next, negative where it falls; 0 without a trend."""
+    if len(recent) < TREND_FIGURES:
+        return 0.0
+    figures = recent[-TREND_FIGURES:]
+    difference = fmean(figures[_HALF:]) - fmean(figures[:_HALF])
+    changes = [abs(later - earlier) for earlier, later in pairwise(figures)]
+    if abs(difference) < _SIGNIFICANT * median(changes) or max(changes) > _JUMP * abs(difference):
+        return 0.0
+    return difference / _HALF
+
+
+def extrapolate(smoothed_rps: float, before_rps: float, recent: Sequence[float]) -> float:
+    """The demand of now, by the trend of ``recent``; ``smoothed_rps`` without one.
+
+    ``before_rps`` is the estimate of the interval before. A rise is never below the smoothed figure, a fall never
+    above it.
+    """
+    rise = slope(recent)
+    if rise == 0.0:
+        return smoothed_rps
+    newest = fmean(recent[-_NEWEST:])
+    if rise > 0:
+        return max(smoothed_rps, newest + _RISE_AHEAD * rise)
+    if smoothed_rps > before_rps:
+        return smoothed_rps
+    return max(min(smoothed_rps, newest + _FALL_AHEAD * rise), 0.0)
