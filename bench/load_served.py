@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -38,9 +38,10 @@ from bench.load_reports import (
 )
 from bench.peers.peer import Peer
 from bench.suite import machine
-from bench.suite.process import quiet
 
-COUNTED_WITHIN_S, COUNTED_PAUSE_S = 240.0, 0.5
+READ_WITHIN_S, READ_PAUSE_S, SCRAPE_TIMEOUT_S = 240.0, 0.5, 120.0
+# So little CPU in a pause, so many times in turn: nothing is left to read.
+STILL_S, STILL_TIMES = 0.02, 6
 METHOD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 STREAMS_PER_CONNECTION = 20  # grpc.aio's connections are dear, and the server does not mind
 FIXED_INTERVAL = {"XDS_LOAD__LONGEST_INTERVAL_S": "0"}  # under load, too
@@ -67,7 +68,7 @@ _READING = re.compile(r"^xds_server_lrs_reading_seconds_total (\S+)$", re.MULTIL
 
 
 class Measured(NamedTuple):
-    """Seconds of CPU for so many intervals, memory beyond that of a start, reports that were sent and that were counted.
+    """Seconds of CPU for so many intervals, memory beyond that of a start, reports that were sent and counted.
 
     ``reading_s``: CPU for reading and counting them, as the server has it, those of the first round included.
     """
@@ -116,36 +117,44 @@ async def measure(fleet: Fleet, rounds: int) -> Measured:
             for number in range(fleet.nodes * (1 + rounds)):
                 (node, _, report), following = following, await asyncio.to_thread(next, reports, following)
                 if number == fleet.nodes:
-                    await until_counted(peer.admin, number)
-                    cpu_s, begin = await quiet(peer.cpu_s), monotonic() - INTERVAL_S
+                    cpu_s, begin = await until_read(peer.cpu_s), monotonic() - INTERVAL_S
                 await asyncio.sleep(begin + number / fleet.nodes * INTERVAL_S - monotonic())
                 await streams[node].write(node_field(fleet, node, tail) + report)
             sent = fleet.nodes * (1 + rounds)
-            counted, reading_s = await until_counted(peer.admin, sent)
-            cpu_s = await quiet(peer.cpu_s) - cpu_s
-            return Measured(cpu_s, rounds, peer.rss_kb() - begun_kb, sent, counted, reading_s)
+            cpu_s = await until_read(peer.cpu_s) - cpu_s
+            memory_kb = peer.rss_kb() - begun_kb
+            return Measured(cpu_s, rounds, memory_kb, sent, *await counted(peer.admin))
 
 
-async def until_counted(admin: str, sent: int) -> tuple[int, float]:
-    """How many reports the server has counted, once that is all of them, or after a while; CPU for reading them."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        until = monotonic() + COUNTED_WITHIN_S
-        while True:
-            text = (await client.get(f"{admin}/metrics")).text
-            counted = sum(float(number) for number in _COUNTED.findall(text))
-            if counted >= sent or monotonic() > until:
-                break
-            await asyncio.sleep(COUNTED_PAUSE_S)
-        return int(counted), sum(float(number) for number in _READING.findall(text))
+async def until_read(cpu: Callable[[], float]) -> float:
+    """The CPU time of the server once it has read all that was sent: when it has had nothing to do for some seconds.
+
+    Other work on the machine may keep it waiting. It is not asked meanwhile: a scrape with so many clusters costs as
+    much as some hundred reports.
+    """
+    until, before_s, still = monotonic() + READ_WITHIN_S, cpu(), 0
+    while still < STILL_TIMES and monotonic() < until:
+        await asyncio.sleep(READ_PAUSE_S)
+        still = still + 1 if cpu() - before_s < STILL_S else 0
+        before_s = cpu()
+    return cpu()
+
+
+async def counted(admin: str) -> tuple[int, float]:
+    """How many reports the server has counted, and CPU for reading them."""
+    async with httpx.AsyncClient(trust_env=False, timeout=SCRAPE_TIMEOUT_S) as client:
+        text = (await client.get(f"{admin}/metrics")).text
+    return round(sum(map(float, _COUNTED.findall(text)))), sum(map(float, _READING.findall(text)))
 
 
 def told(fleet: Fleet, found: Measured) -> str:
     """A line for people."""
     core = found.core
+    reading = found.reading_s / (found.sent / fleet.nodes) / INTERVAL_S
     cluster_us = core * INTERVAL_S / fleet.reported * 1e6
     return (
         f"{fleet}, served: {cluster_us:.2f} us per cluster,"
-        f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE});"
+        f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE}), {reading:.2f} of it reading;"
         f" {found.memory_kb / 1e3:.0f} MB (goal {GOAL_MB}); {found.counted} of {found.sent} reports counted"
     )
 

@@ -65,8 +65,14 @@ def test_few_figures_tell_no_trend() -> None:
 
 def test_a_fall_ends_at_zero_and_never_raises_the_estimate() -> None:
     falling = [100.0 - 5.5 * number for number in range(TREND_FIGURES)]
-    assert extrapolate(20.0, 30.0, falling) == 0.0
-    assert extrapolate(1.0, 2.0, [one + 1_000 for one in falling]) == 1.0
+    assert extrapolate(20.0, falling) == 0.0
+    assert extrapolate(1.0, [one + 100 for one in falling]) == 1.0
+
+
+def test_a_fall_that_ends_is_not_extrapolated() -> None:
+    falling = [1_000.0 - 10 * number for number in range(TREND_FIGURES)]
+    assert extrapolate(900.0, falling) < falling[-1]
+    assert extrapolate(900.0, falling[3:] + [falling[-1] + 20] * 3) == 900.0
 
 
 def test_a_decision_between_two_intervals_adds_no_figure() -> None:

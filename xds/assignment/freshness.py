@@ -56,9 +56,7 @@ def estimate_demand(
     if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
         return _without_report(policy, demand, memory, is_valid, now)
     recent_rps = _recent(policy, demand, memory, intervals, now)
-    demand_rps = _smoothed_rps(policy, demand, memory, intervals, now)
-    if memory is not None:
-        demand_rps = extrapolate(demand_rps, memory.demand_rps, recent_rps)
+    demand_rps = extrapolate(_smoothed_rps(policy, demand, memory, intervals, now), recent_rps)
     variation = _variation(demand.rps, memory, intervals)
     return DemandEstimate(
         Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at, demand.rps, variation, recent_rps)
