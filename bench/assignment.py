@@ -7,8 +7,8 @@ late; ``xds.assignment.decide`` is asked once an interval, and followed a second
 a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
 bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
 (needs matplotlib), and the table is printed as it is in the documentation. ``--foresight`` also prints what a control
-plane would do that knows the mean demand ahead (`bench.zones.foresight`), at no more above capacity. The columns are explained at
-``bench.zones.figures.Row``; equal seeds give equal figures.
+plane would do that knows the mean demand ahead (`bench.zones.foresight`), at no more above capacity. The columns are
+explained at ``bench.zones.figures.Row``; equal seeds give equal figures.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def main() -> None:
     rows = [row(one, run(one.scenario, given.seed, Plain), run(one.scenario, given.seed, Envoys)) for one in runs]
     for one in runs if given.foresight else ():
         bound = foreseen(one.scenario, given.seed, figures(one).above)
-        print(f"{one.scenario.name} with foresight: {bound.above:.2%} above capacity, {bound.away:.1%} out of their zone")
+        print(
+            f"{one.scenario.name} with foresight: {bound.above:.2%} above capacity, {bound.away:.1%} out of their zone"
+        )
     simulated_h = sum(len(one.beats) * one.interval_s for one in runs) / 3_600
     print(f"{simulated_h:.1f} hours")
     print(markdown(rows) if given.out else table(rows))

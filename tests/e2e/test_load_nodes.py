@@ -1,4 +1,4 @@
-"""Reports of real Envoys of many clusters: nodes that share an id, subsets, metrics of backends, an Envoy that stops."""
+"""Reports of real Envoys: nodes that share an id, many clusters, subsets, metrics of backends, an Envoy that stops."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_requests_to_a_subset_and_metrics_of_backends_are_exact(
     )
     for endpoint, stage in zip(assignment["endpoints"][0]["lb_endpoints"], ("canary", "stable"), strict=True):
         endpoint["metadata"] = {"filter_metadata": {"envoy.lb": {"stage": stage}}}
-    metrics = {"lrs_report_endpoint_metrics": ["cpu_utilization", "named_metrics.q"]}
+    metrics: r.Json = {"lrs_report_endpoint_metrics": ["cpu_utilization", "named_metrics.q"]}
     routes = [
         r.route("web", "/web", metadata_match=SUBSET),
         r.route("measured", "/measured"),
