@@ -15,7 +15,7 @@ from xds.catalog.resolver import ServiceResolver
 from xds.chain.index import Seen
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import PutEntry
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import WriteLocks
 from xds.store.base import Store
 from xds.store.engines import open_store
 

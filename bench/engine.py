@@ -132,16 +132,16 @@ class Fleet:
             requests = [(index, first if place else self._node(index) + first) for index in self.streams]
             start = time.thread_time()
             answers = [(index, self._receive(index, data)) for index, data in requests]
-            spent += time.thread_time() - start + self._settle(answers)
+            spent += time.thread_time() - start + self.settle(answers)
         return spent
 
     def push(self) -> float:
         """Publish and let every stream offer and ACK; returns the CPU it took, that of publishing included."""
         start = time.thread_time()
         self.publish()
-        answers = [(index, self._offer(index, stream)) for index, stream in self.streams.items()]
+        answers = [(index, self.offer(index, stream)) for index, stream in self.streams.items()]
         spent = time.thread_time() - start
-        return spent + self._settle(answers)
+        return spent + self.settle(answers)
 
     def close(self) -> None:
         """All streams end."""
@@ -150,7 +150,7 @@ class Fleet:
             self.state.stream_closed(index, 0.0)
         self.streams.clear()
 
-    def _settle(self, answers: list[tuple[int, list[Event]]]) -> float:
+    def settle(self, answers: list[tuple[int, list[Event]]]) -> float:
         """ACK whatever was sent until nothing more comes; returns the engine's CPU."""
         spent = 0.0
         while any(isinstance(event, Send) for _, events in answers for event in events):
@@ -160,7 +160,8 @@ class Fleet:
             spent += time.thread_time() - start
         return spent
 
-    def _offer(self, index: int, stream: DiscoveryStream) -> list[Event]:
+    def offer(self, index: int, stream: DiscoveryStream) -> list[Event]:
+        """Let a stream offer what it lacks."""
         events = stream.offer(stream.resolve(), 0.0)
         self.state.apply_events(index, events, 0.0)
         stream.deadline()

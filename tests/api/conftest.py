@@ -13,9 +13,12 @@ from tests.control.assigned import Reports
 from tests.control.conftest import Plane
 from xds.api.app import create_app
 from xds.api.services import ApiOptions, Services
+from xds.catalog.registered_instance import SOURCE_NAME
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.lifecycle import Phase
+from xds.control.registration import KIND, Registrations
+from xds.control.service_view import ServiceView
 
 
 @dataclass
@@ -36,6 +39,9 @@ class Api:
             self.reports,
             lambda groups, sources: self.plane.woken.extend(groups),
         )
+        self.catalog = self.plane.catalog
+        self.view = ServiceView(self.catalog)
+        self.registrations = Registrations(self.plane.store, told=self.view.suspect)
         self.services = Services(
             self.plane.publisher,
             self.plane.fleet,
@@ -43,11 +49,27 @@ class Api:
             lambda: b"up 1\n",
             lambda: self.phase,
             self.options,
+            by_hand=self.plane.by_hand,
+            catalog=self.plane.catalog,
+            bindings=self.plane.bindings,
             backups=Backups(self.plane.store, self.plane.publisher, self.assignments),
             condition=self.plane.store.condition,
+            registrations=self.registrations,
+            service_view=self.view,
         )
         transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://xds.test")
+
+    async def start(self) -> None:
+        """Load the registrations, and start what runs beside requests."""
+        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        self.catalog.start()
+        self.registrations.start()
+
+    async def close(self) -> None:
+        """Stop what runs beside requests."""
+        await self.registrations.close()
+        await self.catalog.close()
 
     async def put(self, group: str, *resources: object, **arguments: Any) -> httpx.Response:
         """Replace a snapshot."""
@@ -62,6 +84,9 @@ class Api:
 async def api() -> AsyncIterator[Api]:
     plane = Plane()
     await plane.store.open()
-    yield Api(plane)
+    found = Api(plane)
+    await found.start()
+    yield found
+    await found.close()
     await plane.publisher.close()
     await plane.store.close()

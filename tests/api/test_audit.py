@@ -188,17 +188,20 @@ async def test_refused_writes_push_no_real_one_out(door: Asking) -> None:
     assert 275 < told[TOGETHER] < 300
 
 
+TRIES = 700  # more than the sources that are listed separately
+
+
 async def test_many_sources_are_bounded_together(door: Asking) -> None:
     await door.ask("edge", "PUT", "/groups/edge/snapshot", json={"resources": [A]})
     transport = door.client._transport
     assert isinstance(transport, httpx.ASGITransport)
-    for number in range(1_000):
+    for number in range(TRIES):
         transport.client = (f"10.0.{number // 250}.{number % 250}", 1)
         await door.ask("wrong", "DELETE", f"/groups/g{number}")
     found = await door.entries(limit=1000)
     assert found[0]["action"] == "push"
     assert len(found) < 600 < LIMITS[AuditLane.REFUSED]
-    assert sum(item["count"] for item in found[1:]) == 1_000
+    assert sum(item["count"] for item in found[1:]) == TRIES
 
 
 async def test_a_reader_goes_on_where_it_was(door: Asking) -> None:

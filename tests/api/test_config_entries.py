@@ -483,7 +483,9 @@ class TestTheLineIsNoGroup:
         ):
             assert answer.status_code in (404, 422), f"{answer.request.method} {answer.request.url}: {answer.text}"
         assert await state(written) == before
-        assert (await written.plane.store.head(LINE)).revision == 1  # type: ignore[union-attr]
+        head = await written.plane.store.head(LINE)
+        assert head is not None
+        assert head.revision == 1
 
 
 class TestRights:

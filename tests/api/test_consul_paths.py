@@ -14,7 +14,7 @@ from fastapi import Request
 
 from tests.api.conftest import Api
 from xds.api.browser_rules import BrowserRules
-from xds.api.consul_query import Blocking
+from xds.api.consul import Blocking
 from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
 
@@ -335,8 +335,8 @@ def test_how_long_a_query_waits(query: str, index: int, wait_s: float) -> None:
     assert Blocking.of(Request(scope)) == Blocking(index, wait_s)
 
 
-async def test_too_many_who_wait_are_told_to_come_back(api: Api, monkeypatch: pytest.MonkeyPatch, blocked: Any) -> None:
-    monkeypatch.setattr("xds.control.config_entries.WAITERS_LIMIT", 1)
+async def test_too_many_who_wait_are_told_to_come_back(api: Api, blocked: Any) -> None:
+    api.plane.publisher.entries.waiting.limit = 1
     await written(api, resolver("web"))
     await blocked("/v1/discovery-chain/web", 2)
     refused = await api.client.get("/v1/discovery-chain/web", params={"index": 2})

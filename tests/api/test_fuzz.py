@@ -36,13 +36,18 @@ CHECKS = [
 ]
 # Existing objects: half of the requests use them, and half of all have no query or headers.
 KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
-KNOWN |= {"kind": "service-resolver"}
+KNOWN |= {"kind": "service-resolver", "assignment": "b"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
 # Valid bodies of these operations cannot be found by chance.
 HARD_TO_GUESS = {
     "POST /api/v1/config-entries",
     "PUT /api/v1/config-entries/{kind}/{name}",
     "PUT /api/v1/groups/{group}/assignments/{cluster}",
+    "PUT /api/v1/groups/{group}/bindings/{assignment}",
+    "GET /api/v1/sources/{name}",  # its names are no names of groups and clusters
+    "POST /api/v1/sources/{name}/accept",
+    "PATCH /api/v1/groups/{group}/endpoints/{name}",
+    "PUT /api/v1/groups/{group}/endpoints/{name}",
     "PUT /api/v1/groups/{group}/resources/{type}/{name}",
     "POST /api/v1/groups/{group}/rollback",
     "POST /api/v1/restore",
@@ -95,9 +100,12 @@ def prepare(server: ServerProcess) -> None:
     for group in ("0", "default"):
         server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
+        server.request("PUT", f"/api/v1/groups/{group}/endpoints/a", json=cluster_load_assignment("a", 81))
+        server.request("PUT", f"/api/v1/groups/{group}/bindings/b", json={"service": "a"})
     for timeout_s in (1, 2):
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)
+    server.request("PUT", f"/api/v1/registrations/{KNOWN['id']}", json={"Name": "a", "Address": "10.0.0.1", "Port": 1})
 
 
 def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:

@@ -107,6 +107,11 @@ async def test_every_write_is_guarded_by_default(api: Api) -> None:
         ("post", "/api/v1/nodes/{id}/release"),  # needs the scope of the node's group
         ("get", "/api/v1/whoami"),
         ("get", "/api/v1/version"),
+        # These need the scope to register the service of the instance.
+        ("put", "/api/v1/registrations/{id}"),
+        ("delete", "/api/v1/registrations/{id}"),
+        ("put", "/api/v1/registrations/{id}/maintenance"),
+        ("delete", "/api/v1/registrations/{id}/maintenance"),
     }
 
 

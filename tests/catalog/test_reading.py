@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from xds.catalog.duration import duration_text, parse_duration
 from xds.catalog.entry import KINDS, entry_from_json, entry_json, read_entries, read_entry
+from xds.catalog.quantities import duration_text, parse_duration
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.shape import ITEMS_LIMIT, ListOf, MapOf, Message, members
 from xds.codec.findings import FINDINGS_LIMIT

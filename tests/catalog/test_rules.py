@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from xds.catalog.defaults import ProxyDefaults, ServiceDefaults
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, entry_from_json, entry_json, read_entries, read_entry
-from xds.catalog.proxy_defaults import ProxyDefaults
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
-from xds.catalog.service_defaults import ServiceDefaults
 from xds.catalog.splitter import ServiceSplitter
 from xds.model.errors import ValidationError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xds.catalog.duration import SECOND_NS
+from xds.catalog.quantities import SECOND_NS
 from xds.chain.request import Overrides
 
 

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 from tests.support.random_entries import RandomEntries
-from xds.catalog.duration import parse_duration
 from xds.catalog.entry import entry_json, read_entry
 from xds.catalog.entry_set import ConfigEntries
-from xds.chain.chain_errors import ChainError
+from xds.catalog.quantities import parse_duration
+from xds.chain.chain import ChainError
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain
 from xds.chain.request import CompileRequest, Overrides

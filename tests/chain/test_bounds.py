@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
+from xds.catalog.defaults import ProxyDefaults
 from xds.catalog.entry import ConfigEntry, key_of
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.proxy_defaults import ProxyDefaults
 from xds.catalog.resolver import WILDCARD, Failover, FailoverTarget, Redirect, ServiceResolver
 from xds.catalog.router import Route, RouteDestination, ServiceRouter
 from xds.catalog.splitter import ServiceSplitter, Split
-from xds.chain.chain import DiscoveryChain, SplitterNode
-from xds.chain.chain_errors import ChainError, Flaw
+from xds.chain.chain import ChainError, DiscoveryChain, Flaw, SplitterNode
 from xds.chain.compilation import DEPTH_LIMIT
-from xds.chain.compile import compile_chain
-from xds.chain.flattening import LEGS_LIMIT
+from xds.chain.compile import LEGS_LIMIT, compile_chain
 from xds.chain.index import ChainIndex, Seen
 from xds.chain.request import CompileRequest
 

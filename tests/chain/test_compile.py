@@ -9,7 +9,7 @@ import pytest
 
 from tests.chain.cases import CASES, PD_HTTP, Case
 from tests.support.chains import entries_of, lines, request_of
-from xds.catalog.duration import SECOND_NS
+from xds.catalog.quantities import SECOND_NS
 from xds.chain.chain import ResolverNode, RouterNode, SplitterNode
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain

@@ -9,10 +9,9 @@ from tests.support.chains import lines, request_of
 from tests.support.process import REPOSITORY
 from xds.catalog.entry import KINDS, read_entries
 from xds.catalog.shape import ITEMS_LIMIT, KEY_LIMIT
-from xds.chain.chain_errors import Flaw
+from xds.chain.chain import Flaw
 from xds.chain.compilation import DEPTH_LIMIT
-from xds.chain.compile import compile_chain
-from xds.chain.flattening import LEGS_LIMIT
+from xds.chain.compile import LEGS_LIMIT, compile_chain
 
 PAGE = (REPOSITORY / "docs" / "discovery-chain.md").read_text()
 

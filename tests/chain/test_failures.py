@@ -9,9 +9,9 @@ import pytest
 
 from tests.chain.cases import PD_HTTP
 from tests.support.chains import request_of
-from xds.chain.chain_errors import ChainError, CompileRequestError, Flaw
+from xds.chain.chain import ChainError, Flaw
 from xds.chain.compile import compile_chain
-from xds.chain.request import Overrides
+from xds.chain.request import CompileRequestError, Overrides
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import pytest
 from tests.chain.comparison import findings
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from tests.support.random_entries import SERVICES, RandomEntries
+from xds.catalog.defaults import GLOBAL, ProxyDefaults
 from xds.catalog.entry import ConfigEntry, Key, key_of, read_entries, read_entry
 from xds.catalog.entry_set import Changes, ConfigEntries
-from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
-from xds.chain.chain_errors import ChainError, Flaw
+from xds.chain.chain import ChainError, Flaw
 from xds.chain.compile import compile_chain
 from xds.chain.index import REFUSALS_LIMIT, ChainIndex, Seen
 from xds.chain.request import Overrides

@@ -14,9 +14,8 @@ from tests.support.chains import TRUST_DOMAIN
 from tests.support.random_entries import SERVICES, RandomEntries
 from xds.catalog.entry import ConfigEntry, entry_from_json, entry_json, read_entry
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.weight import WHOLE, basis_points, percent, product
-from xds.chain.chain import DiscoveryChain, ResolverNode, RouterNode, SplitterNode
-from xds.chain.chain_errors import ChainError
+from xds.catalog.quantities import WHOLE, basis_points, percent, product
+from xds.chain.chain import ChainError, DiscoveryChain, ResolverNode, RouterNode, SplitterNode
 from xds.chain.chain_json import chain_json
 from xds.chain.compile import compile_chain, compile_recorded
 from xds.chain.request import CompileRequest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.chains import lines, request_of
-from xds.chain.chain_errors import ChainError, Flaw
+from xds.chain.chain import ChainError, Flaw
 from xds.chain.chain_json import response_json
 from xds.chain.compile import compile_chain
 from xds.chain.request import Overrides

@@ -13,9 +13,9 @@ import yaml
 
 from tests.cli.conftest import Remote
 from tests.support.resources import steered_cluster, zoned_load_assignment
+from xds.cli.assignments import BAR_ELSEWHERE, BAR_MOST, bar, targets_text
 from xds.cli.output import Color
 from xds.cli.table import Style
-from xds.cli.targets import BAR_ELSEWHERE, BAR_MOST, bar, targets_text
 
 NEVER = Color.NEVER
 POLICY = {"cluster": "web", "capacity": {"rates": [{"per_endpoint_rps": 50}]}}

@@ -9,13 +9,10 @@ import pytest
 from tests.support.chains import request_of
 from tests.support.process import REPOSITORY
 from xds.chain.chain import DiscoveryChain
-from xds.chain.chain_json import chain_json
+from xds.chain.chain_json import chain_json, walk_json
 from xds.chain.compile import compile_chain
 from xds.chain.request_walk import HttpRequest, walk
-from xds.chain.walk_json import walk_json
-from xds.cli.chain_dot import chain_dot
-from xds.cli.chain_tree import chain_text
-from xds.cli.chain_walk import walk_text
+from xds.cli.chain_text import chain_dot, chain_text, walk_text
 
 TEXTS = Path(__file__).parent / "chains"
 

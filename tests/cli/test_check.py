@@ -23,8 +23,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.cli.client import Client
-from xds.cli.failing import _failing_steps, _push_before
-from xds.cli.health import _CHECKS, GUIDE
+from xds.cli.commands.health import _CHECKS, GUIDE, _failing_steps, _push_before
 
 
 def states(remote: Remote) -> dict[str, str]:

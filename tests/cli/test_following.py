@@ -8,10 +8,10 @@ from itertools import islice
 
 import pytest
 
-from xds.cli import events
 from xds.cli.client import Client
+from xds.cli.commands import events
+from xds.cli.commands.events import read_events
 from xds.cli.errors import CommandError, Exit
-from xds.cli.events import read_events
 
 LOST = CommandError(Exit.UNREACHABLE, "lost")
 

@@ -15,8 +15,8 @@ from tests.cli.proxy import Proxy
 from tests.support.process import LOOPBACK
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
-from xds.cli import group as group_settings
 from xds.cli.client import Client
+from xds.cli.commands import group as group_settings
 
 
 @pytest.fixture

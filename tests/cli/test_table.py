@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from xds.cli import output
+from xds.cli.commands.events import event_line
 from xds.cli.errors import CommandError, Exit
-from xds.cli.events import event_line
 from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, TableLayout, rendered
 

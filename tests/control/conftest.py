@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from xds.catalog.holding import HoldRule
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.publisher import Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
@@ -23,13 +27,35 @@ class Plane:
     cache: SnapshotCache = field(default_factory=lambda: SnapshotCache(translations={V2: translate_to_v2}))
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
+    now_s: float = 1_000_000.0  # of live endpoints
 
     def __post_init__(self) -> None:
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend)
+        publisher = self.publisher
+        self.by_hand = HandAssignments(
+            self.store,
+            self.cache,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            self.fleet.events,
+            clock=lambda: self.now_s,
+        )
+        self.catalog = ServiceCatalog(HoldRule(), clock=lambda: self.now_s, store=self.store, events=self.fleet.events)
+        self.bindings = Bindings(
+            self.store,
+            self.catalog,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            "dc1",
+            lambda: self.now_s,
+        )
+        publisher.documents += [self.by_hand, self.bindings]
 
     def restarted(self) -> Plane:
         """Another process on the same store."""
-        return Plane(self.store)
+        return Plane(self.store, now_s=self.now_s)
 
 
 @pytest.fixture

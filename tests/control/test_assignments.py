@@ -15,8 +15,11 @@ from xds.assignment.assignment import Standing
 from xds.codec import schema
 from xds.codec.resources import decode_resource
 from xds.control.assignments import SAVE_EVERY_S
+from xds.control.endpoint_patch import read_patch
+from xds.control.hand_assignments import WriteOptions
 from xds.control.policies import DECIDED_KIND, KIND, document_id
 from xds.control.translation import V2
+from xds.lower.live_assignment import endpoint_states
 from xds.lrs.figures import Flow
 from xds.model.errors import NotFoundError
 from xds.model.load_report import Metric
@@ -365,3 +368,25 @@ async def test_endpoints_that_are_pushed_in_the_v2_type_are_served_as_pushed(ste
     assert view is not None
     assert view.snapshot.get(V2_URLS[ENDPOINT]).resources["web"] == own
     assert steered.shares(A) == {"za": 1.0}, "v3 clients are overlaid"
+
+
+# Live endpoints
+
+
+async def test_weights_are_decided_for_live_endpoints_and_draining_ones_have_no_capacity(steered: Steered) -> None:
+    """A zone whose endpoints drain by hand keeps no traffic: the policy looks at what is served, not at the push."""
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    assert set(steered.shares(A)) == {"za"}
+    plane = steered.plane
+    near = [state.address for state in endpoint_states(endpoints()) if state.locality == A]
+    patch = read_patch({"remove": near})
+    drained = WriteOptions(drain_s=60.0)
+    await plane.by_hand.edit((GROUP, "web"), lambda *now: patch.apply("web", *now), drained)
+    for _ in range(20):
+        await steered.step()
+    assert "za" not in steered.shares(A) and steered.shares(A)
+    served = plane.cache.view(GROUP, "", A)
+    assert served is not None
+    health = {state.address: state.health for state in endpoint_states(served.snapshot.get(ENDPOINT).resources["web"])}
+    assert all(health[address] == "DRAINING" for address in near)

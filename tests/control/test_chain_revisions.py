@@ -8,13 +8,12 @@ import pytest
 
 from tests.support.random_entries import RandomEntries
 from xds.catalog.entry import read_entry
-from xds.chain.chain import DiscoveryChain
-from xds.chain.chain_errors import ChainError
+from xds.chain.chain import ChainError, DiscoveryChain
 from xds.chain.index import Seen
 from xds.chain.request import Overrides
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import WriteLocks
 from xds.model.errors import ValidationError
 from xds.store.memory.engine import MemoryStore
 

@@ -16,10 +16,11 @@ from xds.catalog.entry_set import Changes
 from xds.chain.chain_json import response_json
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.control import config_entries
-from xds.control.config_entries import EntryPublisher, TooManyWaitersError
+from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConflictError, EntryWrite, PutEntry
 from xds.control.push import PushOptions
-from xds.control.write_locks import WriteLocks
+from xds.control.waiting import TooManyWaitersError
+from xds.control.writes import WriteLocks
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.store.base import (
     NO_META,
@@ -461,8 +462,8 @@ class TestWaiting:
     async def test_a_waiter_returns_when_its_time_is_over(self, split: EntryPublisher) -> None:
         await asyncio.wait_for(split.wait(1, lambda: split.revision, 0.01), 10)
 
-    async def test_waiters_are_bounded(self, split: EntryPublisher, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(config_entries, "WAITERS_LIMIT", 2)
+    async def test_waiters_are_bounded(self, split: EntryPublisher) -> None:
+        split.waiting.limit = 2
         waiting = [asyncio.create_task(split.wait(1, lambda: split.revision, 60)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyWaitersError):

@@ -20,6 +20,8 @@ FAILED = 'xds_lrs_requests_total{cluster="web",locality="eu/a",outcome="error"}'
 ISSUED = 'xds_lrs_requests_issued_total{cluster="web",locality="eu/a"}'
 DROPPED = 'xds_lrs_dropped_total{cluster="web",category="lb"}'
 BACKUP = "xds_server_backup_last_success_timestamp_seconds"
+SOURCE = 'source="hosts",kind="files"'
+OF_SOURCE = {"source": "hosts", "kind": "files"}
 # A counter that is 0, and 1 after five minutes.
 ONCE = "0x19 1x80"
 # What Prometheus adds to each series; alerts that do not aggregate have it.
@@ -276,5 +278,45 @@ CASES = (
         ({DROPPED: "0+12x80"},),
         "Proxies drop 100% of the requests to cluster web",
         {"cluster": "web"},
+    ),
+    AlertCase(
+        "XdsSourceFailing",
+        {f"xds_server_source_failing{{{SOURCE}}}": "1x80"},
+        ({f"xds_server_source_failing{{{SOURCE}}}": "0x80"},),
+        "A source of instances cannot be read: hosts (files)",
+        OF_SOURCE,
+    ),
+    AlertCase(
+        "XdsSourceSilent",
+        {f"xds_server_source_read_time_seconds{{{SOURCE}}}": "60x120"},
+        (
+            {f"xds_server_source_read_time_seconds{{{SOURCE}}}": "0+15x120"},
+            {'xds_server_source_read_time_seconds{source="own",kind="registration"}': "60x120"},
+            {f"xds_server_source_read_time_seconds{{{SOURCE}}}": "0x120"},  # never read: it fails, or has just begun
+        ),
+        "A source of instances was not read for 25m 0s: hosts",
+        OF_SOURCE,
+        after="26m",
+    ),
+    AlertCase(
+        "XdsSourceHeld",
+        {f"xds_server_source_held_services{{{SOURCE}}}": "3x80"},
+        ({f"xds_server_source_held_services{{{SOURCE}}}": "0x80"},),
+        "hosts lost most instances of 3 services at once; their last good set is kept",
+        OF_SOURCE,
+    ),
+    AlertCase(
+        "XdsSourceLeftOut",
+        {f"xds_server_source_findings{{{SOURCE}}}": "4x80"},
+        ({f"xds_server_source_findings{{{SOURCE}}}": "0x80"},),
+        "4 things in hosts cannot be used and are left out",
+        OF_SOURCE,
+    ),
+    AlertCase(
+        "XdsSourceBehind",
+        {f"xds_server_source_waiting_seconds{{{SOURCE}}}": "90x80"},
+        ({f"xds_server_source_waiting_seconds{{{SOURCE}}}": "50x80"},),
+        "hosts changes more services than changes_per_s allows; the catalog is behind",
+        OF_SOURCE,
     ),
 )

@@ -50,6 +50,7 @@ LOAD_ALERTS = {
     "XdsClusterErrors",
     "XdsClusterDrops",
 }
+SOURCE_ALERTS = {"XdsSourceFailing", "XdsSourceSilent", "XdsSourceHeld", "XdsSourceLeftOut", "XdsSourceBehind"}
 
 
 class Served(NamedTuple):
@@ -78,12 +79,14 @@ class Served(NamedTuple):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A scrape of a server with a policy whose cluster has too little capacity, errors, drops and a silent node.
 
-    One node rejects its clusters, one requests what does not exist, and a backup was made.
+    A source cannot be read, one node rejects its clusters, one requests what does not exist, and a backup was made.
     """
     stop = Event()
     with ExitStack() as running:
         directory = tmp_path_factory.mktemp("server")
-        server = running.enter_context(ServerProcess(directory, ["--store", "memory", "--lrs-interval", "1s"]))
+        (directory / "xds.yaml").write_text(yaml.safe_dump({"sources": {"gone": {"kind": "files", "paths": ["gone"]}}}))
+        flags = ["--store", "memory", "--lrs-interval", "1s", "--config", str(directory / "xds.yaml")]
+        server = running.enter_context(ServerProcess(directory, flags))
         server.push(GROUP, [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1], "z2": [2]})])
         reporting = Thread(target=_report, args=(server.grpc_port, stop))
         reporting.start()
@@ -190,7 +193,7 @@ def check_expression(expression: str, served: Served) -> None:
 def test_an_alert_uses_series_and_labels_that_are_served(rule: Json, served: Served) -> None:
     check_expression(rule["expr"], served)
     texts = " ".join(rule["annotations"].values())
-    if rule["alert"] in LOAD_ALERTS:
+    if rule["alert"] in LOAD_ALERTS | SOURCE_ALERTS:
         grouped = {label.strip() for each in GROUPING.findall(rule["expr"]) for label in each.split(",")}
         labels = grouped or {label for name, _ in SERIES.findall(rule["expr"]) for label in served.labels(name)}
         assert set(re.findall(r"\$labels\.(\w+)", texts)) <= labels
@@ -217,8 +220,12 @@ def test_a_case_of_an_alert_has_the_series_as_they_are_served(case: AlertCase, s
             assert labels["reason"] in set(ReasonCode)
 
 
-def test_there_are_alerts_for_load() -> None:
-    assert {rule["alert"] for rule in rules()} >= LOAD_ALERTS
+def test_there_are_alerts_for_load_and_sources() -> None:
+    assert {rule["alert"] for rule in rules()} >= LOAD_ALERTS | SOURCE_ALERTS
+
+
+def test_a_source_that_cannot_be_read_is_seen(served: Served) -> None:
+    assert served.select('xds_server_source_failing{source="gone",kind="files"}')[0][1] == 1
 
 
 def test_what_the_load_alerts_look_for_is_seen(served: Served) -> None:

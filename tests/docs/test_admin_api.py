@@ -11,7 +11,7 @@ from tests.support.process import REPOSITORY
 from tests.support.server import ServerProcess
 
 PREFIX = "/api/v1"
-ROW = re.compile(r"^\| `(GET|PUT|POST|DELETE) (/\S+)` \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(GET|PUT|PATCH|POST|DELETE) (/\S+)` \|", re.MULTILINE)
 METRIC = re.compile(r"`(xds_server_\w+)`")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tests.support.process import REPOSITORY
+from xds.control.setting_errors import section_kinds
 from xds.control.settings import Settings, load_settings
 
 PAGE = REPOSITORY / "docs" / "configuration.md"
@@ -31,7 +32,13 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]
     """Every setting below a section, with its default as the page spells it."""
     for name, field in model.model_fields.items():
         section = _section(field.annotation)
-        if section is None:
+        if kinds := section_kinds(field.annotation):
+            yield path + name, _default(field)
+            yield from _of_kinds(kinds, f"{path}{name}.NAME")
+        elif section is not None and get_origin(field.annotation) is dict:
+            yield path + name, _default(field)
+            yield from settings(section, f"{path}{name}.NAME.")
+        elif section is None:
             yield path + name, _default(field)
         elif isinstance(field.default, tuple):
             yield path + name, _default(field)
@@ -40,13 +47,28 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]
             yield from settings(section, f"{path}{name}.")
 
 
+def _of_kinds(kinds: dict[str, type[BaseModel]], path: str) -> Iterator[tuple[str, str]]:
+    """What all kinds of a section have, and then what each kind has besides."""
+    common = [kind.model_fields for kind in kinds.values()]
+    shared = {name for name in common[0] if all(name in each and _is_same(name, each, common[0]) for each in common)}
+    yield f"{path}.kind", "required"
+    for kind, section in kinds.items():
+        for name, default in settings(section, ""):
+            if name != "kind":
+                yield (f"{path}.{name}" if name in shared else f"{path}({kind}).{name}"), default
+
+
+def _is_same(name: str, one: dict[str, FieldInfo], other: dict[str, FieldInfo]) -> bool:
+    return _default(one[name]) == _default(other[name])
+
+
 def _section(annotation: Any) -> type[BaseModel] | None:
     choices = get_args(annotation) or (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
 
 
 def _default(field: FieldInfo) -> str:
-    value = field.default
+    value = field.get_default(call_default_factory=True, validated_data={})
     if value is PydanticUndefined:
         return "required"
     if isinstance(value, bool):

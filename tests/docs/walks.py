@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 import xds
@@ -113,6 +114,9 @@ WITH_ENTRIES = (
 )
 NEW_NODE = '{"id": "new-1", "metadata": {"role": "edge"}}'
 TO_1 = '{"to": 1}'
+LIVE = f"{GROUP}/endpoints/hello"
+PUT_ONE = '{"put": [{"address": "127.0.0.1:8082", "weight": 2}]}'
+REMOVE_ONE = '{"remove": ["127.0.0.1:8082"]}'
 POLL = '{"node": {"id": "edge-1"}}'
 
 
@@ -179,11 +183,17 @@ ADMIN_API: Walk = [
     (f"curl -sf {sent(NEW_NODE)} {API}/explain", answers(group="blue", rule="selector")),
     (f"curl -sf '{API}/nacks?state=open'", answers(items=[])),
     (f"curl -sf '{API}/bootstrap?node_id=edge-2'", answers(node=lambda node: node["id"] == "edge-2")),
+    (f"curl -sf {API}/sources", answers(items=named("name", "registration"))),
     (f"curl -sf {API}/watch", answers(directory=lambda found: found is None)),
     (
         f"curl -s --max-time 2 -H 'Accept: application/x-ndjson' -H 'Last-Event-ID: 0' '{API}/events?kinds=push,node'",
         events,
     ),
+    (f"curl -sf -X PATCH {sent(PUT_ONE)} {LIVE}", answers(changed=True, endpoints_n=2, warnings=[])),
+    (f"curl -sf -X PATCH {sent(REMOVE_ONE)} '{LIVE}?drain_s=30'", answers(draining_n=1)),
+    (f"curl -sf {LIVE}", answers(owner=lambda owner: owner["kind"] == "hand")),
+    (f"curl -sf '{GROUP}/endpoints?live=true'", answers(items=named("name", "hello"))),
+    (f"curl -sf -X DELETE '{LIVE}?drain_s=0'", answers(owner={"kind": "pushed"}, endpoints_n=1)),
     (
         f"curl -sf '{API}/audit?group=default&limit=5'",
         answers(items=lambda items: [each["revision"] for each in items[:3]] == [1, 2, 3], lagged=False),
@@ -262,6 +272,11 @@ COMMAND_LINE: Walk = [
     ("xds release --node edge-1", says("1 node released |nothing lingered")),
     ("xds explain edge-1 clusters hello", says("default", "hello")),
     ("xds explain --node-file examples/hello/node.yaml", says("default")),
+    ("xds services", says("SERVICE")),
+    ("xds endpoints bind hello web", says("^hello +web +waiting ", "no source has shown the service 'web' yet")),
+    ("xds service web", says("no source has shown the service web yet", "assignment hello of group default follows")),
+    ("xds endpoints bindings", says("^hello +web +waiting ")),
+    ("xds endpoints unbind hello", says("its binding is ended")),
     ("xds rollout status default --wait", says("default")),
     ("xds rollout history default", says("back to one", "try the split")),
     ("xds diff -g default --from 1 --to 2", fails(1, "shop-v1")),
@@ -437,6 +452,58 @@ DISCOVERY_CHAIN: Walk = [
 ]
 
 
+# docs/services.md
+
+
+def show_targets(clone: Clone, *instances: str) -> None:
+    """Write the target file of the source ``targets``."""
+    (clone.directory / "targets.json").write_text(json.dumps({"services": {"web": instances}}))
+
+
+def hello_with_targets(clone: Clone) -> None:
+    """As ``running_hello``, with a source of instances."""
+    show_targets(clone, "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")
+    sources = {"targets": {"kind": "files", "paths": [str(clone.directory / "targets.json")]}}
+    clone.set("XDS_SOURCES", json.dumps(sources))
+    running_hello(clone)
+
+
+def with_loss(clone: Clone, command: str) -> None:
+    """Tried when the source has lost everything."""
+    show_targets(clone)
+    soon('"held_n": 1')(clone, "xds sources targets -o json")
+    says("web: 3 instances would go")(clone, command)
+
+
+REGISTERED = (
+    '{"ID": "web-1", "Name": "web", "Address": "10.0.0.9", "Port": 8080, "Check": {"TTL": "10s", "Status": "passing"}}'
+)
+SERVICES: Walk = [
+    ("xds endpoints add hello 127.0.0.1:8082 --weight 2", says("^127.0.0.1:8082 +UNKNOWN +2 ")),
+    ("xds endpoints show hello", says("^127.0.0.1:8082 ", "by hand")),
+    ("xds endpoints drain hello 127.0.0.1:8082 --for 30s", says("^127.0.0.1:8082 +DRAINING ")),
+    ("xds endpoints add hello 127.0.0.1:8082", says("^127.0.0.1:8082 +UNKNOWN +2 ")),
+    ("xds endpoints remove hello 127.0.0.1:8082 --now", says("ADDRESS", "by hand")),
+    ("xds endpoints list --live", says("^hello +by hand")),
+    ("xds endpoints delete hello --now", says("hello of group default: pushed")),
+    ("xds services", soon("^web +3 +3 +0 .* targets ")),
+    ("xds service web", says("^10.0.0.1:80 +10.0.0.1:80 +passing +1 .* targets ")),
+    ("xds service web -o wide", says("CHECKS")),
+    ("xds source accept targets --dry-run", with_loss),
+    ("xds source accept targets --service web", says("web: 3 instances go")),
+    ("xds endpoints bind web web", says("^web +web +laid +3 ")),
+    (
+        "xds endpoints bind web-v2 web --filter 'Service.Meta.version == 2' --port grpc",
+        says("warning: endpoints/web-v2: it selects none of the 3 instances of 'web'"),
+    ),
+    ("xds endpoints bindings", says("^web +web +laid +3 ", "^web-v2 +web +laid +0 +port grpc, filter ")),
+    ("xds endpoints unbind web", says("its binding is ended")),
+    (f"curl -X PUT {CONSUL}/agent/service/register -d '{REGISTERED}'", says()),
+    (f"curl -X PUT {CONSUL}/agent/check/pass/service:web-1", says()),
+    ("xds service registered", says("web-1")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
@@ -445,6 +512,7 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "command-line.md": (running_hello, COMMAND_LINE),
     "discovery-chain.md": (running_server, DISCOVERY_CHAIN),
     "operations.md": (running_hello, OPERATIONS),
+    "services.md": (hello_with_targets, SERVICES),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.consul.clients import CONSUL, CONSUL_CLIENT
+from bench.consul.clients import CONSUL, CONSUL_CLIENT, CONSUL_SERVICES_CLIENT
 from bench.peers.go_program import build
 from tests.support.server import ServerProcess
 
@@ -163,6 +163,119 @@ def test_the_command_line_writes_reads_lists_and_deletes(tmp_path: Path) -> None
                 text=True,
                 timeout=RUN_S,
                 env={**os.environ, **address},
+                check=False,
+            )
+            output = (ran.stdout + ran.stderr).strip()
+            pattern = ".*".join(map(re.escape, told.split("...")))
+            assert ran.returncode == code, (arguments, output)
+            assert re.fullmatch(pattern, output, re.DOTALL), (arguments, output)
+
+
+SERVICES_TOLD: dict[str, Any] = {
+    "register": None,
+    "register again": None,
+    "register another": None,
+    "register an HTTP check": "400 (Bad request: /Check: checks of the type http are not made here; Envoy checks",
+    "register a check": None,
+    "services of the agent": ["web-1", "web-2"],
+    "service of the agent": 8081,
+    "pass": None,
+    "warn": None,
+    "fail": None,
+    "checks of the agent": ["critical", "broken"],
+    "update": None,
+    "update an absent check": "404 (Unknown check ID",
+    "maintenance": None,
+    "passing": 1,
+    "with a tag": 1,
+    "status": "passing",
+    "weight": 10,
+    "checks": 3,
+    "end of maintenance": None,
+    "remove a check": None,
+    "register in the catalog": None,
+    "services": {"db": [], "web": ["v1"]},
+    "instances": "db-host",
+    "filtered": 1,
+    "datacenters": ["dc1"],
+    "deregister from the catalog": None,
+    "index": True,
+    "woken": True,
+    "passing after it": 1,
+    "deregister": None,
+    "deregister again": "404 (Unknown service ID",
+    "deregister another": None,
+    "nothing is left": 0,
+}
+
+
+def test_the_go_client_registers_reads_and_waits_for_instances(tmp_path: Path) -> None:
+    program = build(CONSUL_SERVICES_CLIENT)
+    digest = sha256(TOKEN.encode()).hexdigest()
+    scopes = ["read", "register:*"]
+    auth = {"XDS_AUTH__TOKENS": json.dumps([{"name": "apps", "sha256": digest, "scopes": scopes}])}
+    with ServerProcess(tmp_path, ["--store", "memory"], auth, token=TOKEN) as server:
+        ran = subprocess.run(
+            [program, f"127.0.0.1:{server.http_port}"],
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            env={**os.environ, "CONSUL_HTTP_TOKEN": TOKEN},
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [line["Step"] for line in lines] == list(SERVICES_TOLD)
+    for line in lines:
+        expected = SERVICES_TOLD[line["Step"]]
+        if isinstance(expected, str) and "Error" in line:
+            assert expected in line["Error"]
+        else:
+            assert (line.get("Value"), line.get("Error")) == (expected, None), line
+
+
+WEB_HCL = """\
+service {
+  id = "web-1"
+  name = "web"
+  address = "10.0.0.1"
+  port = 80
+  tags = ["v1"]
+  check {
+    id = "alive"
+    ttl = "5m"
+  }
+}
+"""
+# Commands in order: arguments, exit code, and the whole output (``...`` stands for anything).
+SERVICE_COMMANDS: tuple[tuple[str, int, str], ...] = (
+    ("services register {file}", 0, "Registered service: web"),
+    ("services register -name=api -id=api-1 -address=10.0.0.2 -port=81", 0, "Registered service: api"),
+    ("services register -name=api", 1, "...400 (Bad request: /Port: port 0 is not in 1..65535..."),
+    ("catalog services", 0, "api\nweb"),
+    ("catalog services -tags", 0, "api...web...v1"),
+    ("catalog datacenters", 0, "dc1"),
+    ("catalog nodes -service=web", 0, "Node...xds-server...10.0.0.1..."),
+    ("maint -enable -service=web-1 -reason=disk", 0, 'Service maintenance is now enabled for "web-1"'),
+    ("maint -disable -service=web-1", 0, 'Service maintenance is now disabled for "web-1"'),
+    ("services deregister -id=web-1", 0, "Deregistered service: web-1"),
+    ("services deregister -id=web-1", 1, "...404 (Unknown service ID..."),
+    ("catalog services", 0, "api"),
+)
+
+
+def test_the_command_line_registers_and_lists_services(tmp_path: Path) -> None:
+    program = build(CONSUL)
+    file = tmp_path / "web.hcl"
+    file.write_text(WEB_HCL)
+    with ServerProcess(tmp_path, ["--store", "memory"]) as server:
+        for arguments, code, told in SERVICE_COMMANDS:
+            ran = subprocess.run(
+                [program, *arguments.format(file=file).split()],
+                capture_output=True,
+                text=True,
+                timeout=RUN_S,
+                env={**os.environ, "CONSUL_HTTP_ADDR": f"127.0.0.1:{server.http_port}"},
                 check=False,
             )
             output = (ran.stdout + ran.stderr).strip()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from bench.consul.clients import CONSUL
+from bench.peers.go_program import build
 from tests.support.background import Background
 from tests.support.clone import SERVE, Clone, Row, Walk, bootstrap, envoy, fails, says, starts, try_page
 from tests.support.load import HttpLoad
-from tests.support.process import REPOSITORY
+from tests.support.process import LOOPBACK, REPOSITORY, free_port, wait_until
 
 EXAMPLES = REPOSITORY / "examples"
 SPLIT_REQUESTS = 1000
@@ -206,10 +210,152 @@ def test_broken(clone: Clone) -> None:
 def test_every_example_is_tried_here() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"}
     walked_elsewhere = {"two-zones", "config-entries"}  # docs/load-assignment.md, docs/discovery-chain.md
-    assert folders == {"hello", "weighted-split", "tls-sds", "grpc", "custom-type", "broken"} | walked_elsewhere
+    tried = {"hello", "weighted-split", "tls-sds", "grpc", "custom-type", "broken", "files", "own-source"}
+    tried |= {"consul", "kubernetes"}
+    assert folders == tried | walked_elsewhere
 
 
 def test_no_private_key_is_kept_in_the_examples() -> None:
     texts = [path.read_text() for path in EXAMPLES.rglob("*") if path.suffix in {".yaml", ".json", ".pem", ".key"}]
     assert texts
     assert not [text for text in texts if PEM_KEY.search(text)]
+
+
+def _seen(*patterns: str) -> Row:
+    """The command says all of this within a few seconds: files are read when they rest, tables every second."""
+
+    def tried(clone: Clone, command: str) -> None:
+        wait_until(
+            lambda: all(re.search(clone.adapted(each), clone.run(command), re.MULTILINE) for each in patterns), command
+        )
+
+    return tried
+
+
+def _writes(clone: Clone, command: str) -> None:
+    clone.run(command)
+
+
+def _shared_load(clone: Clone, command: str) -> None:
+    """Round robin over two instances, however the connections are spread."""
+    output = clone.run(command)
+    one, two = _greeted(output, "one"), _greeted(output, "two")
+    assert one + two == 200, output
+    assert min(one, two) >= 60, output
+
+
+FILES: Walk = [
+    ("xds serve --config examples/files/xds.yaml", SERVE),
+    ("python examples/hello/upstream.py 18001 one", starts("one", "18001")),
+    ("python examples/hello/upstream.py 18002 two", starts("two", "18002")),
+    ("xds bootstrap --node-id shop-1 > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("shop-1")),
+    ("xds sources", _seen(r"^targets +files +reading +1 +1 ")),
+    ("xds service shop", says("127.0.0.1:18001")),
+    ("xds apply -g default -f examples/files/snapshot.yaml", says("revision 1")),
+    ("xds endpoints bind shop shop", says()),
+    (
+        "python examples/load.py http://127.0.0.1:10000/ --requests 100",
+        _seen("^ *100 of 100  Hello from one!"),
+    ),
+    ("echo '    - 127.0.0.1:18002' >> examples/files/targets/shop.yaml", _writes),
+    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+    ("python examples/load.py http://127.0.0.1:10000/ --requests 200", _shared_load),
+    (
+        """echo '[{"targets": ["127.0.0.1:18002"], "labels": {"job": "cart", "zone": "a"}}]' """
+        "> examples/files/targets/cart.json",
+        _writes,
+    ),
+    ("xds services", _seen("^cart ", "^shop ")),
+    ("echo '    - shop.example.org:80' >> examples/files/targets/shop.yaml", _writes),
+    ("xds sources targets", _seen(r"shop\.yaml:5:7 .*'shop\.example\.org' is no IP address")),
+    ("xds check", says(r"^sources +. warning +targets 1 left out")),
+    ("xds service shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
+]
+
+
+def test_files(clone: Clone) -> None:
+    try_page(EXAMPLES / "files/README.md", FILES, clone)
+
+
+OWN_SOURCE: Walk = [
+    ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18001 a", _writes),
+    ("xds serve --config examples/own-source/xds.yaml", SERVE),
+    ("xds sources", _seen(r"^inventory +inventory +reading +1 +1 ")),
+    ("python examples/own-source/table.py inventory.db shop 127.0.0.1:18002 b", _writes),
+    ("xds service shop", _seen("127.0.0.1:18001", "127.0.0.1:18002")),
+]
+
+
+def test_own_source(clone: Clone) -> None:
+    try_page(EXAMPLES / "own-source/README.md", OWN_SOURCE, clone)
+
+
+def _consul(clone: Clone, command: str) -> None:
+    """The agent of the clone, on free ports besides that of the documentation."""
+    ports = " ".join(f"-{name}-port={free_port()}" for name in ("server", "serf-lan"))
+    flags = (
+        f"-http-port={clone.ports[CONSUL_PORT]} {ports} -serf-wan-port=-1 -dns-port=-1 -grpc-port=-1 -bind=127.0.0.1"
+    )
+    started = clone.start("consul", f"{command} {flags}")
+    # Writes are answered once there is a leader.
+    started.wait_until(
+        lambda: clone.fetches(clone.url(CONSUL_PORT, "/v1/catalog/services?consistent")), "Consul has a leader"
+    )
+
+
+def _starts_greeter(name: str, port: str) -> Row:
+    def tried(clone: Clone, command: str) -> None:
+        started = clone.start(name, command)
+        started.wait_until(lambda: _is_open(clone.ports[port]), f"{command} answers")
+
+    return tried
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _ends_consul(clone: Clone, command: str) -> None:
+    """As the page says: with Consul gone, the clients go on."""
+    clone.started["consul"].stop()
+    says("Hello, world, from two!")(clone, command)
+
+
+CONSUL_PORT = "8500"
+CALL = "python examples/grpc/client.py 127.0.0.1:10000"
+CALL_XDS = "GRPC_XDS_BOOTSTRAP=client.json python examples/grpc/client.py xds:///greeter"
+CONSUL_PAGE: Walk = [
+    ("consul agent -dev", _consul),
+    ("python examples/consul/greeter.py 127.0.0.1:18001 one", _starts_greeter("one", "18001")),
+    ("python examples/consul/greeter.py 127.0.0.1:18002 two", _starts_greeter("two", "18002")),
+    ("xds serve --config examples/consul/xds.yaml", SERVE),
+    ("consul services register examples/consul/greeter-1.json", says("Registered service: greeter")),
+    ("xds apply -g default -f examples/consul/snapshot.yaml", says("revision 1")),
+    ("xds endpoints bind greeter greeter", says()),
+    ("xds service greeter", _seen("127.0.0.1:18001 .*consul")),
+    ("xds bootstrap --node-id edge-1 > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("edge-1")),
+    (CALL, says("Hello, world, from one!")),
+    ("xds bootstrap --mode grpc --node-id greeter-client -o json > client.json", bootstrap),
+    (CALL_XDS, says("Hello, world, from one!")),
+    ("consul services register examples/consul/greeter-2.json", says("Registered service: greeter")),
+    ("consul maint -enable -service greeter-1 -reason moving", says("maintenance")),
+    ("xds service greeter", _seen("127.0.0.1:18001 .*critical", "127.0.0.1:18002 .*passing")),
+    (CALL, _seen("Hello, world, from two!")),
+    (CALL_XDS, says("Hello, world, from two!")),
+    (CALL, _ends_consul),
+    ("xds sources", _seen("^consul +consul +failing")),
+]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)  # the first run builds Consul, on whatever machine
+@pytest.mark.xdist_group("consul")
+def test_consul(tmp_path: Path, running: ExitStack) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "consul").symlink_to(build(CONSUL))
+    clone = Clone(tmp_path, running, {"PATH": f"{programs}:{os.environ['PATH']}"})
+    try_page(EXAMPLES / "consul/README.md", CONSUL_PAGE, clone)

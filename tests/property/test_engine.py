@@ -1,7 +1,8 @@
-"""Random pushes, overlays, requests, ACKs, NACKs, stale nonces, repeats and reconnects against a model.
+"""Random pushes, live changes, overlays, requests, ACKs, NACKs, stale nonces, repeats and reconnects against a model.
 
-When all is quiet, every client holds its snapshot, as it is overlaid for its zone, filtered by its subscription; and on
-the way no content is sent that was refused, or that the client has and did not ask for again.
+When all is quiet, every client holds its snapshot with the live assignments, as it is overlaid for its zone, filtered
+by its subscription; and on the way no content is sent that was refused, or that the client has and did not ask for
+again.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class Engine(RuleBasedStateMachine):
     def start(self, content: dict[str, dict[str, str]]) -> None:
         self.server = Server()
         self.content = content
+        self.live: dict[str, str] = {}  # assignments that are laid over the pushed ones
         self.overlays: dict[str, dict[str, str]] = {}
         self.server.push(content)
         self.clients = [
@@ -124,10 +126,26 @@ class Engine(RuleBasedStateMachine):
 
     @rule(content=contents)
     def push(self, content: dict[str, dict[str, str]]) -> None:
-        for client in self.clients:
-            client.lose(self.content, content)
-        self.content = content
+        before, self.content = self.served(), content
+        self.change(before)
         self.server.push(content)
+
+    @rule(put=texts, gone=names)
+    def observe(self, put: dict[str, str], gone: set[str]) -> None:
+        """Live assignments come, change and go."""
+        live = {name: text for name, text in self.live.items() if name not in gone}
+        before, self.live = self.served(), {**live, **{name: f"live-{text}" for name, text in put.items()}}
+        self.change(before)
+        self.server.observe({name: self.live[name] for name in put}, gone - put.keys())
+
+    def served(self) -> dict[str, dict[str, str]]:
+        """What is pushed, with the live assignments."""
+        return {**self.content, ENDPOINT: {**self.content[ENDPOINT], **self.live}}
+
+    def change(self, before: dict[str, dict[str, str]]) -> None:
+        """The clients are to be served what is served now."""
+        for client in self.clients:
+            client.lose(before, self.served())
 
     @rule(url=urls, name=st.sampled_from(NAMES), text=st.sampled_from("123"))
     def push_one(self, url: str, name: str, text: str) -> None:
@@ -203,11 +221,14 @@ class Engine(RuleBasedStateMachine):
         if not hasattr(self, "clients"):
             return
         # Content that was refused is not sent again: only a push that changes it repairs the client.
-        self._end_with({name: f"last-{name}" for name in NAMES})
-        self._end_with({"a": "last-a", "b": "very last"})
+        self._end_with({name: f"last-{name}" for name in NAMES}, {name: f"live-last-{name}" for name in self.live})
+        some = sorted(self.live)[:2]
+        self._end_with({"a": "last-a", "b": "very last"}, dict.fromkeys(some, "live-very-last"))
 
-    def _end_with(self, held: dict[str, str]) -> None:
+    def _end_with(self, held: dict[str, str], live: dict[str, str]) -> None:
         """Push, let everybody ACK and every wait end, and compare."""
+        self.server.observe(live, self.live.keys() - live.keys(), wake=False)
+        self.live = live
         self.content = dict.fromkeys(self.content, held)
         for client in self.clients:
             for url in client.types:
@@ -225,16 +246,17 @@ class Engine(RuleBasedStateMachine):
             self._check_in_step(client)
 
     def _check_in_step(self, client: WatchfulClient) -> None:
+        served = self.served()
         for url, held in client.types.items():
-            wanted = set(self.content[url]) if held.wildcard else set(self.content[url]) & held.names
+            wanted = set(served[url]) if held.wildcard else set(served[url]) & held.names
             laid = self.overlays.get(ZONES[self.clients.index(client)], {}) if url == ENDPOINT else {}
-            expected = {name: self.content[url][name] + laid.get(name, "") for name in wanted}
+            expected = {name: served[url][name] + laid.get(name, "") for name in wanted}
             holds = {name: text for name, text in client.texts(url).items() if self._counts(url, name)}
             assert holds == expected, f"{url}: {client.stream.status()}"
 
     def _counts(self, url: str, name: str) -> bool:
         """SotW has no way to tell a partial type that a name is gone: what is left of it does not count."""
-        return self.variant is Variant.DELTA or resource_type(url).full_state or name in self.content[url]
+        return self.variant is Variant.DELTA or resource_type(url).full_state or name in self.served()[url]
 
 
 class DeltaEngine(Engine):

@@ -16,6 +16,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from tools.proto import generate
 from tools.proto.envoy_binary import envoy_files
+from tools.proto.reference_options import types_of
 from xds.proto import descriptors, field_options
 
 Types = tuple[dict[str, DescriptorProto], dict[str, EnumDescriptorProto]]
@@ -43,21 +44,6 @@ NO_API = (
 )
 
 
-def _types(files: Iterable[FileDescriptorProto]) -> Types:
-    messages: dict[str, DescriptorProto] = {}
-    enums: dict[str, EnumDescriptorProto] = {}
-
-    def add(scope: str, inner: Iterable[DescriptorProto], inner_enums: Iterable[EnumDescriptorProto]) -> None:
-        enums.update({f"{scope}.{enum.name}": enum for enum in inner_enums})
-        for message in inner:
-            messages[f"{scope}.{message.name}"] = message
-            add(f"{scope}.{message.name}", message.nested_type, message.enum_type)
-
-    for file in files:
-        add(file.package, file.message_type, file.enum_type)
-    return messages, enums
-
-
 def _shape(message: DescriptorProto, field: FieldDescriptorProto) -> tuple[object, ...]:
     oneof = message.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else ""
     return field.name, field.number, field.type, field.label, field.type_name, field.proto3_optional, oneof
@@ -65,12 +51,12 @@ def _shape(message: DescriptorProto, field: FieldDescriptorProto) -> tuple[objec
 
 @pytest.fixture(scope="module")
 def ours() -> Types:
-    return _types(descriptors.load().file)
+    return types_of(descriptors.load().file)
 
 
 @pytest.fixture(scope="module")
 def envoys() -> Types:
-    return _types(envoy_files())
+    return types_of(envoy_files())
 
 
 def test_check_sees_another_release() -> None:

@@ -148,7 +148,7 @@ class Harness:
 
     def push(self, texts: dict[str, str], group: str = "default", type_url: str = CLUSTER) -> Snapshot:
         """Replace the group's resources of one type."""
-        before = self.cache.get(group)
+        before = self.cache.pushed(group)
         revision = before.revision + 1 if before is not None else 1
         kept = [each for each in before.resources() if each.type_url != type_url] if before is not None else []
         versions = {each.type.type_url: each.version_info for each in before} if before is not None else {}

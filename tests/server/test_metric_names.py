@@ -17,17 +17,20 @@ from tests.server.conftest import Harness, Start, until
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.journal import PushJournal
+from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
 from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
+from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
     StoreMetrics,
     WatchMetrics,
 )
+from xds.server.metrics.source_metrics import SourceMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
@@ -173,6 +176,8 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     backups.made = 1
     for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
         server.metrics.registry.register(each)
+    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings))
+    server.metrics.registry.register(SourceMetrics(Sources()))
     server.metrics.foreign_refused["origin"] += 1
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}

@@ -20,8 +20,8 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.model.snapshot import build_snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import StreamLimits
+from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
-from xds.server.node_auth import NodeAuthorizer
 from xds.server.rest import BODY_LIMIT, RenderedJson, rest_routes
 
 

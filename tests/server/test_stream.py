@@ -17,8 +17,8 @@ from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.limits import FlowLimits
 from xds.server.flow.work_queue import WorkQueue
 from xds.server.flow.write_limiter import WriteLimiter
+from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
-from xds.server.node_auth import NodeAuthorizer
 from xds.server.options import ServerOptions
 from xds.server.stream import Status, StreamDependencies, StreamHandler
 

@@ -30,6 +30,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    ObservedRecord,
     OpenNack,
     Reset,
     ReusedPushIdError,
@@ -540,6 +541,16 @@ class StoreContract:
         assert await store.nacks() == [other, three]
         await store.put_nacks([], [2, 3])
         assert await store.nacks() == []
+
+    async def test_observed_records_are_replaced_and_forgotten_by_source_and_service(self, store: Store) -> None:
+        a, b, c = ObservedRecord("s", "a", b"1"), ObservedRecord("s", "b", b"2"), ObservedRecord("t", "a", b"3")
+        await store.put_observed([c, a, b])
+        assert await store.observed() == [a, b, c]
+        other = ObservedRecord("s", "a", b"4")
+        await store.put_observed([other], [("s", "b"), ("unknown", "x")])
+        assert await store.observed() == [other, c]
+        await store.put_observed([], [("s", "a"), ("t", "a")])
+        assert await store.observed() == []
 
     async def test_nobody_watches_open_nacks(self, store: Store) -> None:
         watch = store.watch()

@@ -45,6 +45,7 @@ from xds.store.base import (
     GroupPush,
     Head,
     Meta,
+    ObservedRecord,
     OpenNack,
     OutOfSpaceError,
     Reset,
@@ -396,8 +397,10 @@ async def test_a_newer_schema_is_refused(opened: Open, path: Path) -> None:
     assert await (await opened()).groups() == []
 
 
-# Makes a file of schema 3 one of schema 2.
+# Makes a file of schema 4 one of schema 3.
+TO_SCHEMA_3 = ("DROP TABLE observed", "UPDATE meta SET v = '3' WHERE k = 'schema'")
 TO_SCHEMA_2 = (
+    *TO_SCHEMA_3,
     "DROP INDEX rollbacks",
     *(
         f"ALTER TABLE revision DROP COLUMN {column}"
@@ -504,6 +507,20 @@ async def test_a_file_of_schema_2_is_brought_up_to_date(opened: Open, path: Path
     await store.close()
     store = await opened()
     assert (await store.nacks(), await store.groups()) == ([nack], [Head("g", 1)])
+
+
+async def test_a_file_of_schema_3_is_brought_up_to_date(opened: Open, path: Path) -> None:
+    store = await opened()
+    await push(store, full(cluster("a")))
+    await store.close()
+    for statement in TO_SCHEMA_3:
+        alter(path, statement)
+    store = await opened()
+    record = ObservedRecord("consul", "web", b"{}")
+    await store.put_observed([record])
+    await store.close()
+    store = await opened()
+    assert (await store.observed(), await store.groups()) == ([record], [Head("g", 1)])
 
 
 async def test_a_database_of_another_program_is_refused(opened: Open, path: Path) -> None:

@@ -6,12 +6,10 @@ target of a peer.
 
 from __future__ import annotations
 
-from xds.catalog.duration import duration_text
 from xds.catalog.entry import read_entries
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.weight import percent
-from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
-from xds.chain.node_names import TargetKey
+from xds.catalog.quantities import duration_text, percent
+from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, TargetKey
 from xds.chain.request import CompileRequest
 
 TRUST_DOMAIN = "td.consul"

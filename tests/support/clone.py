@@ -20,9 +20,10 @@ from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_envi
 COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
 # The ports of the documentation. Each clone replaces them by its own.
-GRPC, HTTP, ADMIN, LISTENER = "18000", "18080", "19000", "10000"
-PORTS = (GRPC, HTTP, ADMIN, LISTENER, "10443", "18001", "18002", "50051", "18100", "18180")
+GRPC, HTTP, ADMIN, LISTENER, CONSUL = "18000", "18080", "19000", "10000", "8500"
+PORTS = (GRPC, HTTP, ADMIN, LISTENER, CONSUL, "10443", "18001", "18002", "50051", "18100", "18180")
 FOLDERS = ("examples", "deploy")
+ADAPTED = {".yaml", ".yml", ".json"}
 
 
 class Clone:
@@ -35,15 +36,20 @@ class Clone:
         self._running = running
         for folder in FOLDERS:
             shutil.copytree(REPOSITORY / folder, directory / folder)
-        for path in (path for folder in FOLDERS for path in (directory / folder).rglob("*.y*ml")):
+        for path in (path for folder in FOLDERS for path in (directory / folder).rglob("*") if path.suffix in ADAPTED):
             path.write_text(self.adapted(path.read_text()))
         (directory / ".venv").symlink_to(sys.prefix)
         self._environment = {
             "XDS_SERVER__GRPC__PORT": str(self.ports[GRPC]),
             "XDS_SERVER__HTTP__PORT": str(self.ports[HTTP]),
             "XDS_ADDR": self.url(HTTP),
+            "CONSUL_HTTP_ADDR": self.url(CONSUL),
             **(environment or {}),
         }
+
+    def set(self, name: str, value: str) -> None:
+        """Set an environment variable for the commands that follow."""
+        self._environment[name] = value
 
     def url(self, port: str, path: str = "") -> str:
         """The address of a port of the documentation."""

@@ -103,7 +103,7 @@ class Server:
         ``label_of``: makes the label of types that a push without label changes.
         """
         resources = list(resources)
-        before = self.cache.get(group)
+        before = self.cache.pushed(group)
         revision = before.revision + 1 if before is not None else 1
         urls = {*types, *(r.type_url for r in resources), *(before.sets if before is not None else ())}
         draft = build_snapshot(group, revision, resources, dict.fromkeys(urls, ""))
@@ -125,6 +125,16 @@ class Server:
         self.cache.overlay(group, overlays)
         if wake:
             self.wake()
+
+    def observe(
+        self, texts: Mapping[str, str], gone: Iterable[str] = (), group: str = "default", wake: bool = True
+    ) -> bool:
+        """Lay assignments with these texts over the group's snapshot, and remove those ``gone``."""
+        put = {name: make_resource(ENDPOINT, name, text) for name, text in texts.items()}
+        changed = self.cache.observe(group, put, tuple(gone))
+        if wake:
+            self.wake()
+        return changed
 
     def overlay(self, suffixes: Mapping[str, str]) -> Overlay:
         """An overlay that adds a suffix to the texts of these assignments."""

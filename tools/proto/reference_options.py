@@ -33,7 +33,8 @@ def _installed_files(kind: Any) -> Iterator[Any]:
             yield kind.FromString(importlib.import_module(".".join(parts)).DESCRIPTOR.serialized_pb)
 
 
-def _types(files: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def types_of(files: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The messages and the enums of the files, nested ones included, by full name."""
     messages: dict[str, Any] = {}
     enums: dict[str, Any] = {}
 
@@ -99,8 +100,8 @@ class _Options:
 def main() -> None:
     """Print the annotations of all messages and enums that have any."""
     descriptor = importlib.import_module("google.protobuf.descriptor_pb2")
-    messages, enums = _types(_installed_files(descriptor.FileDescriptorProto))
-    theirs = _types(descriptor.FileDescriptorSet.FromString(sys.stdin.buffer.read()).file)
+    messages, enums = types_of(_installed_files(descriptor.FileDescriptorProto))
+    theirs = types_of(descriptor.FileDescriptorSet.FromString(sys.stdin.buffer.read()).file)
     options = _Options()
     everything = {
         "release": f"xds-protos {importlib.metadata.version('xds-protos')}",

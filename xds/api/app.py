@@ -11,25 +11,30 @@ from starlette.routing import BaseRoute
 
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
-from xds.api.consul_token import ConsulToken
 from xds.api.description import describe
-from xds.api.middleware import Door, Queue, RawPath, RefusedWrites, RequestId
+from xds.api.middleware import ConsulToken, Door, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
     audit,
     backups,
-    chain_walk,
+    bindings,
+    catalog,
     config_entries,
     consul,
+    consul_agent,
+    consul_catalog,
     discovery_chains,
+    endpoints,
     events,
     explain,
     fleet,
     groups,
     holdings,
     load,
+    registrations,
     revisions,
+    sources,
     system,
     transactions,
 )
@@ -74,8 +79,12 @@ def _described_app() -> FastAPI:
     )
     problem.install(app)
     for router in (
+        consul_agent.router,  # first: routes are tried in order, and heartbeats come by the thousand a second
         groups.router,
         assignments.router,
+        bindings.router,
+        catalog.router,
+        endpoints.router,
         transactions.router,
         config_entries.router,
         discovery_chains.router,
@@ -84,14 +93,16 @@ def _described_app() -> FastAPI:
         explain.router,  # before the route of a node, whose id may contain anything
         fleet.router,
         load.router,
+        registrations.router,
         events.router,
         audit.router,
+        sources.router,
         system.watch_router,
         access.router,
         system.router,
         backups.router,
-        chain_walk.router,
         consul.router,
+        consul_catalog.router,
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)

@@ -19,6 +19,7 @@ from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
 from xds.api.routes.transactions import TransactionRequest
 from xds.api.shapes.assignments import POLICY_SCHEMA
+from xds.api.shapes.endpoints import PATCH_SCHEMA
 
 Json = dict[str, Any]
 
@@ -91,12 +92,28 @@ _SETTINGS: Json = {
     "additionalProperties": False,
 }
 _ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it; see docs/discovery-chain.md"}
+_SERVICE: Json = {
+    "type": "object",
+    "description": "A service as Consul's agent takes it; docs/services.md#registration has all fields",
+    "properties": {
+        "Name": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"},
+        "Address": {"type": "string", "format": "ipv4"},
+        "Port": {"type": "integer", "minimum": 1, "maximum": 65535},
+        "Tags": {"type": "array", "items": {"type": "string"}, "maxItems": 64},
+        "Check": {"type": "object", "properties": {"TTL": {"enum": ["10s", "5m"]}}, "required": ["TTL"]},
+    },
+    "required": ["Name", "Port"],
+}
+_ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
 _BODIES: Mapping[str, Json] = {
+    "put_registration": _SERVICE,
     "put_group": _SETTINGS,
     "put_config_entry": _ENTRY,
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_endpoints": _ASSIGNMENT,
+    "patch_endpoints": PATCH_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
     "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
     "put_snapshot": _PUSH,

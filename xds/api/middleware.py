@@ -25,8 +25,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xds.api.consul_token import is_consul
-from xds.api.problem import problem
+from xds.api.problem import is_consul, problem
 from xds.api.routing import AUTHOR_LIMIT, peer_of
 from xds.control.access import Access, Identity
 from xds.control.audit_log import AuditLog, Caller
@@ -75,6 +74,8 @@ METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 VARY = "Accept, Accept-Encoding, Authorization"
 REQUEST_ID_LIMIT = 128
+CONSUL_TOKEN_HEADER = "x-consul-token"  # noqa: S105 - the name of a header, not a secret
+_AUTHORIZATION = b"authorization"
 
 # A path parameter of the API. It is captured percent-encoded (see ``RawPath``) and passed on decoded.
 Segment = Annotated[str, BeforeValidator(unquote)]
@@ -123,6 +124,24 @@ class RawPath:
         raw = scope.get("raw_path") if scope["type"] == "http" else None
         if raw and raw.startswith(API_PREFIX.encode()):
             scope = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+        await self._app(scope, receive, send)
+
+
+class ConsulToken:
+    """Takes ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
+
+    A browser lets a page of another origin set neither header without a preflight, so both prove the same.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = Headers(scope=scope).get(CONSUL_TOKEN_HEADER, "") if is_consul(scope) else ""
+        if token:
+            others = [(name, value) for name, value in scope["headers"] if name.lower() != _AUTHORIZATION]
+            bearer = (_AUTHORIZATION, b"Bearer " + token.encode("latin-1"))
+            scope = {**scope, "headers": [*others, bearer]}
         await self._app(scope, receive, send)
 
 
@@ -185,7 +204,7 @@ REASON_LIMIT = 300
 TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})  # the values that the routes read as true
 _GROUP = re.compile(r"/api/v1/groups/([^/]+)(?:/([a-z]{1,20})(/|$))?")
 _OTHER = re.compile(r"/api/v1/([a-z-]{1,20})(/|$)")
-_CONSUL_WRITE = re.compile(r"/v1/config(/|$)")
+_CONSUL_WRITE = re.compile(r"/v1/(config|agent/service|agent/check|catalog)(/|$)")
 _NO_WRITES = frozenset({"validate", "explain"})
 
 
@@ -235,7 +254,7 @@ def _place(request: Request) -> tuple[str, str]:
     if (found := _GROUP.match(path)) is not None:
         below = f"/{found[2]}" if found[2] else ""
         return unquote(found[1])[:GROUP_NAME_LIMIT], f"/groups/{{group}}{below}"
-    if _CONSUL_WRITE.match(path) is not None:
-        return "", "/v1/config"
+    if (consul := _CONSUL_WRITE.match(path)) is not None:
+        return "", f"/v1/{consul[1]}"
     other = _OTHER.match(path)
     return "", f"/{other[1]}" if other is not None and other[1] not in _NO_WRITES else ""

@@ -16,14 +16,16 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
-from xds.api.consul_token import is_consul
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
-from xds.chain.chain_errors import ChainError, CompileRequestError
+from xds.chain.chain import ChainError
 from xds.chain.index import refused
-from xds.control.config_entries import TooManyWaitersError
+from xds.chain.request import CompileRequestError
+from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
+from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import ConflictError, MalformedError, NotFoundError, ValidationError, Violation, XdsError
 from xds.store.base import GoneError, OutOfSpaceError, ReusedPushIdError, UnavailableError
 
@@ -31,6 +33,7 @@ Json = dict[str, Any]
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+CONSUL_PREFIX = "/v1/"
 ERRORS_SHOWN = 1000
 # Every legal name fits, and an answer does not return megabytes of what was pushed.
 TEXT_LIMIT = 5_000
@@ -53,6 +56,11 @@ class RequestError(XdsError):
         self.status = status
         self.headers = dict(headers or {})
         self.members = dict(members or {})
+
+
+def is_consul(scope: Scope) -> bool:
+    """True for a request of one of Consul's own paths."""
+    return scope["type"] == "http" and str(scope["path"]).startswith(CONSUL_PREFIX)
 
 
 def problem(
@@ -99,6 +107,7 @@ def install(app: FastAPI) -> None:
 _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
     (GoneError, HTTPStatus.GONE),
     (NotFoundError, HTTPStatus.NOT_FOUND),
+    (OwnedError, HTTPStatus.CONFLICT),
     (ConflictError, HTTPStatus.PRECONDITION_FAILED),
     (EmptyingError, HTTPStatus.CONFLICT),
     (CompileRequestError, HTTPStatus.BAD_REQUEST),

@@ -15,9 +15,15 @@ from xds.codec.resources import ResourceDecoder
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.backups import Backups
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
 from xds.control.publisher import Publisher
+from xds.control.registration import Registrations
+from xds.control.service_view import ServiceView
+from xds.control.sources import Sources
 from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
@@ -72,7 +78,10 @@ class Services:
     requests beyond a limit by the name of its setting, ``foreign_refused`` requests that `BrowserSafety` refused by
     reason. ``disconnect`` ends the streams of a node and returns their number; ``let_go`` ends lingering for some
     nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
-    None if there is none. ``condition`` is that of the store.
+    None if there is none. ``by_hand`` has the assignments that are set by hand. ``condition`` is that of the store.
+    ``catalog`` has the services and their instances, ``bindings`` the assignments that follow them, ``sources`` runs
+    what brings them, ``registrations`` are the instances that are registered over HTTP, and ``service_view`` is the
+    catalog with a number that grows with each change.
     """
 
     publisher: Publisher
@@ -89,7 +98,13 @@ class Services:
     bodies_in_flight: int = 0  # bytes
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
+    catalog: ServiceCatalog = field(default_factory=ServiceCatalog)
+    bindings: Bindings = field(kw_only=True)
+    sources: Sources = field(default_factory=Sources)
+    by_hand: HandAssignments = field(kw_only=True)
     backups: Backups = field(kw_only=True)
+    registrations: Registrations = field(kw_only=True)
+    service_view: ServiceView = field(kw_only=True)
     condition: Callable[[], StoreCondition] = field(kw_only=True)
 
 

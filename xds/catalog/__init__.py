@@ -1,1 +1,1 @@
-"""Config entries: reading, checking and writing them. Pure."""
+"""Services with their instances, and config entries: reading, checking and writing them. Pure."""

@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from xds.catalog.defaults_rules import check_proxy_defaults, check_service_defaults
-from xds.catalog.proxy_defaults import ProxyDefaults
-from xds.catalog.resolver import ServiceResolver
-from xds.catalog.resolver_rules import check_resolver
-from xds.catalog.router import ServiceRouter
-from xds.catalog.router_rules import check_router
-from xds.catalog.service_defaults import ServiceDefaults
+from xds.catalog.defaults import ProxyDefaults, ServiceDefaults, check_proxy_defaults, check_service_defaults
+from xds.catalog.resolver import ServiceResolver, check_resolver
+from xds.catalog.router import ServiceRouter, check_router
 from xds.catalog.shape import KEY_LIMIT, read_message, write_message
-from xds.catalog.splitter import ServiceSplitter
-from xds.catalog.splitter_rules import check_splitter
+from xds.catalog.splitter import ServiceSplitter, check_splitter
 from xds.codec.document import TextDocuments, TextFormat, malformed, read_values
 from xds.codec.findings import Findings, normalized_name, short_repr
 from xds.codec.positions import DocumentPart, TextLayout, locate

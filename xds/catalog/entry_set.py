@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
 from xds.catalog.entry import KINDS, ConfigEntry, Key, key_of
-from xds.catalog.proxy_defaults import GLOBAL, ProxyDefaults
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
-from xds.catalog.service_defaults import ServiceDefaults
 from xds.catalog.splitter import ServiceSplitter
 
 # The changes of entries: the new content, or None for a deleted entry.

@@ -1,4 +1,4 @@
-"""service-router: routes for the requests of a service. The first route that matches wins."""
+"""service-router: routes for the requests of a service; the first that matches wins. Its rules are VR1 to VR10."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xds.catalog.header_modifiers import HeaderModifiers
-from xds.catalog.shape import (
-    COUNT,
-    COUNTS,
-    FLAG,
-    SPAN,
-    TEXT,
-    TEXT_MAP,
-    TEXTS,
-    ListOf,
-    Message,
-    TextShape,
-    member,
+from xds.catalog.shape import COUNT, COUNTS, FLAG, SPAN, TEXT, TEXT_MAP, TEXTS, ListOf, Message, Path, TextShape, member
+from xds.catalog.shared import HeaderModifiers, check_choice, check_common, check_place
+from xds.codec.findings import Findings, short_repr
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")
+RETRY_CONDITIONS = (
+    "5xx",
+    "gateway-error",
+    "reset",
+    "connect-failure",
+    "envoy-ratelimited",
+    "retriable-4xx",
+    "refused-stream",
+    "cancelled",
+    "deadline-exceeded",
+    "internal",
+    "resource-exhausted",
+    "unavailable",
 )
+_HEADER_KINDS = ("Present", "Exact", "Prefix", "Suffix", "Regex")
+_QUERY_KINDS = ("Present", "Exact", "Regex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +110,79 @@ class ServiceRouter:
     meta: Mapping[str, str] = member("Meta", TEXT_MAP)
     namespace: str = member("Namespace", TEXT)
     partition: str = member("Partition", TEXT)
+
+
+def check_router(entry: ServiceRouter, findings: Findings) -> None:
+    """Check every rule that concerns the entry alone. Services and subsets are looked up when chains are compiled."""
+    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
+    for index, route in enumerate(entry.routes):
+        _check_route(route, index, findings)
+
+
+def _check_route(route: Route, index: int, findings: Findings) -> None:
+    http = route.match.http if route.match is not None else None
+    if http is not None:
+        path = ("Routes", index, "Match", "HTTP")
+        _check_paths(http, index, findings, path)
+        for at, header in enumerate(http.header):
+            _check_header(header, f"Route[{index}] Header[{at}]", findings, (*path, "Header", at))
+        for at, parameter in enumerate(http.query_param):
+            _check_parameter(parameter, f"Route[{index}] QueryParam[{at}]", findings, (*path, "QueryParam", at))
+        _check_methods(http.methods, index, findings, (*path, "Methods"))
+    if route.destination is not None:
+        _check_destination(route.destination, http, index, findings)
+
+
+def _check_paths(http: HttpMatch, index: int, findings: Findings, path: Path) -> None:
+    for field, value in (("PathExact", http.path_exact), ("PathPrefix", http.path_prefix)):
+        if value and not value.startswith("/"):
+            told = f"Route[{index}] {field} doesn't start with '/': {short_repr(value)}"
+            findings.add("bad_path", told, (*path, field), hint=f'write "/{value[:80]}"')
+    if sum(map(bool, (http.path_exact, http.path_prefix, http.path_regex))) > 1:
+        told = f"Route[{index}] should only contain at most one of PathExact, PathPrefix, or PathRegex"
+        findings.add("conflict", told, path)
+
+
+def _check_header(header: HeaderMatch, label: str, findings: Findings, path: Path) -> None:
+    if not header.name:
+        findings.add("missing_name", f"{label} missing required Name field", (*path, "Name"))
+    given = (header.present, header.exact, header.prefix, header.suffix, header.regex)
+    if sum(map(bool, given)) != 1:
+        told = f"{label} should only contain one of Present, Exact, Prefix, Suffix, or Regex"
+        findings.add("not_one", told, path, hint=_which(_HEADER_KINDS, given))
+
+
+def _check_parameter(parameter: QueryParamMatch, label: str, findings: Findings, path: Path) -> None:
+    if not parameter.name:
+        findings.add("missing_name", f"{label} missing required Name field", (*path, "Name"))
+    given = (parameter.present, parameter.exact, parameter.regex)
+    if sum(map(bool, given)) != 1:
+        told = f"{label} should only contain one of Present, Exact, or Regex"
+        findings.add("not_one", told, path, hint=_which(_QUERY_KINDS, given))
+
+
+def _which(kinds: tuple[str, ...], given: tuple[object, ...]) -> str:
+    named = [kind for kind, value in zip(kinds, given, strict=True) if value]
+    return f"it has {' and '.join(named)}" if named else "it has none of them"
+
+
+def _check_methods(methods: tuple[str, ...], index: int, findings: Findings, path: Path) -> None:
+    seen = set()
+    for at, method in enumerate(methods):
+        if method not in METHODS:
+            told = f"Route[{index}] Methods contains an invalid method {short_repr(method)}"
+            findings.add("bad_method", told, (*path, at), hint=f"one of {', '.join(METHODS)}")
+        if method in seen:
+            told = f"Route[{index}] Methods contains {short_repr(method)} more than once"
+            findings.add("duplicate_method", told, (*path, at))
+        seen.add(method)
+
+
+def _check_destination(one: RouteDestination, http: HttpMatch | None, index: int, findings: Findings) -> None:
+    path = ("Routes", index, "Destination")
+    check_place(one.namespace, one.partition, findings, path)
+    if one.prefix_rewrite and not (http is not None and (http.path_exact or http.path_prefix)):
+        told = f"Route[{index}] cannot make use of PrefixRewrite without configuring either PathExact or PathPrefix"
+        findings.add("rewrite_without_path", told, (*path, "PrefixRewrite"))
+    for at, condition in enumerate(one.retry_on):
+        check_choice(condition, RETRY_CONDITIONS, "retry condition", findings, (*path, "RetryOn", at))

@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from xds.catalog.duration import LIMIT_NS, duration_text, parse_duration
-from xds.catalog.weight import basis_points, percent
+from xds.catalog.quantities import LIMIT_NS, basis_points, duration_text, parse_duration, percent
 from xds.codec import scalar
 from xds.codec.findings import Findings, duration_hint, normalized_name, short_repr
 

@@ -1,4 +1,4 @@
-"""service-splitter: the distribution of a service's requests by weight."""
+"""service-splitter: the distribution of a service's requests by weight; its fields and its rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xds.catalog.header_modifiers import HeaderModifiers
+from xds.catalog.quantities import WHOLE, percent
 from xds.catalog.shape import TEXT, TEXT_MAP, WEIGHT, ListOf, Message, member
+from xds.catalog.shared import HeaderModifiers, check_common, check_place
+from xds.codec.findings import Findings, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +36,28 @@ class ServiceSplitter:
     meta: Mapping[str, str] = member("Meta", TEXT_MAP)
     namespace: str = member("Namespace", TEXT)
     partition: str = member("Partition", TEXT)
+
+
+def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
+    """Check every rule that concerns the entry alone."""
+    check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
+    if not entry.splits:
+        findings.add("missing_field", "no splits configured", ("Splits",))
+        return
+    _check_destinations(entry, findings)
+    total = sum(split.weight for split in entry.splits)
+    if total != WHOLE:
+        told = f"the sum of all split weights must be 100, not {percent(total)}"
+        findings.add("bad_sum", told, ("Splits",), hint="weights count in steps of 0.01")
+
+
+def _check_destinations(entry: ServiceSplitter, findings: Findings) -> None:
+    """Check that no destination occurs twice. An empty service is the entry's own."""
+    first: dict[tuple[str, str, str, str], int] = {}
+    for index, split in enumerate(entry.splits):
+        path = ("Splits", index)
+        check_place(split.namespace, split.partition, findings, path)
+        key = (split.service or entry.name, split.service_subset, split.namespace, split.partition)
+        if first.setdefault(key, index) != index:
+            told = f"split destination occurs more than once: service={short_repr(key[0])}, subset={short_repr(key[1])}"
+            findings.add("duplicate_destination", told, path, hint=f"the other one is Splits[{first[key]}]")

@@ -1,19 +1,23 @@
 """The first pass: from the service's router or splitter down to the resolvers.
 
-Splitters may lead to splitters to any depth, so they are followed with an explicit stack.
+There, redirects and default subsets are followed, settings are looked up, and failover is listed. Redirects are
+followed in a loop, and failover is one level deep, so nothing recurses.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xds.catalog.quantities import SECOND_NS
+from xds.catalog.resolver import WILDCARD, Failover, Redirect, ServiceResolver, Subset
 from xds.catalog.router import HttpMatch, Route, RouteDestination, RouteMatch, ServiceRouter
-from xds.catalog.shared_rules import DEFAULT
+from xds.catalog.shared import DEFAULT
 from xds.catalog.splitter import ServiceSplitter, Split
-from xds.chain.chain import ChainRoute, ChainSplit
-from xds.chain.compilation import Compilation, RouterDraft, SplitterDraft
-from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, node_key
-from xds.chain.resolving import resolve
+from xds.chain.chain import RESOLVER, ROUTER, SPLITTER, ChainRoute, ChainSplit, Flaw, node_key, path_text
+from xds.chain.compilation import Compilation, ResolverDraft, RouterDraft, SplitterDraft, TargetDraft
+
+CONNECT_TIMEOUT_NS = 5 * SECOND_NS
+_NO_SUBSET = Subset()
 
 
 def assemble(compilation: Compilation) -> None:
@@ -145,3 +149,157 @@ def _leg_resolver(compilation: Compilation, node: SplitterDraft, leg: Split, ser
     if node.load_balancer is None and found.load_balancer is not None and found.load_balancer.is_hash_based:
         node.load_balancer = found.load_balancer
     return node_key(RESOLVER, found.name)
+
+
+def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
+    """The resolver node of a target, recorded with its failover. Raises ``ChainError``."""
+    known = compilation.resolvers.get(target.id)
+    if known is not None:
+        return known
+    depth = len(compilation.path)
+    try:
+        node, entry = _follow(compilation, target)
+        if entry is None:
+            return node
+        compilation.record(node)
+        # The redirects that lead to the node stay in the path: a failover may fail as well.
+        for other in _failover_targets(compilation, node.target, entry):
+            spare, _ = _resolved(compilation, other)
+            node.failover.append(spare.target.id)
+    finally:
+        compilation.leave(depth)
+    return node
+
+
+def _resolved(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
+    """The node where redirects end, and its entry. A node that is recorded already comes without an entry."""
+    depth = len(compilation.path)
+    try:
+        return _follow(compilation, target)
+    finally:
+        compilation.leave(depth)
+
+
+def _follow(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
+    visited: dict[str, None] = {}
+    while True:
+        known = compilation.resolvers.get(target.id)
+        if known is not None:
+            return known, None
+        service = target.place.service
+        compilation.enter(node_key(RESOLVER, target.id))
+        if not target.place.peer:
+            compilation.record_protocol(service)
+        entry = compilation.entries.resolver(service) or ServiceResolver(service)
+        if target.id in visited:
+            told = f"detected circular resolver redirect: [{path_text((*visited, target.id))}]"
+            raise compilation.error(Flaw.CIRCULAR_REDIRECT, told)
+        visited[target.id] = None
+        following = _redirected(compilation, target, entry)
+        if following is None:
+            return _node(compilation, target, entry), entry
+        target = following
+
+
+def _redirected(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
+    """The target of the entry's redirect; None if it is to be resolved here.
+
+    A redirect to the same target counts as followed.
+    """
+    if entry.redirect is not None:
+        moved = _rewritten_by(compilation, target, entry.redirect)
+        if moved.id != target.id:
+            return moved
+    if not target.place.subset and entry.default_subset:
+        return compilation.rewritten(target, subset=entry.default_subset)
+    return None
+
+
+def _rewritten_by(compilation: Compilation, target: TargetDraft, redirect: Redirect) -> TargetDraft:
+    return compilation.rewritten(
+        target,
+        redirect.service,
+        redirect.service_subset,
+        redirect.namespace,
+        redirect.datacenter,
+        redirect.peer,
+    )
+
+
+def _node(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> ResolverDraft:
+    service, subset = target.place.service, target.place.subset
+    if subset and subset not in entry.subsets:
+        told = f'service "{service}" does not have a subset named "{subset}"'
+        raise compilation.error(Flaw.UNKNOWN_SUBSET, told)
+    timeout_ns = _connect_timeout_ns(compilation, entry)
+    node = ResolverDraft(target.id, target, entry.is_default, timeout_ns, entry.request_timeout_ns, entry.load_balancer)
+    target.connect_timeout_ns = timeout_ns
+    target.subset = entry.subsets.get(subset, _NO_SUBSET)
+    defaults = compilation.entries.defaults(service)
+    if defaults is not None and defaults.external_sni:
+        target.sni, target.is_external = defaults.external_sni, True
+    if target.is_external:
+        _check_external(compilation, service, entry)
+    else:
+        _look_up_proxy_settings(compilation, target)
+    compilation.retained.add(target.id)
+    return node
+
+
+def _connect_timeout_ns(compilation: Compilation, entry: ServiceResolver) -> int:
+    timeout_ns = entry.connect_timeout_ns if entry.connect_timeout_ns > 0 else CONNECT_TIMEOUT_NS
+    override_ns = compilation.request.overrides.connect_timeout_ns
+    if override_ns > 0 and override_ns != timeout_ns:
+        compilation.customized.connect_timeout = True
+        return override_ns
+    return timeout_ns
+
+
+def _check_external(compilation: Compilation, service: str, entry: ServiceResolver) -> None:
+    """Check that a service outside the mesh has no redirect, subset or failover."""
+    for flaw, is_set, what in (
+        (Flaw.EXTERNAL_REDIRECT, entry.redirect is not None, "redirects"),
+        (Flaw.EXTERNAL_SUBSETS, bool(entry.subsets), "subsets"),
+        (Flaw.EXTERNAL_FAILOVER, bool(entry.failover), "failover"),
+    ):
+        if is_set:
+            told = f'service "{service}" has an external SNI set; cannot define {what} for external services'
+            raise compilation.error(flaw, told)
+
+
+def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> None:
+    """Look up mesh gateway and transparent proxy: those of the service, else of all proxies, else of the override."""
+    defaults, proxy_defaults = compilation.entries.defaults(target.place.service), compilation.entries.proxy_defaults()
+    if defaults is not None:
+        target.mesh_gateway_mode = defaults.mesh_gateway.mode
+        target.is_dialed_directly = defaults.transparent_proxy.dialed_directly
+    if proxy_defaults is not None:
+        target.mesh_gateway_mode = target.mesh_gateway_mode or proxy_defaults.mesh_gateway.mode
+        target.is_dialed_directly = target.is_dialed_directly or proxy_defaults.transparent_proxy.dialed_directly
+    override = compilation.request.overrides.mesh_gateway_mode
+    if override and override != target.mesh_gateway_mode:
+        target.mesh_gateway_mode = override
+        compilation.customized.mesh_gateway = True
+
+
+# Failover
+
+
+def _failover_targets(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> list[TargetDraft]:
+    """The failover targets before their own redirects; never the target itself."""
+    failover = entry.failover.get(target.place.subset) or entry.failover.get(WILDCARD)
+    if failover is None:
+        return []
+    return [one for one in _places(compilation, target, failover) if one.id != target.id]
+
+
+def _places(compilation: Compilation, target: TargetDraft, failover: Failover) -> list[TargetDraft]:
+    service, subset, namespace = failover.service, failover.service_subset, failover.namespace
+    if failover.datacenters:
+        return [compilation.rewritten(target, service, subset, namespace, one) for one in failover.datacenters]
+    if failover.targets:
+        return [
+            compilation.rewritten(target, one.service, one.service_subset, one.namespace, one.datacenter, one.peer)
+            for one in failover.targets
+        ]
+    return [compilation.rewritten(target, service, subset, namespace)]

@@ -1,16 +1,23 @@
-"""The compiled discovery chain of one service: its nodes and targets."""
+"""The compiled discovery chain of one service: its nodes, its targets and their names; and what its compilation raises.
+
+Names of nodes and targets are opaque to clients, and equal to Consul's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
 
-from xds.catalog.proxy import EnvoyExtension
 from xds.catalog.resolver import LoadBalancer, Subset
 from xds.catalog.router import Route
+from xds.catalog.shared import DEFAULT, EnvoyExtension
 from xds.catalog.splitter import Split
-from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, TargetKey, node_key
 from xds.chain.request import PeerLocality
+from xds.model.errors import XdsError
+
+ROUTER, SPLITTER, RESOLVER = "router", "splitter", "resolver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +141,86 @@ class DiscoveryChain:
     def start(self) -> Node:
         """The node where every request begins."""
         return self.nodes[self.start_node]
+
+
+class TargetKey(NamedTuple):
+    """The identity of a target: a set of instances and its place."""
+
+    service: str
+    subset: str
+    namespace: str
+    partition: str
+    datacenter: str
+    peer: str
+
+
+def node_key(kind: str, name: str) -> str:
+    """The key of a node in a chain."""
+    return f"{kind}:{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of one compilation; ``has_partitions`` as in the request."""
+
+    trust_domain: str
+    has_partitions: bool
+
+    def service(self, name: str) -> str:
+        """The name of a router or splitter."""
+        return f"{name}.{DEFAULT}.{DEFAULT}" if self.has_partitions else f"{name}.{DEFAULT}"
+
+    def target(self, place: TargetKey) -> str:
+        """The ID of a target. A target of a peer has no subset and no datacenter."""
+        partition = f".{place.partition}" if self.has_partitions else ""
+        if place.peer:
+            return f"{place.service}.{place.namespace}{partition}.external.{place.peer}"
+        subset = f"{place.subset}." if place.subset else ""
+        return f"{subset}{place.service}.{place.namespace}{partition}.{place.datacenter}"
+
+    def sni(self, place: TargetKey) -> str:
+        """The TLS server name of a target; empty for a target of a peer."""
+        if place.peer:
+            return ""
+        subset = f"{place.subset}." if place.subset else ""
+        return f"{subset}{place.service}.{place.namespace}.{place.datacenter}.internal.{self.trust_domain}"
+
+
+class Flaw(Enum):
+    """The kinds of contradictions between config entries."""
+
+    PROTOCOL_MISMATCH = "protocol_mismatch"
+    PROTOCOL_NOT_HTTP = "protocol_not_http"
+    CIRCULAR_REDIRECT = "circular_redirect"
+    CIRCULAR_REFERENCE = "circular_reference"
+    UNKNOWN_SUBSET = "unknown_subset"
+    EXTERNAL_REDIRECT = "external_redirect"
+    EXTERNAL_SUBSETS = "external_subsets"
+    EXTERNAL_FAILOVER = "external_failover"
+    TOO_LARGE = "too_large"
+
+
+class ChainError(XdsError):
+    """Config entries contradict each other; Consul calls this a graph error.
+
+    ``chain`` is the service whose chain fails, ``path`` the nodes from its start to the error.
+    """
+
+    def __init__(self, flaw: Flaw, detail: str, chain: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(detail)
+        self.flaw = flaw
+        self.detail = detail
+        self.chain = chain
+        self.path = path
+
+
+PATH_SHOWN = 20  # nodes of a path that a message shows
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """``a -> b -> c``; a long path is shortened in the middle."""
+    shown = path
+    if len(path) > PATH_SHOWN:
+        half = PATH_SHOWN // 2
+        shown = (*path[:half], f"... {len(path) - PATH_SHOWN} more ...", *path[-half:])
+    return " -> ".join(shown)

@@ -1,4 +1,4 @@
-"""The JSON of a compiled chain, with the names and omissions of Consul.
+"""The JSON of a compiled chain, with the names and omissions of Consul; the JSON of a request's way through a chain.
 
 As in Consul, RequestTimeout of a resolver and TTL of a cookie are integers of nanoseconds.
 """
@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xds.catalog.duration import duration_text
+from xds.catalog.quantities import duration_text, percent
 from xds.catalog.shape import write_message
-from xds.catalog.weight import percent
-from xds.chain.chain import ChainSplit, ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode
-from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER
+from xds.chain.chain import (
+    RESOLVER,
+    ROUTER,
+    SPLITTER,
+    ChainSplit,
+    ChainTarget,
+    DiscoveryChain,
+    Node,
+    ResolverNode,
+    RouterNode,
+)
+from xds.chain.request_walk import HttpRequest, TriedRoute, Walk, Way
 
 Json = dict[str, Any]
 
@@ -146,4 +155,39 @@ def _old_target(target: ChainTarget) -> Json:
         "MeshGateway": _given(Mode=target.mesh_gateway_mode),
         "Subset": write_message(target.subset),
         **_given(External=target.is_external, SNI=target.sni, Name=target.name),
+    }
+
+
+def walk_json(chain: DiscoveryChain, request: HttpRequest, found: Walk) -> Json:
+    """The chain, the request, and its way: the routes that were tried, in order, and where it may end.
+
+    ``routes`` have a ``route`` number from 1 and a ``mismatch``, empty for the last one, which matches. ``next_node``
+    is the node of the chain that the router sends to, the start where there is none. Each of ``ways`` gets ``weight``
+    percent of such requests. ``path`` is the one that is sent on.
+    """
+    return {
+        **response_json(chain),
+        "request": {
+            "method": request.method,
+            "path": request.path,
+            "query": [list(each) for each in request.query],
+            "headers": [list(each) for each in request.headers],
+        },
+        "routes": [_tried(one) for one in found.tried],
+        "next_node": found.node,
+        "path": found.path,
+        "ways": [_way(one) for one in found.ways],
+    }
+
+
+def _tried(tried: TriedRoute) -> Json:
+    return {"route": tried.index + 1, "matches": tried.matches, "mismatch": tried.mismatch}
+
+
+def _way(way: Way) -> Json:
+    return {
+        "weight": percent(way.weight),
+        "resolver": way.resolver.key,
+        "target": way.resolver.target,
+        "failover": list(way.resolver.failover),
     }

@@ -1,23 +1,93 @@
-"""The state of one compilation. Only its passes, each in its own module, change it."""
+"""The state of one compilation. Only its passes, each in its own module, change it.
+
+``ConsultedEntries`` records which entries it looked up. That is the chain's invalidation set: changes of other entries
+do not change the chain. A missing entry counts as well, because it may be added.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
+from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.proxy import EnvoyExtension
-from xds.catalog.resolver import LoadBalancer, Subset
-from xds.catalog.shared_rules import DEFAULT
-from xds.chain.chain import ChainRoute, ChainSplit
-from xds.chain.chain_errors import ChainError, Flaw, path_text
-from xds.chain.consulted import ConsultedEntries
-from xds.chain.node_names import RESOLVER, ROUTER, SPLITTER, Naming, TargetKey, node_key
-from xds.chain.protocol import HTTP_LIKE, service_protocol
+from xds.catalog.resolver import LoadBalancer, ServiceResolver, Subset
+from xds.catalog.router import ServiceRouter
+from xds.catalog.shared import DEFAULT, EnvoyExtension
+from xds.catalog.splitter import ServiceSplitter
+from xds.chain.chain import (
+    RESOLVER,
+    ROUTER,
+    SPLITTER,
+    ChainError,
+    ChainRoute,
+    ChainSplit,
+    Flaw,
+    Naming,
+    TargetKey,
+    node_key,
+    path_text,
+)
 from xds.chain.request import CompileRequest, PeerLocality
+
+PROXY_DEFAULTS: Key = (ProxyDefaults.kind, GLOBAL)
+
+TCP = "tcp"
+HTTP_LIKE = frozenset(("http", "http2", "grpc"))
 
 # The depth of redirects, splitters and the like. Real chains have a handful; a deep chain costs every chain above it.
 DEPTH_LIMIT = 100
 _NO_SUBSET = Subset()
+
+
+class ConsultedEntries:
+    """The lookups of one compilation. ``keys`` grows with each of them."""
+
+    __slots__ = ("_defaults", "_proxy_defaults", "_resolvers", "_routers", "_splitters", "keys")
+
+    def __init__(self, entries: ConfigEntries) -> None:
+        # These lookups occur many times in one compilation, so the methods are resolved once.
+        self._routers: Mapping[str, ServiceRouter] = entries.by_kind.get(ServiceRouter.kind, {})
+        self._splitters: Mapping[str, ServiceSplitter] = entries.by_kind.get(ServiceSplitter.kind, {})
+        self._resolvers: Mapping[str, ServiceResolver] = entries.by_kind.get(ServiceResolver.kind, {})
+        self._defaults: Mapping[str, ServiceDefaults] = entries.by_kind.get(ServiceDefaults.kind, {})
+        self._proxy_defaults = entries.proxy_defaults()
+        self.keys: set[Key] = {PROXY_DEFAULTS}
+
+    def router(self, service: str) -> ServiceRouter | None:
+        """The router of a service."""
+        self.keys.add((ServiceRouter.kind, service))
+        return self._routers.get(service)
+
+    def splitter(self, service: str) -> ServiceSplitter | None:
+        """The splitter of a service."""
+        self.keys.add((ServiceSplitter.kind, service))
+        return self._splitters.get(service)
+
+    def resolver(self, service: str) -> ServiceResolver | None:
+        """The resolver of a service."""
+        self.keys.add((ServiceResolver.kind, service))
+        return self._resolvers.get(service)
+
+    def defaults(self, service: str) -> ServiceDefaults | None:
+        """The defaults of a service."""
+        self.keys.add((ServiceDefaults.kind, service))
+        return self._defaults.get(service)
+
+    def proxy_defaults(self) -> ProxyDefaults | None:
+        """The proxy-defaults, which every chain looks up."""
+        return self._proxy_defaults
+
+
+def service_protocol(defaults: ServiceDefaults | None, proxy_defaults: ProxyDefaults | None) -> str:
+    """The protocol of a service.
+
+    service-defaults without a protocol mean tcp, and override proxy-defaults, as in Consul.
+    """
+    if defaults is not None:
+        return defaults.protocol.lower() or TCP
+    return (proxy_defaults.protocol.lower() if proxy_defaults is not None else "") or TCP
 
 
 @dataclass(slots=True, eq=False)

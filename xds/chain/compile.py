@@ -1,26 +1,52 @@
 """The compiler: from config entries to the discovery chain of one service, in named passes.
 
 Pure and deterministic: equal entries and parameters give an equal chain, in any order of the entries.
+
+The passes: `assemble` (a module of its own), `find_cycles`, `flatten`; then the result is put together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from xds.catalog.entry import Key
+from xds.catalog.quantities import product
+from xds.catalog.shared import merge_headers
+from xds.catalog.splitter import Split
 from xds.chain.assembling import assemble
-from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
-from xds.chain.chain_errors import ChainError, Flaw
-from xds.chain.compilation import Compilation, NodeDraft, ResolverDraft, RouterDraft, TargetDraft
-from xds.chain.cycles import find_cycles
-from xds.chain.flattening import flatten
-from xds.chain.protocol import HTTP_LIKE
+from xds.chain.chain import (
+    SPLITTER,
+    ChainError,
+    ChainSplit,
+    ChainTarget,
+    DiscoveryChain,
+    Flaw,
+    Node,
+    ResolverNode,
+    RouterNode,
+    SplitterNode,
+    node_key,
+    path_text,
+)
+from xds.chain.compilation import (
+    HTTP_LIKE,
+    Compilation,
+    NodeDraft,
+    ResolverDraft,
+    RouterDraft,
+    SplitterDraft,
+    TargetDraft,
+)
 from xds.chain.request import CompileRequest, check_request
 
 HASH_LENGTH = 8  # hexadecimal digits
+
+# The number of legs that flattening may make in one chain. Splitters in a diamond double them at every level, and all
+# of them share 10,000 basis points.
+LEGS_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,86 @@ def _compiled(compilation: Compilation) -> DiscoveryChain:
     return _sealed(compilation, kept)
 
 
+# The passes after the first.
+
+
+def find_cycles(compilation: Compilation) -> list[str]:
+    """The nodes that the start reaches, each after all nodes that it leads to. Raises ``ChainError`` for a cycle.
+
+    Every node is visited once, however many paths lead to it, and nothing recurses.
+    """
+    done: dict[str, None] = {}
+    path: dict[str, Iterator[str]] = {compilation.start_node: _following(compilation, compilation.start_node)}
+    while path:
+        key = next(reversed(path))
+        below = next(path[key], None)
+        if below is None:
+            del path[key]
+            done[key] = None
+        elif below in path:
+            keys = (*path, below)
+            told = f"detected circular reference: [{path_text(keys)}]"
+            raise ChainError(Flaw.CIRCULAR_REFERENCE, told, compilation.request.service, keys)
+        elif below not in done:
+            path[below] = _following(compilation, below)
+    return list(done)
+
+
+def _following(compilation: Compilation, key: str) -> Iterator[str]:
+    return iter(compilation.nodes[key].next_nodes())
+
+
+def flatten(compilation: Compilation, order: Iterable[str]) -> None:
+    """Flatten all splitters that lead to splitters: a splitter takes over the legs of those below it.
+
+    ``order``: each node after all nodes that it leads to. The deepest come first, so that weights are rounded in the
+    same order whatever the order of the entries.
+    """
+    made = 0
+    for key in order:
+        node = compilation.nodes[key]
+        if isinstance(node, SplitterDraft) and any(_inner(compilation, leg) is not None for leg in node.splits):
+            node.splits = _flattened(compilation, node, LEGS_LIMIT - made)
+            made += len(node.splits)
+
+
+def _inner(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
+    found = compilation.nodes[leg.next_node]
+    return found if isinstance(found, SplitterDraft) else None
+
+
+def _flattened(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:
+    legs: list[ChainSplit] = []
+    for leg in node.splits:
+        inner = _inner(compilation, leg)
+        if inner is None:
+            legs.append(leg)
+            continue
+        if len(legs) + len(inner.splits) > limit:
+            told = f"splitters within splitters make more than {LEGS_LIMIT} legs"
+            path = (node_key(SPLITTER, node.name), leg.next_node)
+            raise ChainError(Flaw.TOO_LARGE, told, compilation.request.service, path)
+        legs += [_taken_over(leg, one) for one in inner.splits]
+    return legs
+
+
+def _taken_over(outer: ChainSplit, inner: ChainSplit) -> ChainSplit:
+    definition = _merged(outer.definition, inner.definition)
+    return ChainSplit(definition, product(outer.weight, inner.weight), inner.next_node)
+
+
+def _merged(outer: Split, inner: Split) -> Split:
+    """The inner leg with the changes of both: requests pass the outer one first, responses last."""
+    changes = (outer.request_headers, outer.response_headers, inner.request_headers, inner.response_headers)
+    if changes == (None, None, None, None):
+        return inner
+    return replace(
+        inner,
+        request_headers=merge_headers(outer.request_headers, inner.request_headers),
+        response_headers=merge_headers(inner.response_headers, outer.response_headers),
+    )
+
+
 def _reachable(compilation: Compilation) -> list[str]:
     """The nodes that the start leads to. Splitters that were flattened into others are left out."""
     seen, left = {compilation.start_node: None}, [compilation.start_node]
@@ -103,7 +209,7 @@ def _customization_hash(compilation: Compilation) -> str:
     return hashlib.sha256(json.dumps(effective).encode()).hexdigest()[:HASH_LENGTH]
 
 
-# The result
+# The result.
 
 
 def _sealed(compilation: Compilation, kept: Iterable[str]) -> DiscoveryChain:

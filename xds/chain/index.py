@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from xds.catalog.defaults import ProxyDefaults
 from xds.catalog.entry import KINDS, Key
 from xds.catalog.entry_set import Changes, ConfigEntries
-from xds.catalog.proxy_defaults import ProxyDefaults
-from xds.chain.chain import DiscoveryChain
-from xds.chain.chain_errors import ChainError, path_text
+from xds.chain.chain import ChainError, DiscoveryChain, path_text
 from xds.chain.compile import Compiled, compile_recorded
 from xds.chain.request import CompileRequest, Overrides, PeerLocality
 from xds.model.errors import LocalProtocolError, ValidationError, Violation

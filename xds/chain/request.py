@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.catalog.shared_rules import DEFAULT
-from xds.chain.chain_errors import CompileRequestError
+from xds.catalog.shared import DEFAULT
+from xds.model.errors import XdsError
 
 GATEWAY_MODES = ("", "none", "local", "remote")
+
+
+class CompileRequestError(XdsError):
+    """The compile request is wrong: a parameter is missing or not supported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
+from xds.catalog.quantities import WHOLE
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
-from xds.catalog.weight import WHOLE
 from xds.chain.chain import ChainSplit, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
 from xds.filter.values import Pattern
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import Source, placed, read_sources, refused
+from xds.cli.files import GroupInput, placed, read_sources, refused
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import (
     confirm,
@@ -55,7 +55,7 @@ class ApplyOptions:
     format: Format = Format.TABLE
 
 
-def apply(client: Client, sources: list[Source], options: ApplyOptions) -> None:
+def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> None:
     """Push every source or none, delete the groups to prune, then wait for all groups. Raises ``CommandError``."""
     if options.if_match and (options.prune or len(sources) > 1):
         raise CommandError(Exit.USAGE, "--if-match applies to one group; name it with -g")
@@ -100,7 +100,7 @@ def _show(answers: Sequence[Json], format: Format) -> None:
         write("".join(f"{summary(answer)}\n" for answer in answers))
 
 
-def _push(client: Client, source: Source, options: ApplyOptions) -> Json:
+def _push(client: Client, source: GroupInput, options: ApplyOptions) -> Json:
     path, headers = group_path(source.group, "/snapshot"), if_match(options.if_match)
     try:
         answer = client.call("PUT", path, _query(options), headers, source.body())
@@ -109,7 +109,7 @@ def _push(client: Client, source: Source, options: ApplyOptions) -> Json:
     return {**answer, "warnings": placed(answer.get("warnings", []), [source])}
 
 
-def _push_all(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[Json]:
+def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[Json]:
     """Push all groups, or none of them."""
     changes = [{"group": source.group, "snapshot": source.body()} for source in sources]
     try:
@@ -128,7 +128,7 @@ def _query(options: ApplyOptions) -> dict[str, str]:
     )
 
 
-def _doomed(client: Client, sources: Sequence[Source], options: ApplyOptions) -> list[str]:
+def _doomed(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:
     """The groups without files, which ``--prune`` deletes; asks for confirmation on a terminal."""
     kept = {source.group for source in sources}
     doomed = [item["group"] for item in client.items("/groups") if item["group"] not in kept]

@@ -16,7 +16,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_of, read_bytes, shown_name
 from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
 from xds.cli.push_options import tell_warnings
-from xds.cli.table import Column, TableLayout, who
+from xds.cli.table import Column, TableLayout, history_layout
 
 if TYPE_CHECKING:
     from xds.codec.positions import TextLayout
@@ -46,17 +46,7 @@ def _what(item: Json) -> str:
     return f"{made} (undone by {item['undone_by']})" if item["undone_by"] else made
 
 
-HISTORY = TableLayout(
-    name=lambda item: str(item["revision"]),
-    columns=(
-        Column("REVISION", lambda item: str(item["revision"])),
-        Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", who),
-        Column("WHAT", _what, lambda item: "dim" if item["undone_by"] else ""),
-        Column("ENTRIES", lambda item: str(item["entries"])),
-        Column("MESSAGE", lambda item: item["message"]),
-    ),
-)
+HISTORY = history_layout(_what, Column("ENTRIES", lambda item: str(item["entries"])))
 
 
 @dataclass(frozen=True, slots=True)

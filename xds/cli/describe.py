@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
+from xds.cli.commands.health import refused_line
+from xds.cli.commands.nodes import NACKS, NODES
+from xds.cli.commands.rollout import HISTORY, STATUS
 from xds.cli.errors import CommandError, Exit
-from xds.cli.health import refused_line
 from xds.cli.lingering import LINGERING, held_text
-from xds.cli.nodes import NACKS, NODES
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
-from xds.cli.rollout import HISTORY, STATUS
 from xds.cli.table import Column, Style, TableLayout, rendered, who
 
 Json = dict[str, Any]

@@ -91,7 +91,7 @@ _CHANGE = re.compile(r"/changes/(\d+)(?:/snapshot(?:/resources/\d+)?|/put(?:/\d+
 
 
 @dataclass(slots=True)
-class Source:
+class GroupInput:
     """The push to one group. ``documents`` are the files that the resources come from, in order."""
 
     group: str
@@ -128,14 +128,14 @@ class Source:
         return None
 
 
-def refused(error: RefusedError, sources: Sequence[Source]) -> RefusedError:
+def refused(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
     """A refusal of the server with the places in our files."""
     found = placed(error.problem.get("errors", []), sources)
     problem = {**error.problem, "errors": found}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
-def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
+def placed(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json]:
     """Findings of the server about pushed resources, with ``file:line:column`` of our files.
 
     Several sources are changes of one transaction, so pointers begin with the number of the change.
@@ -159,15 +159,15 @@ def placed(findings: Sequence[Json], sources: Sequence[Source]) -> list[Json]:
     return found
 
 
-def read_sources(paths: Iterable[Path], group: str = "") -> list[Source]:
+def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
     """Read what to push: all paths to ``group``, or each to the group that it is named after (``-``: ``default``).
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
-    found: dict[str, Source] = {}
+    found: dict[str, GroupInput] = {}
     for path in paths:
         name = group or group_of(path)
-        source = found.setdefault(name, Source(name))
+        source = found.setdefault(name, GroupInput(name))
         for file in files_of(path):
             source.add(_read(file), str(file))
     return list(found.values())

@@ -50,6 +50,7 @@ RESOURCES = TableLayout(
         Column("TYPE", lambda item: item["type"]),
         Column("NAME", lambda item: item["name"]),
         Column("VERSION", lambda item: item["version"]),
+        Column("LIVE", lambda item: item["live"]["kind"] if "live" in item else "", is_wide=True),
     ),
 )
 

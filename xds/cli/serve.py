@@ -5,57 +5,61 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import socket
-import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time_ns
 
 import structlog
-import uvicorn
 from fastapi import FastAPI
 
 import xds
 from xds.api.app import create_app
-from xds.api.browser_rules import ANY, BrowserRules, is_address
+from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
+from xds.catalog.registered_instance import SOURCE_NAME
+from xds.cli.ports import (
+    asks_certificates,
+    browser_rules,
+    grpc_options,
+    http_server,
+    listen,
+    reachable,
+    stream_limits,
+    warnings_of,
+    welcome,
+)
 from xds.cli.reload import Reloader
+from xds.cli.source_builders import build_sources
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
-from xds.control.access import Access, NodeAuthMode
+from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.settings import (
-    GRPC_PORT,
-    HTTP_PORT,
-    LOOPBACK,
-    Settings,
-    TlsSettings,
-    auth_files,
-    is_loopback,
-    load_settings,
-    shown_settings,
-)
+from xds.control.registration import KIND, Registrations
+from xds.control.service_view import ServiceView
+from xds.control.settings import Settings, auth_files, load_settings, shown_settings
+from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
-from xds.lrs.report_stream import LoadSettings
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.requests import StreamLimits
-from xds.server.http_server import HttpLimits, HttpServer
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
+from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -63,7 +67,9 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.options import ServerOptions
+from xds.server.metrics.live_metrics import LiveMetrics
+from xds.server.metrics.registration_metrics import RegistrationMetrics
+from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -72,8 +78,6 @@ from xds.server.transport import loop_factory
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 
-HTTP_KEEP_ALIVE_S = 75
-HTTP_BACKLOG = 2048
 NONCE_PREFIX_BYTES = 4
 
 _log = structlog.get_logger(logger_name="xds.serve")
@@ -163,7 +167,20 @@ class Server:
             own.on_nack,
             own.undo_refused_share,
             settings.chains.seen(),
+            # Live changes are no pushes: how soon these reach the fleet is measured apart.
+            LiveEndpoints(self.cache, self.grpc.registry.wake),
         )
+        publisher = self.publisher
+        self.by_hand = HandAssignments(
+            self.store,
+            self.cache,
+            publisher.live,
+            publisher.locks,
+            publisher.is_group,
+            self.fleet.events,
+            settings.order.endpoint_drain_s,
+        )
+        publisher.documents.append(self.by_hand)
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
         )
@@ -174,7 +191,20 @@ class Server:
         self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
         self.metrics.registry.register(AssignmentMetrics(self.assignments))
         self.watched = self._watched()
+        rule = settings.services.rule(settings.order.endpoint_drain_s)
+        limits = settings.services.limits()
+        self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
+        live, locks, exists = publisher.live, publisher.locks, publisher.is_group
+        self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
+        publisher.documents.append(self.bindings)
+        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
+        self.service_view = ServiceView(self.catalog)
+        self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
+        self.metrics.registry.register(RegistrationMetrics(self.registrations))
+        self.sources = Sources(build_sources(settings), self.catalog.sink)
+        self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
@@ -201,20 +231,28 @@ class Server:
         self._http_task = asyncio.create_task(self._http.serve([listening]))
         await self.store.open()
         await self.publisher.load()
+        await self.catalog.load()
+        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
         await self.assignments.load()
         await self.nacks.load()
+        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        await self.catalog.tick()  # what is registered is served from the first answer on
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
         tune_threads()
         self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
+        self.catalog.start()
+        self.sources.start()
         await self.grpc.start()
         await self.grpc.set_ready()
         self.collector.start()
         self.nacks.start()
         self.assignments.start()
+        self.by_hand.start()
         self.phase = Phase.READY
+        self.registrations.start()
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
         for warning in warnings_of(self.settings):
@@ -260,7 +298,11 @@ class Server:
         for chore in self._chores:
             chore.cancel()
         self._files.close()
+        await self.registrations.close()
+        await self.sources.close()
+        await self.catalog.close()
         await self.assignments.close()
+        await self.by_hand.close()
         await self.publisher.close()
         await self.collector.close()
         await self.nacks.close()
@@ -273,6 +315,7 @@ class Server:
         await self.assignments.close()  # from now on missing reports mean nothing
         self.fleet.events.close()
         self.publisher.entries.end_waits()
+        self.service_view.waiters.end()
         await self.grpc.drain(self.settings.server.drain_s)
 
     def _watched(self) -> WatchedDirectory | None:
@@ -288,7 +331,7 @@ class Server:
             decoder=self.decoder,
             tokens=self.access.tokens,
             access=self.access,
-            wants_certificates=_asks_certificates(settings.server.http.tls),
+            wants_certificates=asks_certificates(settings.server.http.tls),
             browser=browser_rules(settings),
             require_if_match=settings.server.require_if_match,
             envoy=settings.codec.envoy,
@@ -313,6 +356,12 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
+            registrations=self.registrations,
+            service_view=self.service_view,
+            catalog=self.catalog,
+            bindings=self.bindings,
+            sources=self.sources,
+            by_hand=self.by_hand,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 
@@ -321,140 +370,3 @@ class Server:
 
     def _http_address(self) -> tuple[str, int]:
         return reachable(self.settings.server.http.host), self._http_port
-
-
-def browser_rules(settings: Settings) -> BrowserRules:
-    """The rules for requests that a browser makes, and the host names of this server.
-
-    On an address that other machines reach, any name is accepted unless names are set.
-    """
-    door, tokens = settings.server.http, bool(settings.auth.accepted())
-    has_certificates = door.tls is not None and door.tls.client_ca is not None
-    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
-    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
-    return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
-
-
-def warnings_of(settings: Settings) -> Iterator[str]:
-    """Warnings about access for the operator."""
-    door, auth = settings.server, settings.auth
-    exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
-    if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
-        where = " and ".join(f"server.{name}.host" for name in exposed)
-        yield (
-            f"auth.nodes: {where} is reached by others, and no rule says who may be which node: every client that is"
-            " let in can read every group's secrets"
-        )
-    asks = _asks_certificates(door.grpc.tls) or _asks_certificates(door.http.tls)
-    if asks and not _asks_certificates(door.http.tls) and not auth.accepted():
-        yield (
-            "server.http: the gRPC port asks for certificates, but every process that reaches"
-            f" {door.http.host}:{door.http.port} may read and push everything; set auth.tokens"
-        )
-
-
-def _asks_certificates(tls: TlsSettings | None) -> bool:
-    return tls is not None and tls.client_ca is not None
-
-
-def grpc_options(settings: Settings, access: Access) -> ServerOptions:
-    """The gRPC server's options from the settings."""
-    door, limits = settings.server.grpc, settings.limits
-    tls = door.tls
-    return ServerOptions(
-        host=door.host,
-        port=door.port,
-        transport=door.transport,
-        tls_certificate=tls.certificate if tls is not None else None,
-        tls_key=tls.private_key if tls is not None else None,
-        client_ca=tls.client_ca if tls is not None else None,
-        client_cert_optional=tls is not None and tls.client_cert == "optional",
-        access=access,
-        limits=stream_limits(settings),
-        order=settings.order.rules(),
-        max_receive_bytes=limits.grpc_receive_bytes,
-        requests_per_s=limits.requests_per_s,
-        requests_burst=limits.requests_burst,
-        in_flight_bytes=limits.in_flight_bytes,
-        nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
-        drain_s=settings.server.drain_s,
-        load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint, settings.load.longest_interval_s),
-    )
-
-
-def stream_limits(settings: Settings) -> StreamLimits:
-    """The limits of one stream."""
-    limits = settings.limits
-    return StreamLimits(
-        names_per_request=limits.names_per_request,
-        names_per_subscription=limits.names_per_subscription,
-        types_per_stream=limits.types_per_stream,
-        offer_timeout_s=settings.order.offer_timeout_s,
-        node_bytes=limits.node_bytes,
-    )
-
-
-def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
-    """The server of the HTTP port, with its limits."""
-    limits = settings.limits
-    bounds = HttpLimits(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
-    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
-
-
-def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
-    """uvicorn's configuration."""
-    tls = settings.server.http.tls
-    client_ca = tls.client_ca if tls is not None else None
-    return uvicorn.Config(
-        app,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=HTTP_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=1,
-        ssl_certfile=tls.certificate if tls is not None else None,
-        ssl_keyfile=tls.private_key if tls is not None else None,
-        ssl_ca_certs=str(client_ca) if client_ca is not None else None,
-        ssl_cert_reqs=_demand(tls),
-    )
-
-
-def _demand(tls: TlsSettings | None) -> ssl.VerifyMode:
-    if tls is None or tls.client_ca is None:
-        return ssl.CERT_NONE
-    return ssl.CERT_OPTIONAL if tls.client_cert == "optional" else ssl.CERT_REQUIRED
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ``OSError`` that names the address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=HTTP_BACKLOG)
-    except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def reachable(host: str) -> str:
-    """The address at which a client on this machine reaches a bound address."""
-    bare = host.strip("[]")
-    try:
-        address = ip_address(bare)
-    except ValueError:
-        return bare
-    return ("::1" if address.version == 6 else LOOPBACK) if address.is_unspecified else bare
-
-
-def welcome(grpc: tuple[str, int], http: tuple[str, int]) -> str:
-    """Both addresses, and the next commands to run."""
-    client = "" if http == (LOOPBACK, HTTP_PORT) else f" --server http://{http[0]}:{http[1]}"
-    proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {grpc[0]}:{grpc[1]}"
-    return (
-        f"xDS   {grpc[0]}:{grpc[1]}\n"
-        f"admin {http[0]}:{http[1]}\n"
-        "next:\n"
-        f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
-        f"  xds apply -g default -f snapshot.yaml --wait{client}\n"
-        f"  xds nodes{client}\n"
-    )

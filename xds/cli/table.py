@@ -154,3 +154,18 @@ def who(item: dict[str, Any]) -> str:
     actor, author = item.get("actor", ""), item.get("author", "")
     claimed = f"({author})" if author and author != actor else ""
     return " ".join(filter(None, (actor, claimed)))
+
+
+def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
+    """The table of a history of revisions; ``what`` says what a revision is, ``size`` is the column of its size."""
+    return TableLayout(
+        name=lambda item: str(item["revision"]),
+        columns=(
+            Column("REVISION", lambda item: str(item["revision"])),
+            Column("AGE", lambda item: item["time"], is_time=True),
+            Column("AUTHOR", who),
+            Column("WHAT", what, lambda item: "dim" if item["undone_by"] else ""),
+            size,
+            Column("MESSAGE", lambda item: item["message"]),
+        ),
+    )

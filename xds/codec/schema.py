@@ -41,7 +41,7 @@ from xds.proto import descriptors
 WRAPPER_TYPE = "envoy.service.discovery.v3.Resource"
 RESPONSE_TYPE = "envoy.service.discovery.v3.DiscoveryResponse"
 
-_WELL_KNOWN = (
+WELL_KNOWN = (
     any_pb2,
     descriptor_pb2,
     duration_pb2,
@@ -71,7 +71,7 @@ def _pool() -> DescriptorPool:
 def shipped_pool() -> DescriptorPool:
     """A pool of the types that this release ships."""
     built = DescriptorPool()
-    for module in _WELL_KNOWN:
+    for module in WELL_KNOWN:
         built.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     for file in descriptors.load().file:
         built.AddSerializedFile(file.SerializeToString())

@@ -19,10 +19,8 @@ from xds.control.access import (
 )
 from xds.control.tokens import (
     ADMIN,
+    GLOB_SCOPES,
     PLAIN_SCOPES,
-    WRITE_GROUP,
-    XDS_GROUP,
-    XDS_NODE,
     Grant,
     Tokens,
     is_scope,
@@ -50,7 +48,7 @@ Digest = Annotated[str, AfterValidator(_check_digest)]
 def _known_scopes(value: frozenset[str]) -> frozenset[str]:
     for scope in sorted(value):
         if not is_scope(scope):
-            known = (*PLAIN_SCOPES, *(f"{prefix}GLOB" for prefix in (WRITE_GROUP, XDS_NODE, XDS_GROUP)))
+            known = (*PLAIN_SCOPES, *(f"{prefix}GLOB" for prefix in GLOB_SCOPES))
             raise ValueError(f"unknown scope: {scope!r} (one of {', '.join(known)})")
     return value
 
@@ -60,7 +58,7 @@ Scopes = Annotated[frozenset[str], Field(min_length=1), AfterValidator(_known_sc
 
 class TokenSettings(Section):
     """A token and its scopes: ``read``, ``write:group/GLOB``, ``secrets:read``, ``backup``, ``xds``, ``xds:node/GLOB``,
-    ``xds:group/GLOB``, ``admin``."""
+    ``xds:group/GLOB``, ``register:SERVICE-GLOB``, ``admin``."""
 
     name: str = Field(min_length=1, max_length=100)
     sha256: Digest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,10 @@ class Backups:
 
     async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
-        async with publisher.locks.all_groups(), publisher.settings.lock, publisher.policies.lock:
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(publisher.locks.all_groups())
+            for lock in (publisher.settings.lock, *(table.lock for table in publisher.documents)):
+                await held.enter_async_context(lock)
             heads = {head.group: head.revision for head in await self._store.groups()}
             entries = heads.pop(CONFIG_ENTRIES_LINE, 0)
             old = {"groups": heads, **({"config_entries": entries} if entries else {})}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -22,8 +21,7 @@ from xds.chain.compile import compile_chain
 from xds.chain.index import ChainIndex, Proposal, Seen
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
-from xds.control.chain_revisions import ChainRevisions
-from xds.control.entry_history import EntryHistory, load_entries
+from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
 from xds.control.entry_records import (
     ENTRIES_LIMIT,
     LINE,
@@ -41,9 +39,10 @@ from xds.control.entry_records import (
 )
 from xds.control.push import DEFAULT_OPTIONS, PushOptions
 from xds.control.threads import run_sized
-from xds.control.write_locks import WriteLocks
+from xds.control.waiting import Waiters
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
-from xds.model.errors import ConflictError, ValidationError, Violation, XdsError
+from xds.model.errors import ConflictError, ValidationError, Violation
 from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
 
 WAITERS_LIMIT = 1_000
@@ -52,13 +51,8 @@ DELETIONS_REMEMBERED = 100_000
 _SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
 _RETRY_S = 1.0
 
-T = TypeVar("T")
 
 _log = structlog.get_logger(logger_name="xds.control.config_entries")
-
-
-class TooManyWaitersError(XdsError):
-    """Too many callers wait for a change of config entries already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +76,8 @@ class EntryPublisher:
     """The config entries of a store, and the chains of all services.
 
     ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
-    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. One write at a time;
-    it goes on when its caller is cancelled.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are those
+    who wait for a change. One write at a time; it goes on when its caller is cancelled.
     """
 
     def __init__(self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None = None) -> None:
@@ -101,11 +95,9 @@ class EntryPublisher:
         self._loaded = 0  # the revision at the start
         self._kind_revisions: dict[str, int] = {}
         self._chain_revisions = ChainRevisions(self._revision_of)
-        self._changed = asyncio.Event()
-        self._waiters = 0
+        self.waiting = Waiters(WAITERS_LIMIT, "config entries")
         self._is_behind = False
-        self._is_ending = False
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = RunningWrites()
 
     # Start and stop
 
@@ -132,22 +124,20 @@ class EntryPublisher:
 
     def end_waits(self) -> None:
         """Let everybody who waits return, now and from now on: the server stops."""
-        self._is_ending = True
-        self._wake()
+        self.waiting.end()
 
     async def close(self) -> None:
         """Wait for the writes in progress, then stop."""
         self._is_behind = False
         self.end_waits()
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
 
     # Reading
 
     @property
     def waiters(self) -> int:
         """How many callers wait for a change."""
-        return self._waiters
+        return len(self.waiting)
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
         """One entry; None where there is none."""
@@ -192,24 +182,9 @@ class EntryPublisher:
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
         """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
 
-        Raises ``TooManyWaitersError`` when `WAITERS_LIMIT` callers wait already, and what ``current`` raises.
+        Raises as `Waiters.wait`.
         """
-        if current() > after or wait_s <= 0:
-            return
-        if self._waiters >= WAITERS_LIMIT:
-            raise TooManyWaitersError(f"{WAITERS_LIMIT} requests wait for config entries already")
-        self._waiters += 1
-        try:
-            async with asyncio.timeout(wait_s):
-                while True:
-                    changed = self._changed
-                    if self._is_ending or current() > after:
-                        return
-                    await changed.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._waiters -= 1
+        await self.waiting.wait(LINE, after, current, wait_s)
 
     # Writing
 
@@ -220,14 +195,14 @@ class EntryPublisher:
         is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
         ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
         """
-        return await self._finish(self._run(EntryPart(self, changes, options), options))
+        return await self._running.finish(self._run(EntryPart(self, changes, options), options))
 
     async def roll_back(self, to: int, options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
         """Make a new revision with the entries of revision ``to``; 0: without any.
 
         Raises ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``apply``.
         """
-        return await self._finish(self._run(EntryPart(self, (), options, to), options))
+        return await self._running.finish(self._run(EntryPart(self, (), options, to), options))
 
     def part(self, changes: Sequence[EntryWrite], options: PushOptions) -> EntryPart:
         """The part of config entries in a transaction with groups (`Publisher.transaction`)."""
@@ -301,7 +276,7 @@ class EntryPublisher:
         """The store's answer to a commit was lost: read what it holds, once it answers again."""
         if not self._is_behind:
             self._is_behind = True
-            self._start(self._catch_up())
+            self._running.start(self._catch_up())
 
     async def refresh(self) -> None:
         """Catch up at once, if anything was lost. Raises ``StoreError``."""
@@ -358,8 +333,7 @@ class EntryPublisher:
             _, self._forgotten = self._deleted.popitem(last=False)
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self.waiting.wake((LINE,))
 
     async def _catch_up(self) -> None:
         while self._is_behind:
@@ -369,16 +343,6 @@ class EntryPublisher:
                     await self.refresh()
             except StoreError as error:
                 _log.warning("config_entries.behind", error_message=str(error))
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
-        return await asyncio.shield(self._start(work))
 
 
 class EntryPart:

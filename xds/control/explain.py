@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 
 from xds.control.group_content import type_label
+from xds.control.live_endpoints import LiveEndpoints, Owner
 from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
@@ -60,7 +61,8 @@ class DeliveryStatus(StrEnum):
 class ResourceDelivery:
     """The delivery of one resource. ``type`` is the type label, ``version`` the served version, empty for none.
 
-    ``pushed_version`` is the version of the pushed resource where a traffic assignment overlays it; else empty.
+    ``pushed_version`` is the version of the pushed resource where live endpoints or a traffic assignment are laid over
+    it; else empty. ``owner`` is that of an assignment; None for other resources and for pushed ones.
     """
 
     type: str
@@ -69,6 +71,7 @@ class ResourceDelivery:
     detail: str
     version: str = ""
     pushed_version: str = ""
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class NodeContext:
     """A node with everything that decides what it receives. ``snapshot`` returns the snapshot for a type URL's API.
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
-    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources.
+    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources. ``owners`` are those of
+    live assignments, by name.
     """
 
     node: Node
@@ -98,6 +102,7 @@ class NodeContext:
     holdings: Sequence[Holding] = ()
     refusals: Sequence[NackRecord] = ()
     clients: Clients = field(default_factory=dict)
+    owners: Mapping[str, Owner] = field(default_factory=dict)
 
     @cached_property
     def waits(self) -> Mapping[tuple[str, str], HeldContent]:
@@ -234,12 +239,26 @@ def _of_holding(context: NodeContext, holding: Holding, close: _CloseNames) -> I
 
 
 def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDelivery) -> ResourceDelivery:
-    """The delivery, with a note where an overlay replaces the pushed resource."""
-    pushed_version = target.overlaid.get(answer.name, "")
-    if not pushed_version:
-        return answer
-    detail = f"{answer.detail}; the traffic assignment for {context.source} replaces the pushed one"
-    return replace(answer, detail=detail, pushed_version=pushed_version)
+    """The delivery, with a note of what is laid over the pushed resource."""
+    name, owner = answer.name, None
+    pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
+    notes = [answer.detail]
+    if name in target.observed:
+        owner = context.owners.get(name)
+        notes.append(f"it is {_owned(owner)}, {'over' if pushed_version else 'beside'} what was pushed")
+    if name in target.overlaid:
+        notes.append(f"the traffic assignment for {context.source} replaces the pushed one")
+    return replace(answer, detail="; ".join(notes), pushed_version=pushed_version, owner=owner)
+
+
+def _owned(owner: Owner | None) -> str:
+    if owner is None:
+        return "live"
+    return f"{owner} at {_time(owner.time_s)}" if owner.time_s else str(owner)
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _reached(
@@ -285,7 +304,7 @@ def _leaving(context: NodeContext, holding: Holding, name: str) -> tuple[Deliver
         )
     return (
         DeliveryStatus.LINGERING,
-        f"it was removed from the group, and lingers until {datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        f"it was removed from the group, and lingers until {_time(until)}",
     )
 
 
@@ -329,11 +348,18 @@ def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> 
     )
 
 
-def node_context(cache: SnapshotCache, node: Node) -> NodeContext:
-    """The context of a node with this identity, connected or not."""
+def node_context(cache: SnapshotCache, node: Node, live: LiveEndpoints | None = None) -> NodeContext:
+    """The context of a node with this identity, connected or not. ``live`` has the owners of live assignments."""
     candidates = tuple(cache.membership.candidates(node))
     views = {api: cache.resolve(node, api) for api in ("", V2)}
     snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
     plain = views[""]
     source = plain.source if plain is not None else None
-    return NodeContext(node, candidates, lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""], source)
+    owners = live.owners(plain.group) if live is not None and plain is not None else {}
+    return NodeContext(
+        node,
+        candidates,
+        lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""],
+        source,
+        owners=dict(owners),  # it is read in a thread
+    )

@@ -1,22 +1,30 @@
-"""Reads of what is published: the contents of groups, their history, the nodes that have them. Nothing is changed."""
+"""Reads of what is published: the contents of groups, the nodes that have them. Nothing is changed.
+
+Earlier revisions are read from the store: their content, and the difference between two of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import structlog
 
 from xds.control.explain import EXPLAIN_ALL, ExplainQuery, Explanation, explain, node_context
-from xds.control.group_content import GroupContent, Key
-from xds.control.groups import GroupTable
-from xds.control.progress import PushLog, RolloutStatus, rollout_status
-from xds.control.push import check_is_group
-from xds.control.revision_history import (
-    ComparedResources,
-    RevisionComparison,
-    RevisionReader,
-    compare,
-    read_compared,
+from xds.control.group_content import (
+    BlobIds,
+    GroupContent,
+    Key,
+    blob_ids,
+    build_content,
+    changes,
+    decode_resources,
+    shared,
 )
+from xds.control.groups import GroupTable
+from xds.control.live_endpoints import LiveEndpoints
+from xds.control.progress import PushLog, RolloutStatus, rollout_status
+from xds.control.push import PushResult, by_type_label, check_is_group, result_of
 from xds.control.threads import run_sized
 from xds.control.translation import UnexpressedResource, unexpressed
 from xds.control.undo import UndoPlan, UndoPlanner
@@ -24,15 +32,19 @@ from xds.fleet.fleet import Fleet
 from xds.fleet.state import NackState, NodeState
 from xds.model.errors import NotFoundError
 from xds.model.node import Node
-from xds.model.snapshot import Snapshot
-from xds.protocol.cache import SnapshotCache
-from xds.store.base import RevisionInfo, Store
+from xds.model.resource import Resource
+from xds.model.snapshot import Change, Snapshot
+from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
+from xds.store.base import Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
+
+_log = structlog.get_logger(logger_name="xds.control.published_state")
 
 
 class PublishedState:
     """The reading half of ``Publisher``. ``pushes`` knows the progress of the latest pushes."""
 
     settings: GroupTable
+    live: LiveEndpoints
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
@@ -50,6 +62,10 @@ class PublishedState:
     def group_names(self) -> list[str]:
         """The names of all groups, including those that have settings and no snapshot."""
         return sorted({*self._contents, *self.settings})
+
+    def is_group(self, group: str) -> bool:
+        """Whether there is a group of this name: it has a snapshot, or settings alone."""
+        return group in self._contents or group in self.settings
 
     def held(self, group: str) -> GroupContent | None:
         """The published content of a group; None where it has no snapshot."""
@@ -98,12 +114,13 @@ class PublishedState:
 
     async def rollout(self, group: str) -> RolloutStatus:
         """How many connected nodes have the published content of a group. Raises ``NotFoundError``."""
-        return await rollout_status(self._cache, self._fleet, self.content(group).snapshot)
+        pushed = self.content(group).snapshot
+        return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None where no group matches."""
         node = self._fleet.identity(node_id)
-        return node_context(self._cache, node).snapshot("") if node is not None else None
+        return node_context(self._cache, node, self.live).snapshot("") if node is not None else None
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
@@ -117,7 +134,7 @@ class PublishedState:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
         context = replace(
-            node_context(self._cache, node),
+            node_context(self._cache, node, self.live),
             connected=state.connected,
             holdings=holdings,
             refusals=refusals,
@@ -128,4 +145,148 @@ class PublishedState:
 
     async def explain_node(self, node: Node, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
-        return await run_sized(explain, node_context(self._cache, node), asked, resources=0)
+        return await run_sized(explain, node_context(self._cache, node, self.live), asked, resources=0)
+
+
+class RevisionReader:
+    """Builds contents from the store. Resources that ``current``, the published content, has are shared, not read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def content(self, group: str, revision: int | None, current: GroupContent | None) -> GroupContent:
+        """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
+        return await self.restore(await self._store.manifest(group, revision), current, None)
+
+    async def retained(self, group: str) -> list[GroupContent]:
+        """The revisions that a reconnecting client may still have, oldest first. The last one is the head.
+
+        A damaged earlier revision is left out with all revisions before it, so that the server still starts.
+        """
+        contents: list[GroupContent] = []
+        *earlier, head = reversed(await self._retained(group))
+        for manifest in earlier:
+            try:
+                contents.append(await self.restore(manifest, None, contents[-1] if contents else None))
+            except CorruptError as error:
+                _log.error("store.revision_damaged", group=group, revision=manifest.revision, error_message=str(error))
+                contents.clear()
+        return [*contents, await self.restore(head, None, contents[-1] if contents else None)]
+
+    async def replayed(self, commit: Commit, current: GroupContent | None) -> PushResult:
+        """The result of a push that was committed before, as far as its revisions are still kept."""
+        group, revision = commit.group, commit.revision
+        try:
+            content = await self.content(group, revision, current)
+        except GoneError:
+            return PushResult(group, revision, "", {}, {}, commit.changed)
+        except NotFoundError:  # the revision that deleted the group
+            return PushResult(group, revision, "", {}, by_type_label(changes(await self._before(commit), BlobIds())))
+        if not commit.changed:
+            return result_of(content, {}, changed=False)
+        return result_of(content, changes(await self._before(commit), content.blob_ids))
+
+    async def _before(self, commit: Commit) -> BlobIds:
+        """The content before a commit; empty where it is no longer kept."""
+        try:
+            return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
+        except NotFoundError:
+            return BlobIds()
+
+    async def restore(
+        self, manifest: Manifest, current: GroupContent | None, base: GroupContent | None
+    ) -> GroupContent:
+        """The content of a manifest. Sets equal to those of ``base`` are the same objects. Raises ``StoreError``."""
+        known = {**shared(manifest, current), **shared(manifest, base)}
+        wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
+        blobs = await self._store.blobs({entry.blob_id for entry in wanted})
+        decoded = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
+        return await run_sized(
+            build_content,
+            manifest,
+            blob_ids(manifest.entries),
+            {**known, **decoded},
+            base,
+            resources=len(manifest.entries),
+        )
+
+    async def _retained(self, group: str) -> list[Manifest]:
+        """The manifests of ``retained``, newest first."""
+        try:
+            manifests = [await self._store.manifest(group)]
+        except NotFoundError as error:
+            raise CorruptError(
+                f"group {group!r} is listed in the store, but has no manifest: the store is damaged"
+            ) from error
+        for info in await self._store.history(group, before=manifests[0].revision, limit=RETAINED_REVISIONS - 1):
+            if not info.live:
+                continue
+            try:
+                manifests.append(await self._store.manifest(group, info.revision))
+            except NotFoundError:
+                break
+            except CorruptError as error:
+                _log.error("store.revision_damaged", group=group, revision=info.revision, error_message=str(error))
+                break
+        return manifests
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionComparison:
+    """Two revisions of a group with their contents ``before`` and ``after``. ``changes`` is by type URL."""
+
+    group: str
+    old: int
+    new: int
+    before: BlobIds
+    after: BlobIds
+    changes: Mapping[str, Change]
+
+    def touched(self) -> list[Key]:
+        """The keys of all resources that differ."""
+        return [
+            (type_url, name)
+            for type_url, change in self.changes.items()
+            for name in (*change.added, *change.changed, *change.removed)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedResources:
+    """Resources of a comparison by type URL and name, in the old and in the new revision."""
+
+    before: Mapping[Key, Resource]
+    after: Mapping[Key, Resource]
+
+
+async def compare(store: Store, group: str, old: int, new: int) -> RevisionComparison:
+    """Compare two revisions. Revision 0, and one that deleted the group, are empty.
+
+    Raises ``NotFoundError``, ``StoreError``.
+    """
+    after = await _blob_ids_at(store, group, new)
+    before = await _blob_ids_at(store, group, old)
+    found = await run_sized(changes, before, after, resources=len(before) + len(after))
+    return RevisionComparison(group, old, new, before, after, found)
+
+
+async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
+    """The resources ``keys`` of both revisions, as far as they exist. Raises ``StoreError``."""
+    before, after = (
+        [Entry(*key, ids[key]) for key in keys if key in ids] for ids in (comparison.before, comparison.after)
+    )
+    blobs = await store.blobs({entry.blob_id for entry in (*before, *after)})
+    return ComparedResources(
+        await run_sized(decode_resources, before, blobs, resources=len(before)),
+        await run_sized(decode_resources, after, blobs, resources=len(after)),
+    )
+
+
+async def _blob_ids_at(store: Store, group: str, revision: int) -> BlobIds:
+    if revision == 0:
+        return BlobIds()
+    found = await store.history(group, before=revision + 1, limit=1)
+    if found and found[0].revision == revision and not found[0].live:
+        return BlobIds()
+    entries = (await store.manifest(group, revision)).entries
+    return await run_sized(blob_ids, entries, resources=len(entries))

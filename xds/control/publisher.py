@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -21,9 +20,11 @@ from xds.control.group_content import (
     build_next_content,
     changes,
 )
+from xds.control.group_documents import GroupDocuments
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, GroupTable, check_settings
 from xds.control.journal import PushJournal
+from xds.control.live_endpoints import LiveEndpoints
 from xds.control.policies import PolicyTable
 from xds.control.published_state import PublishedState
 from xds.control.push import (
@@ -46,7 +47,7 @@ from xds.control.push import (
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.threads import run_sized
 from xds.control.undo import REFUSED_SHARE
-from xds.control.write_locks import WriteLocks
+from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.fleet import Fleet
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
@@ -69,7 +70,6 @@ DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`
 _RETRY_FIRST_S = 0.1
 _RETRY_LAST_S = 5.0
 
-T = TypeVar("T")
 
 # Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
 Wake = Callable[[Collection[str]], None]
@@ -82,6 +82,9 @@ class Publisher(PublishedState):
 
     A push goes on when its caller is cancelled. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
+
+    ``documents`` are the tables of documents that belong to groups, besides their settings. ``live`` has the
+    assignments that are laid over the pushed ones.
     """
 
     def __init__(
@@ -93,18 +96,21 @@ class Publisher(PublishedState):
         on_nack: str = "hold",
         refused_share: float = REFUSED_SHARE,
         seen: Seen = DEFAULT_SEEN,
+        live: LiveEndpoints | None = None,
     ) -> None:
         super().__init__(store, cache, fleet, refused_share)
         self.audit = AuditLog(store)
         self.journal = PushJournal(fleet.events)
         self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
+        self.documents: list[GroupDocuments] = [self.policies]
+        self.live = live if live is not None else LiveEndpoints(cache, wake)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack
         self.locks = WriteLocks()
         self.entries = EntryPublisher(store, self.locks, seen, fleet.events)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = RunningWrites()
         self._behind: dict[str, asyncio.Task[None]] = {}
 
     # Start and stop
@@ -112,7 +118,7 @@ class Publisher(PublishedState):
     async def load(self) -> None:
         """Publish the config entries, and every group with its retained revisions. Raises ``StoreError``."""
         await self.settings.load()
-        await self.policies.load()
+        await self._load_documents()
         await self.entries.load()
         for group in await self._stored_groups():
             contents = await self._revisions.retained(group)
@@ -122,24 +128,29 @@ class Publisher(PublishedState):
         """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
         contents = [await self._revisions.retained(group) for group in await self._stored_groups()]
         precomputed = [await self._precomputed(each[-1]) for each in contents]
+        await self._load_documents()
         before = set(self._contents)
         for group in before - {each[-1].group for each in contents}:
             self._withdraw(group)
         for each, made in zip(contents, precomputed, strict=True):
             self._serve(each, made)
         await self.settings.load()
-        await self.policies.load()
         await self.entries.load()
         self._wake(before | set(self._contents))
 
     async def close(self) -> None:
         """Wait for the pushes in progress, then stop."""
-        while self._running:
-            await asyncio.wait(self._running)
+        await self._running.wait()
         for task in self._behind.values():
             task.cancel()
         await self.entries.close()
         await self.audit.close()
+
+    async def _load_documents(self) -> None:
+        self.live.disown_all()
+        for table in self.documents:
+            await table.load()
+        self.live.sweep()
 
     async def _stored_groups(self) -> list[str]:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
@@ -181,11 +192,11 @@ class Publisher(PublishedState):
         return await self._push(PushRequest(group, Rollback(to, keeps_endpoints)), options)
 
     async def delete_group(self, group: str, options: PushOptions = DEFAULT_OPTIONS) -> PushResult:
-        """Delete a group with its settings and policies. Its nodes move to the next group that matches them.
+        """Delete a group with its settings and other documents. Its nodes move to the next group that matches them.
 
         Raises ``NotFoundError`` and as ``push``.
         """
-        return await self._finish(self._delete_group(group, options))
+        return await self._running.finish(self._delete_group(group, options))
 
     async def configure(
         self,
@@ -210,7 +221,7 @@ class Publisher(PublishedState):
         if dry_run:
             self.settings.check(group, etag)
             return self.settings.get(group) != settings
-        changed = await self._finish(self.settings.put(group, settings, selector, etag, by))
+        changed = await self._running.finish(self.settings.put(group, settings, selector, etag, by))
         if changed:
             self.journal.configured(group, time.time(), by)
         return changed
@@ -232,17 +243,18 @@ class Publisher(PublishedState):
         if twice is not None or not (named or part):
             detail = "a transaction has at least one change" if twice is None else f"group {twice!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
-        return await self._finish(self._transact(requests, options, part))
+        return await self._running.finish(self._transact(requests, options, part))
 
     async def _delete_group(self, group: str, options: PushOptions) -> PushResult:
-        request = PushRequest(group, Drop(docs=((SETTINGS_KIND, group), *self.policies.documents(group))))
+        request = PushRequest(group, Drop())
         if group in self.settings and group not in self._contents and not (options.expect or options.etag):
             pushes = [GroupPush(group, request.change)]
             if not options.push_id or await self._store.committed(pushes, options.push_id) is None:
                 if not options.dry_run:
                     by = Caller(options.meta.actor, options.meta.author, options.peer)
                     await self.settings.forget(group, by)
-                    await self.policies.forget(group, by)
+                    for table in self.documents:
+                        await table.forget(group, by)
                 return PushResult(group, 0, "", {}, {})
         return await self._push(request, options)
 
@@ -251,7 +263,7 @@ class Publisher(PublishedState):
     async def _push(self, request: PushRequest, options: PushOptions) -> PushResult:
         one = replace(request, expect=options.expect, etag=options.etag)
         try:
-            (result,) = await self._finish(self._transact([one], options))
+            (result,) = await self._running.finish(self._transact([one], options))
         except ChangeError as error:
             raise error.cause from None
         return result
@@ -322,6 +334,8 @@ class Publisher(PublishedState):
         return changes
 
     async def _plan(self, request: PushRequest, options: PushOptions) -> PlannedChange:
+        if isinstance(request.change, Drop):
+            request = replace(request, change=self._drop(request.group))
         change, current = request.change, self._contents.get(request.group)
         target = await self.content_at(request.group, change.to) if isinstance(change, Rollback) else None
         size = review_size(request, current) if target is None else len(target)
@@ -335,6 +349,11 @@ class Publisher(PublishedState):
         if not (options.dry_run or options.allow_empty):
             self._emptying.check(planned, moves)
         return replace(planned, moves=moves)
+
+    def _drop(self, group: str) -> Drop:
+        """The deletion of a group with its documents of now: while its lock is held."""
+        others = [document for table in self.documents for document in table.documents(group)]
+        return Drop(docs=((SETTINGS_KIND, group), *others))
 
     async def _commit(
         self, changes: Sequence[PlannedChange], options: PushOptions, meta: Meta, more: Sequence[GroupPush]
@@ -411,9 +430,10 @@ class Publisher(PublishedState):
         self._cache.drop(group)
 
     def _forget(self, group: str) -> None:
-        """Forget the settings and policies of a group; the store has deleted them with the group."""
+        """Forget the settings and other documents of a group; the store has deleted them with the group."""
         self.settings.dropped(group)
-        self.policies.dropped(group)
+        for table in self.documents:
+            table.dropped(group)
 
     # Catching up when the store's answer to a commit was lost
 
@@ -449,18 +469,6 @@ class Publisher(PublishedState):
             self._withdraw(group)
             self._forget(group)
         self._wake((group,))
-
-    # Running
-
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``. It goes on when the caller is cancelled, so that a commit never stays unpublished."""
-        return await asyncio.shield(self._start(work))
 
 
 def _refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:

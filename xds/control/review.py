@@ -147,7 +147,7 @@ class EmptyGroupGuard:
 
     def _check_emptied(self, group: str) -> None:
         connected = len(self._fleet.connected(group))
-        if self._settings.get(group).selector and self._cache.get(group) is None:
+        if self._settings.get(group).selector and self._cache.pushed(group) is None:
             detail = f"an empty group {group!r} would remove all resources from the nodes that its selector matches"
             raise EmptyingError(detail)
         if connected:
@@ -165,7 +165,7 @@ class EmptyGroupGuard:
             raise EmptyingError(f"deleting group {group!r}: {'; '.join(lost)}")
 
     def _is_empty(self, group: str) -> bool:
-        held = self._cache.get(group)
+        held = self._cache.pushed(group)
         return held is not None and not any(len(each) for each in held)
 
 

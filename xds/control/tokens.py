@@ -3,7 +3,8 @@
 Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to matching groups), ``secrets:read``
 (secret values, together with ``read``), ``backup`` (take backups, which contain secret values), ``xds`` (be an xDS
 client, for any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in one of these groups; both
-must match where both are given), ``admin`` (everything).
+must match where both are given), ``register:SERVICE-GLOB`` (register instances of matching services), ``admin``
+(everything).
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ ADMIN = "admin"
 WRITE_GROUP = "write:group/"
 XDS_NODE = "xds:node/"
 XDS_GROUP = "xds:group/"
+REGISTER = "register:"
+REGISTER_ALL = "register:*"
 PLAIN_SCOPES = (READ, SECRETS, BACKUP, XDS, ADMIN)
 
-_WITH_GLOB = (WRITE_GROUP, XDS_NODE, XDS_GROUP)
+GLOB_SCOPES = (WRITE_GROUP, REGISTER, XDS_NODE, XDS_GROUP)  # prefixes of a glob
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -46,10 +49,12 @@ class Grant:
             return True
         if scope == XDS and any(held.startswith((XDS_NODE, XDS_GROUP)) for held in self.scopes):
             return True  # the node is checked when the client names it
-        group = scope.removeprefix(WRITE_GROUP)
-        return group != scope and any(
-            fnmatchcase(group, held.removeprefix(WRITE_GROUP)) for held in self.scopes if held.startswith(WRITE_GROUP)
-        )
+        return any(self._covers(scope, prefix) for prefix in (WRITE_GROUP, REGISTER) if scope.startswith(prefix))
+
+    def _covers(self, scope: str, prefix: str) -> bool:
+        name = scope.removeprefix(prefix)
+        globs = (held.removeprefix(prefix) for held in self.scopes if held.startswith(prefix))
+        return any(fnmatchcase(name, glob) for glob in globs)
 
 
 EVERYTHING = Grant()
@@ -105,6 +110,11 @@ def write_scope(group: str) -> str:
     return WRITE_GROUP + group
 
 
+def register_scope(service: str) -> str:
+    """The scope that registering an instance of a service needs."""
+    return REGISTER + service
+
+
 def is_scope(text: str) -> bool:
     """Whether ``text`` is a valid scope."""
-    return text in PLAIN_SCOPES or any(text.startswith(each) and len(text) > len(each) for each in _WITH_GLOB)
+    return text in PLAIN_SCOPES or any(text.startswith(each) and len(text) > len(each) for each in GLOB_SCOPES)

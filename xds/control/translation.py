@@ -46,7 +46,7 @@ def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
     if version_stem(version_info, held.digest) != version_info:
         digest = content_digest((name, resource.version) for name, resource in members.items())
         version_info = derived_version_info(version_info, held.digest, digest)
-    derivation = Derivation(origin_id=held.origin_id, omitted=omitted)
+    derivation = Derivation(origin_id=held.origin_id, omitted=omitted, observed=held.observed)
     return ResourceSet(resource_type(type_url), version_info, members, derivation=derivation)
 
 

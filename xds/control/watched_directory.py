@@ -250,29 +250,17 @@ def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
 
 
 def _log_findings(group: str, violations: list[Violation]) -> None:
-    for violation in violations[:FINDINGS_LOGGED]:
-        _log.error(
-            "directory.refused",
-            group=group,
-            source=violation.source,
-            resource=violation.resource,
-            pointer=violation.pointer,
-            error_code=violation.code,
-            error_message=violation.detail,
-            hint=violation.hint,
-        )
+    for one in violations[:FINDINGS_LOGGED]:
+        _log.error("directory.refused", group=group, **_fields(one), error_code=one.code, hint=one.hint)
 
 
 def _warn(group: str, warnings: tuple[Violation, ...]) -> None:
-    for warning in warnings[:FINDINGS_LOGGED]:
-        _log.warning(
-            "directory.warning",
-            group=group,
-            source=warning.source,
-            resource=warning.resource,
-            pointer=warning.pointer,
-            error_message=warning.detail,
-        )
+    for one in warnings[:FINDINGS_LOGGED]:
+        _log.warning("directory.warning", group=group, **_fields(one))
+
+
+def _fields(one: Violation) -> dict[str, str]:
+    return {"source": one.source, "resource": one.resource, "pointer": one.pointer, "error_message": one.detail}
 
 
 DETAIL_LIMIT = 1_000

@@ -18,7 +18,7 @@ from xds.fleet.node_records import (
     by_alias,
     worst,
 )
-from xds.fleet.partial_sets import stands_for
+from xds.fleet.order_state import stands_for
 from xds.fleet.state import Sync
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet

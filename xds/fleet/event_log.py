@@ -44,15 +44,26 @@ class EventKind(StrEnum):
     NACK = "nack"
     ORDER = "order"
     WATCH = "watch"
+    SOURCE = "source"
     NODE = "node"
     STREAM = "stream"
     ACK = "ack"
     ASSIGNMENT = "assignment"
+    ENDPOINTS = "endpoints"
     AUTH = "auth"
     STORE = "store"
 
 
-FREQUENT = frozenset({EventKind.NODE, EventKind.STREAM, EventKind.ACK, EventKind.ASSIGNMENT, EventKind.AUTH})
+FREQUENT = frozenset(
+    {
+        EventKind.NODE,
+        EventKind.STREAM,
+        EventKind.ACK,
+        EventKind.ASSIGNMENT,
+        EventKind.ENDPOINTS,
+        EventKind.AUTH,
+    }
+)
 ON_DEMAND = frozenset({EventKind.ACK})
 DEFAULT_KINDS = frozenset(EventKind) - ON_DEMAND
 

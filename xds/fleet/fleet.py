@@ -31,8 +31,7 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
-from xds.fleet.order_state import NO_CLIENTS, Clients, held_back
-from xds.fleet.partial_sets import PartialSets, stands_for
+from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, held_back, stands_for
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
 from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync

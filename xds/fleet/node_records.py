@@ -17,8 +17,8 @@ from xds.fleet.order_state import (
     held_aliases,
     held_back,
     lingers,
+    stands_for,
 )
-from xds.fleet.partial_sets import stands_for
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
 from xds.model.node import Node

@@ -1,7 +1,7 @@
 """Lingering and held resources of the clients of a node (docs/design.md#order-of-updates).
 
 The engine reports both as immutable values that clients share. What operators see is built when it is asked for, in any
-thread.
+thread. Mixed sets are what a client has while resources linger, are held, or were rejected; no push has them as such.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from heapq import nsmallest
 
 from xds.fleet.state import HeldResources, LingeringResources
 from xds.model.resource_type import alias_of
+from xds.model.snapshot import ResourceSet, empty_set, mix
 from xds.protocol import events
 from xds.protocol.linger import NOTHING_LINGERS, Lingering
 
@@ -18,6 +19,8 @@ NAMES_SHOWN = 100
 LINGERS_SHOWN = 100
 
 ClientKey = tuple[str, str]  # peer address, API
+
+_MADE_LIMIT = 64
 
 
 class ClientOrderState:
@@ -123,3 +126,39 @@ def counted(found: Iterable[LingeringResources]) -> int:
 
 def _later(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else max(one, other)
+
+
+def pushed_of(held: ResourceSet) -> ResourceSet:
+    """The pushed set that a mixed set was made from."""
+    while held.mixture is not None:
+        held = held.mixture.base
+    return held
+
+
+class PartialSets:
+    """Sets without the resources that a client rejected. One set serves all clients in the same state."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, tuple[str, ...]], ResourceSet] = {}
+
+    def taken(self, offered: ResourceSet, before: ResourceSet | None, guilty: tuple[str, ...]) -> ResourceSet:
+        """The set of a client that had ``before`` and rejected the names ``guilty`` of ``offered``."""
+        held = before if before is not None else empty_set(offered.type.type_url)
+        key = (offered.id, held.id, guilty)
+        made = self._made.pop(key, None) or mix(offered, held, guilty)
+        self._made[key] = made
+        if len(self._made) > _MADE_LIMIT:
+            del self._made[next(iter(self._made))]
+        return made
+
+
+def stands_for(held: ResourceSet) -> ResourceSet:
+    """The pushed set, where a mixed set contains all of it; else the mixed set."""
+    if held.mixture is None:
+        return held
+    pushed, mixed = pushed_of(held), held
+    while mixed.mixture is not None:
+        if not mixed.mixture.kept.isdisjoint(pushed.resources):
+            return held
+        mixed = mixed.mixture.base
+    return pushed

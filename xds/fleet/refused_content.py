@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Self
 
-from xds.fleet.partial_sets import pushed_of
+from xds.fleet.order_state import pushed_of
 from xds.fleet.state import NackRecord
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from itertools import count
 from types import MappingProxyType
 
+from xds.model.amended_mapping import amend
 from xds.model.resource import Resource, derived_version_info
 from xds.model.resource_type import ResourceType, resource_type
 
@@ -32,13 +33,15 @@ class Derivation:
 
     * ``origin_id``: the id of the pushed set that it stands for; 0 where it stands for itself;
     * ``omitted``: what it lacks because clients of its API version cannot be told it, name to reason;
-    * ``overlaid``: the names that an overlay replaced, each with the version that was pushed;
+    * ``overlaid``: the names that an overlay replaced, each with the version that it replaced;
+    * ``observed``: the names of observed assignments, each with the version that was pushed, empty for none;
     * ``mixture``: which sets it was mixed from (`mix`).
     """
 
     origin_id: int = 0
     omitted: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     overlaid: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    observed: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     mixture: Mixture | None = None
 
 
@@ -119,6 +122,11 @@ class ResourceSet:
         """As in `Derivation`."""
         return self.derivation.overlaid
 
+    @property
+    def observed(self) -> Mapping[str, str]:
+        """As in `Derivation`."""
+        return self.derivation.observed
+
     def __len__(self) -> int:
         return len(self.resources)
 
@@ -154,17 +162,18 @@ class ResourceSet:
         derivation: Derivation | None = None,
         digest: bytes | None = None,
         keeps_lineage: bool = True,
+        shares: bool = False,
     ) -> ResourceSet:
         """This set with some resources put and some removed, at a cost that hardly grows with the set.
 
         A put of a name that exists keeps its place. What was computed of this set is carried over. ``digest`` is that
         of the amended set if it is known; ``keeps_lineage`` is False where little is left of this set.
+        ``shares``: both sets share one mapping as far as they are equal (`amended_mapping`).
         """
-        resources = {**self.resources, **put}
-        for name in removed:
-            del resources[name]
+        resources = amend(self.resources, put, removed, shares=shares)
         if derivation is None:
-            derivation = Derivation(overlaid=self.overlaid) if self.overlaid else NOT_DERIVED
+            is_derived = self.overlaid or self.observed
+            derivation = Derivation(overlaid=self.overlaid, observed=self.observed) if is_derived else NOT_DERIVED
         touched = (*put, *removed)
         made = ResourceSet(
             self.type,
@@ -317,6 +326,7 @@ def mix(base: ResourceSet, earlier: ResourceSet, keep: Collection[str]) -> Resou
         origin_id=base.origin_id if is_more else 0,
         omitted=base.omitted,
         overlaid=base.overlaid,
+        observed=base.observed,
         mixture=Mixture(base, frozenset((*put, *removed))),
     )
     label = derived_version_info(base.version_info, base.digest, digest)

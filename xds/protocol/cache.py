@@ -8,17 +8,19 @@ push is computed before the push is served (`precompute`), which may be done in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from xds.model.node import GroupMatch, Locality, Node
 from xds.model.resource import Resource
-from xds.model.snapshot import Change, Derivation, ResourceSet, Snapshot, diff
+from xds.model.resource_type import ENDPOINT
+from xds.model.snapshot import Change, Derivation, ResourceSet, Snapshot, diff, diff_among
 from xds.protocol.diffs import MEMO_ENTRIES, Diffs, SetIds, assignments_of, set_ids
 from xds.protocol.history import RevisionHistory
 from xds.protocol.membership import Membership, Rule
 from xds.protocol.memo import Memo
+from xds.protocol.observed import ObservedLayer, touched_by_push, translate_again
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
 from xds.protocol.overlay import OverlaidSets, Overlay, Overlays, ViewKey, source_of
 from xds.protocol.release import Releases
@@ -26,7 +28,7 @@ from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuild
 from xds.protocol.subscription import InterestTable
 
 RETAINED_REVISIONS = 10
-_PUSHES_PER_AGE = 10  # of the memos
+_CHANGES_PER_AGE = 10  # of the memos: pushes, and changes of observed assignments
 
 Translate = Callable[[ResourceSet], ResourceSet | None]
 
@@ -67,6 +69,9 @@ _NO_OVERLAYS: Overlays = {}
 
 @dataclass(slots=True)
 class _Group:
+    """``snapshot`` is ``pushed`` with the observed assignments. The latest of ``retained`` is ``snapshot``."""
+
+    pushed: Snapshot
     snapshot: Snapshot
     proceed_on_nack: bool
     retained: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=RETAINED_REVISIONS))
@@ -95,10 +100,11 @@ class SnapshotCache:
         self.membership = Membership(self._groups.__contains__)
         self._orders: Mapping[str, GroupOrder] = {}
         self._overlays: dict[str, Overlays] = {}
+        self._observed: dict[str, ObservedLayer] = {}
         self._translate_to = dict(translations or {})
         self._translated: Memo[tuple[str, int], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._referring: Memo[tuple[object, ...], bool] = Memo(MEMO_ENTRIES)
-        self._pushes = 0
+        self._changes = 0
         self.interests = InterestTable()
         self.diffs = Diffs()
         self.history = RevisionHistory(self, self.diffs)
@@ -120,30 +126,35 @@ class SnapshotCache:
         """
         group = self._groups.get(snapshot.group)
         proceed = on_nack == "proceed"
+        self._count_change()
+        self.diffs.keep(precomputed.changes, precomputed.assignments)
+        served = self._with_observed(group, snapshot)
         if group is None:
-            self._groups[snapshot.group] = group = _Group(snapshot, proceed)
+            self._groups[snapshot.group] = group = _Group(snapshot, served, proceed)
             self.epoch += 1
-        self.responses.drop_parts(group.snapshot, snapshot)
+        self.responses.drop_parts(group.pushed, snapshot)
         group.retained.extend(retained)
-        group.retained.append(snapshot)
-        group.snapshot, group.proceed_on_nack = snapshot, proceed
+        group.retained.append(served)
+        group.pushed, group.snapshot, group.proceed_on_nack = snapshot, served, proceed
         group.views.clear()
-        self._pushes += 1
-        if self._pushes % _PUSHES_PER_AGE == 0:
+        self.responses.keep_parts(precomputed.parts)
+
+    def _count_change(self) -> None:
+        """Begin an age of the memos after some changes: their entries keep the sets before a change in memory."""
+        self._changes += 1
+        if self._changes % _CHANGES_PER_AGE == 0:
             for memo in (self.responses, self.releases, self.diffs, self.history, self._translated, self._referring):
                 memo.begin_age()
-        self.diffs.keep(precomputed.changes, precomputed.assignments)
-        self.responses.keep_parts(precomputed.parts)
 
     def precompute(self, snapshot: Snapshot) -> Precomputed:
         """The results that streams will need when this snapshot is served next; may run in another thread."""
-        return precompute(self.get(snapshot.group), snapshot, self.responses.parts_of)
+        return precompute(self.pushed(snapshot.group), snapshot, self.responses.parts_of)
 
     def drop(self, group: str) -> None:
         """Stop serving a group. Its nodes keep their configuration (rule 9)."""
         dropped = self._groups.pop(group, None)
         if dropped is not None:
-            self.responses.drop_parts(dropped.snapshot, None)
+            self.responses.drop_parts(dropped.pushed, None)
             self.epoch += 1
 
     def configure(self, rules: Iterable[Rule], orders: Mapping[str, GroupOrder]) -> None:
@@ -153,6 +164,63 @@ class SnapshotCache:
         for group in self._groups.values():
             group.views.clear()
         self.epoch += 1
+
+    def observe(self, group: str, put: Mapping[str, Resource], gone: Collection[str] = ()) -> bool:
+        """Lay these assignments over the group's snapshot, the present one and later ones; ``gone`` no longer.
+
+        All other observed assignments stay. This makes no revision, and takes the place of the latest retained
+        revision. A layer outlives its group. Returns whether the group is served other content now.
+        """
+        layer = self._observed.setdefault(group, ObservedLayer())
+        touched = layer.change(put, gone)
+        if not layer.resources:
+            del self._observed[group]
+        found = self._groups.get(group)
+        if not touched or found is None:
+            return False
+        before, served = found.snapshot, layer.again(found.pushed, found.snapshot, touched)
+        if served is before or served.get(ENDPOINT).digest == before.get(ENDPOINT).digest:
+            return False
+        self._count_change()
+        self._note_difference(before, served, touched)
+        found.snapshot = found.retained[-1] = served
+        found.views.clear()
+        return True
+
+    def observed(self, group: str) -> Mapping[str, Resource]:
+        """The observed assignments of a group, by name."""
+        layer = self._observed.get(group)
+        return layer.resources if layer is not None else {}
+
+    def observed_groups(self) -> list[str]:
+        """The groups that have observed assignments, present or not."""
+        return list(self._observed)
+
+    def _with_observed(self, group: _Group | None, pushed: Snapshot) -> Snapshot:
+        """A push with the observed assignments of its group; ``group`` has the push before."""
+        layer = self._observed.get(pushed.group)
+        if layer is None or group is None:
+            return layer.over(pushed) if layer is not None else pushed
+        before, after = layer.base(group.pushed), layer.base(pushed)
+        touched = touched_by_push(before, after, layer, self.diffs)
+        is_amended = before.lineage_id == after.lineage_id and group.snapshot is not group.pushed
+        served = layer.again(pushed, group.snapshot, touched) if is_amended else layer.over(pushed)
+        self._note_difference(group.snapshot, served, touched)
+        return served
+
+    def _note_difference(self, before: Snapshot, after: Snapshot, touched: Collection[str]) -> None:
+        """Note what differs between two served sets of assignments, and what was translated of them, by its names."""
+        old, new = before.get(ENDPOINT), after.get(ENDPOINT)
+        if old is new:
+            return
+        self.diffs.keep({set_ids(old, new): diff_among(old, new, touched)}, {})
+        for api_version, translate in self._translate_to.items():
+            translated = self._translated.find((api_version, old.id))
+            if translated is not None and new.observed:
+                made = translate_again(translated, old, new, touched, translate)
+                self._translated.put((api_version, new.id), made)
+                if made is not None:
+                    self.diffs.keep({set_ids(translated, made): diff_among(translated, made, touched)}, {})
 
     def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
         """Apply these overlays to the group's snapshot, the present one and later ones.
@@ -177,13 +245,19 @@ class SnapshotCache:
 
     def prepare_overlays(self, snapshot: Snapshot) -> None:
         """Compute the resources that overlays put into a snapshot, before it is served; may run in another thread."""
+        observed = self.observed(snapshot.group)
         for overlay in self._overlays.get(snapshot.group, _NO_OVERLAYS).values():
-            overlay.over(snapshot.get(overlay.type_url))
+            overlay.prepare(snapshot.get(overlay.type_url), observed)
 
     def get(self, group: str) -> Snapshot | None:
-        """The snapshot of a group, as it was pushed."""
+        """The snapshot of a group: what was pushed, with the observed assignments."""
         found = self._groups.get(group)
         return found.snapshot if found is not None else None
+
+    def pushed(self, group: str) -> Snapshot | None:
+        """The snapshot of a group, as it was pushed."""
+        found = self._groups.get(group)
+        return found.pushed if found is not None else None
 
     def groups(self) -> list[str]:
         """Names of all groups."""

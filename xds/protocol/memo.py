@@ -38,6 +38,11 @@ class Memo(Generic[K, V]):
             self._values.move_to_end(key)
         return entry[0]
 
+    def find(self, key: K) -> V | None:
+        """The value of ``key`` if it is kept; else None."""
+        entry = self._values.get(key)
+        return entry[0] if entry is not None else None
+
     def put(self, key: K, value: V) -> None:
         """Keep a value that was computed elsewhere."""
         if key not in self._values:

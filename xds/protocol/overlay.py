@@ -52,6 +52,13 @@ class Overlay:
         made = ((one, override.of(one)) for one, override in pushed if one is not None)
         return {one.name: other for one, other in made if other.version != one.version}
 
+    def prepare(self, base: ResourceSet, observed: Container[str]) -> None:
+        """Compute what is served in the place of a pushed set, but for ``observed`` names: others are below these."""
+        for name, override in self.stand_ins.items():
+            pushed = base.resources.get(name)
+            if pushed is not None and name not in observed:
+                override.of(pushed)
+
 
 Overlays = Mapping[Locality, Overlay]  # by source: the locality of the nodes
 ViewKey = tuple[str, Locality | None]  # API version, source
@@ -74,16 +81,18 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
         origin_id=base.origin_id,
         omitted=base.omitted,
         overlaid={name: base.resources[name].version for name in put},
+        observed=base.observed,
     )
     label = derived_version_info(base.version_info, base.digest, digest)
     return base.amended(label, put, derivation=derivation, digest=digest)
 
 
 class _Overlaid(NamedTuple):
-    """``whole`` is ``base`` with an overlay; the very ``base`` where the overlay changed nothing."""
+    """``whole`` is ``base`` with an overlay of ``names``; the very ``base`` where the overlay changed nothing."""
 
     base: ResourceSet
     whole: ResourceSet
+    names: tuple[str, ...]
 
 
 class OverlaidSets:
@@ -99,10 +108,10 @@ class OverlaidSets:
     def apply(self, key: ViewKey, base: ResourceSet, put: Mapping[str, Resource], diffs: Diffs) -> ResourceSet:
         """The set of a view; what differs from the view's set before is noted in ``diffs``."""
         whole = apply_overrides(base, put)
-        before, self._latest[key] = self._latest.get(key), _Overlaid(base, whole)
+        before, self._latest[key] = self._latest.get(key), _Overlaid(base, whole, tuple(put))
         if before is not None and before.whole is not whole:
             # Without this, all names of both sets would be compared; the sets without overlay were compared before.
-            names = (*diffs.change(before.base, base).names, *before.whole.overlaid, *whole.overlaid)
+            names = (*diffs.change(before.base, base).names, *before.names, *put)
             diffs.keep({set_ids(before.whole, whole): diff_among(before.whole, whole, names)}, {})
         if whole is not base:
             derivation = Derivation(origin_id=base.origin_id)
@@ -124,11 +133,13 @@ class OverlaidSets:
     def named(self, label: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
         """The overlaid set with this version_info that was made of a set of ``history``; None where there is none."""
         ids = {base.id for base in history}
-        for base, whole in self._latest.values():
+        for base, whole, _ in self._latest.values():
             if whole.version_info == label and base.id in ids:
                 return whole
         for made in self.overrides():
             base_set = next((base for base in history if base.origin_id == made.origin_id), None)
             if made.version_info == label and base_set is not None and base_set.type == made.type:
-                return apply_overrides(base_set, made.resources)
+                whole = apply_overrides(base_set, made.resources)
+                if whole.version_info == label:  # else other assignments were observed then
+                    return whole
         return None

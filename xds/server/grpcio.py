@@ -21,9 +21,9 @@ from grpc_channelz.v1.channelz import add_channelz_servicer
 
 from xds.control.certificate import Certificate, read_pem
 from xds.server.flow.limits import FlowLimits
+from xds.server.identity import peer_name
 from xds.server.logs import get_logger
 from xds.server.options import ServerOptions
-from xds.server.peer import peer_name
 from xds.server.tls import PemFiles
 
 COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop

@@ -23,8 +23,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from xds.server.identity import peer_certificate
 from xds.server.logs import get_logger
-from xds.server.peer import peer_certificate
 from xds.server.process import NONE_LEFT, OpenFiles, file_limit
 
 HANDSHAKE_S = 10.0

@@ -39,8 +39,8 @@ from xds.protocol.requests import (
     check_type,
 )
 from xds.protocol.sotw import SOTW, Fetched, fetch
+from xds.server.identity import Authorize, NodeAuthorizer
 from xds.server.metrics.counters import Metrics
-from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.wire.node import check_node_bytes

@@ -28,13 +28,13 @@ from xds.server.auth import AuthInterceptor, expire
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.write_limiter import WriteLimiter
+from xds.server.identity import Authorize, NodeAuthorizer
 from xds.server.introspection import Introspection
 from xds.server.load_reports import LoadReportHandler
 from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
 from xds.server.metrics.counters import Metrics
-from xds.server.node_auth import Authorize, NodeAuthorizer
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
 from xds.server.registry import StreamRegistry

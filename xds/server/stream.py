@@ -28,8 +28,8 @@ from xds.server.flow.admission import AdmissionSlot
 from xds.server.flow.limits import RateLimit
 from xds.server.flow.work_queue import SingleWaiterEvent, WorkQueue
 from xds.server.flow.write_limiter import WriteLimiter
+from xds.server.identity import NodeAuthorizer
 from xds.server.metrics.counters import Metrics
-from xds.server.node_auth import NodeAuthorizer
 from xds.server.options import ServerOptions
 
 Status = tuple[grpc.StatusCode, str]

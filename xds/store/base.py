@@ -236,6 +236,15 @@ class OpenNack:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedRecord:
+    """The last good set of one service from one source. Observed state, as `OpenNack`."""
+
+    source: str
+    service: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """First item of a watch whose cursor cannot be resumed. ``groups`` are all live groups.
 
@@ -407,6 +416,15 @@ class Store(Protocol):
     async def nacks(self) -> list[OpenNack]:
         """All open NACKs, by id."""
 
+    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+        """Write records, replacing earlier ones of the same source and service, and delete those in ``gone``.
+
+        All or nothing.
+        """
+
+    async def observed(self) -> list[ObservedRecord]:
+        """All records, by source and service."""
+
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         """Delete what ``policy`` does not keep: contents, lines of history, unused blobs, old push ids.
 
@@ -429,9 +447,10 @@ class Store(Protocol):
     ) -> None:
         """Replace everything by ``records``, in the order of a dump: durably, all or nothing.
 
-        The audit list is merged with that of the records, and ``note`` is appended. Open NACKs stay. ``records`` is
-        called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the store
-        is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records`` raises.
+        The audit list is merged with that of the records, and ``note`` is appended. Observed state stays. ``records``
+        is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the
+        store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records``
+        raises.
         """
 
     def condition(self) -> StoreCondition:

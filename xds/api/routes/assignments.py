@@ -16,10 +16,11 @@ from xds.api.services import Here, Services
 from xds.api.shapes.assignments import (
     AssignmentItem,
     AssignmentPage,
+    DecisionChangePage,
     PolicyDeleted,
     assignment_item,
+    decision_change_item,
 )
-from xds.api.shapes.decision_changes import DecisionChangePage, decision_change_item
 from xds.assignment.policy import Policy
 from xds.control.policies import Key
 from xds.control.push import PushOptions

@@ -15,13 +15,12 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import Body, parse_one
-from xds.api.consul_answers import answer_read, answer_write, refuse, refuse_findings
-from xds.api.consul_query import check_cas, check_place, wait_for_change
+from xds.api.consul import answer_read, answer_write, check_cas, check_place, refuse, refuse_findings, wait_for_change
 from xds.api.routing import Calling, authorize, needs
 from xds.api.services import Here, Services
-from xds.catalog.duration import parse_duration
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
-from xds.chain.chain_errors import ChainError
+from xds.catalog.quantities import parse_duration
+from xds.chain.chain import ChainError
 from xds.chain.chain_json import response_json
 from xds.chain.request import GATEWAY_MODES, Overrides
 from xds.codec.findings import normalized_name

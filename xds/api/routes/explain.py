@@ -16,18 +16,20 @@ from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
 from xds.api.services import Here
 from xds.api.shapes.assignments import locality_item
+from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.values import LocalityItem
 from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
-from xds.model.resource_type import type_url_of
+from xds.model.resource_type import alias_of, type_url_of
 from xds.protocol.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
 
 NODE_BYTES = 1 << 20
+ENDPOINTS = "endpoints"
 
 
 class ExplainedNode(TypedDict):
@@ -55,7 +57,8 @@ class GroupCandidateItem(TypedDict):
 class AnswerItem(TypedDict):
     """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
 
-    ``pushed_version`` is present if a traffic assignment replaces the pushed resource.
+    ``pushed_version`` is present if live endpoints or a traffic assignment are laid over the pushed resource. An
+    assignment has its ``owner``.
     """
 
     type: str
@@ -64,6 +67,7 @@ class AnswerItem(TypedDict):
     detail: str
     version: NotRequired[str]
     pushed_version: NotRequired[str]
+    owner: NotRequired[OwnerItem]
 
 
 class ExplanationItem(TypedDict):
@@ -153,6 +157,8 @@ def _answer_item(found: ResourceDelivery) -> AnswerItem:
         item["version"] = found.version
     if found.pushed_version:
         item["pushed_version"] = found.pushed_version
+    if found.version and alias_of(type_url_of(found.type)) == ENDPOINTS:
+        item["owner"] = owner_item(found.owner)
     return item
 
 

@@ -31,6 +31,7 @@ from xds.api.problem import RequestError, finding_item
 from xds.api.push import Pushing, Strict, answer, wanted_etag
 from xds.api.routing import Calling, ShowSecrets, api_router, demand, needs
 from xds.api.services import Here, Services
+from xds.api.shapes.endpoints import owner_item
 from xds.api.shapes.groups import (
     GroupItem,
     GroupPage,
@@ -48,12 +49,13 @@ from xds.control.envoy_check import deep_check
 from xds.control.etags import NO_ETAG
 from xds.control.group_content import GroupContent, type_label
 from xds.control.groups import GroupSettings, read_settings, settings_etag
+from xds.control.live_endpoints import Owner
 from xds.control.push import PushOptions
 from xds.control.threads import run_sized
 from xds.control.tokens import ADMIN, READ
 from xds.model.errors import ERROR, NotFoundError, ValidationError, Violation
 from xds.model.resource import Resource
-from xds.model.resource_type import type_url_of
+from xds.model.resource_type import ENDPOINT, type_url_of
 
 Json = dict[str, Any]
 
@@ -114,7 +116,10 @@ async def list_resources(
     """The resources of one type, by name."""
     held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
     found = (held[name] for name in sorted(name for name in held if name > paging.after))
-    return await paging.answer(request, found, lambda item: item.name, lambda item: _item(item, show_secrets))
+    owners = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+    return await paging.answer(
+        request, found, lambda item: item.name, lambda item: _item(item, show_secrets, owners.get(item.name))
+    )
 
 
 @router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
@@ -203,8 +208,9 @@ def _document(content: GroupContent, show_secrets: bool) -> Json:
     }
 
 
-def _item(resource: Resource, show_secrets: bool) -> Json:
+def _item(resource: Resource, show_secrets: bool, owner: Owner | None) -> Json:
     return {
+        **({"live": owner_item(owner)} if owner is not None else {}),
         "type": type_label(resource.type_url),
         "name": resource.name,
         "version": resource.version,

@@ -49,7 +49,8 @@ class Side(StrEnum):
 class HeldItem(TypedDict):
     """``state`` is that of the type, such as ``synced``, or ``missing`` for a requested name that does not exist.
 
-    ``pushed_version`` is present if a traffic assignment replaces the pushed resource. ``lingers`` is true for a
+    ``overlay`` is present if something is laid over the pushed resource: ``live`` (live endpoints), ``assignment``
+    (weights of traffic assignment). ``pushed_version`` is the version below, if there is one. ``lingers`` is true for a
     removed resource that the node keeps for a while, until ``until``; null while that time has not started.
     """
 
@@ -60,6 +61,7 @@ class HeldItem(TypedDict):
     version: str
     version_info: str
     pushed_version: NotRequired[str]
+    overlay: NotRequired[list[str]]
     lingers: NotRequired[bool]
     until: NotRequired[str | None]
     resource: NotRequired[Json]
@@ -139,8 +141,13 @@ def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render |
         "version": resource.version if resource is not None else "",
         "version_info": chosen.version_info if chosen is not None else "",
     }
-    if chosen is not None and name in chosen.overlaid:
-        item["pushed_version"] = chosen.overlaid[name]
+    if chosen is not None and (pushed_version := chosen.observed.get(name) or chosen.overlaid.get(name)):
+        item["pushed_version"] = pushed_version
+    if chosen is not None and (name in chosen.observed or name in chosen.overlaid):
+        item["overlay"] = [
+            *(["live"] if name in chosen.observed else []),
+            *(["assignment"] if name in chosen.overlaid else []),
+        ]
     ends = lingering.get(held.type_url, {})
     if resource is not None and name in ends:
         until = ends[name]

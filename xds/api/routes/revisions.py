@@ -38,8 +38,8 @@ from xds.api.shapes.groups import (
     undo_item,
 )
 from xds.control.group_content import Key, type_label
+from xds.control.published_state import ComparedResources
 from xds.control.push import by_type_label
-from xds.control.revision_history import ComparedResources
 from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 

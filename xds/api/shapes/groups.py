@@ -11,6 +11,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from xds.api.shapes.config_entries import EntryAnswer
+from xds.api.shapes.endpoints import OwnerItem
 from xds.api.shapes.fleet import (
     HeldBackItem,
     NackItem,
@@ -190,12 +191,13 @@ class UndoItem(TypedDict):
 
 
 class ResourceItem(TypedDict):
-    """A resource with its document."""
+    """A resource with its document, as it was pushed. ``live`` is the owner of what is laid over an assignment."""
 
     type: str
     name: str
     version: str
     resource: dict[str, Any]
+    live: NotRequired[OwnerItem]
 
 
 class SnapshotItem(TypedDict):

@@ -1,6 +1,8 @@
-"""The arguments of the subcommands, one module per family. Their code is imported when they run.
+"""The subcommands, one module per family: their arguments, and what they do.
 
-Importing a family registers its commands. The order here is that of ``xds --help``.
+All of them are imported at every start. So the code that needs the codec or the server is in a module of `xds.cli` with
+the name of the family, which is imported when the command runs. Importing a family registers its commands. The order
+here is that of ``xds --help``.
 """
 
 # ruff: noqa: I001
@@ -16,8 +18,13 @@ from xds.cli.commands import group as group
 from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
 from xds.cli.commands import load as load
+from xds.cli.commands import endpoints as endpoints
+from xds.cli.commands import services as services
+from xds.cli.commands import registrations as registrations
+from xds.cli.commands import bindings as bindings
+from xds.cli.commands import sources as sources
 from xds.cli.commands import assignments as assignments
-from xds.cli.commands import config_entry as config_entry
+from xds.cli.commands import config_entries as config_entries
 from xds.cli.commands import chains as chains
 from xds.cli.commands import backups as backups
 from xds.cli.commands import access as access

@@ -1,20 +1,106 @@
-"""Commands ``auth test`` and ``whoami``."""
+"""``xds auth``: which principal may be which node, and the caller's own principal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from time import time
+from typing import Annotated, Any
 
 import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.errors import CommandError, Exit
+from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.control.certificate import Certificate, read_pem
+
+Json = dict[str, Any]
+
+FILE_LIMIT_BYTES = 1 << 20
+
+RULES = TableLayout(
+    name=lambda item: str(item["rule"]),
+    columns=(
+        Column("RULE", lambda item: str(item["rule"])),
+        Column("PRINCIPAL", lambda item: item["principal"]),
+        Column("ALLOWS", lambda item: "yes" if item["allows"] else "no", lambda item: "good" if item["allows"] else ""),
+        Column("DETAIL", lambda item: item["detail"]),
+    ),
+)
 
 auth = typer.Typer(
     help="Test which principal may be which node; show your own principal.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+def question(
+    node_id: str, cert: Path | None, token: str, cluster: str, metadata: Sequence[str], place: tuple[str, str, str]
+) -> Json:
+    """The question for the server: the names in the certificate, never its file. Raises ``CommandError``."""
+    if (cert is None) == (not token):
+        raise CommandError(Exit.USAGE, "either --cert or --token")
+    asked: Json = {
+        "node": {
+            "id": node_id,
+            "cluster": cluster,
+            "metadata": dict(map(_pair, metadata)),
+            "locality": dict(zip(("region", "zone", "sub_zone"), place, strict=True)),
+        }
+    }
+    if cert is not None:
+        found = _certificate(cert)
+        asked["certificate"] = {"uris": list(found.uris), "dns": list(found.dns), "cn": found.cn}
+    if token:
+        asked["token"] = token
+    return asked
+
+
+def verdict_text(found: Json, style: Style) -> str:
+    """The answer for people."""
+    group = f"{found['group']} (by {found['chosen_by']})" if found["group"] else "none matches"
+    head = [
+        f"principal: {', '.join(found['principals']) or 'none'}",
+        f"scopes:    {', '.join(found['scopes'])}",
+        f"node:      {found['node']}",
+        f"group:     {group}",
+        f"mode:      {found['mode']}",
+        f"allowed:   {'yes' if found['allowed'] else 'no'}",
+    ]
+    text = "".join(f"{line}\n" for line in head)
+    return f"{text}\n{rendered(found['rules'], RULES, style)}" if found["rules"] else text
+
+
+def caller_text(found: Json) -> str:
+    """The caller's own principal and scopes, for people."""
+    if not found["authenticated"]:
+        who = "principal: none; the server asks for no credentials"
+    else:
+        who = ", ".join(found["principals"]) or "a token without a name"
+    return f"principal: {who}\nname:      {found['name'] or '-'}\nscopes:    {', '.join(found['scopes'])}\n"
+
+
+def _certificate(file: Path) -> Certificate:
+    try:
+        with file.open("rb") as stream:
+            found = read_pem(stream.read(FILE_LIMIT_BYTES).decode("ascii"))
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"{file}: {error}") from None
+    if found.not_after <= time():
+        raise CommandError(Exit.NEGATIVE, f"{file}: the certificate has expired")
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    if not key or not mark:
+        raise CommandError(Exit.USAGE, f"--metadata {text!r}: expected KEY=VALUE")
+    return key, value
+
+
 app.add_typer(auth, name="auth")
 
 
@@ -45,7 +131,6 @@ def test(
       xds auth test --cert edge-1.pem --node-id edge-1
       xds auth test --token edge-fleet --node-id edge-1 --cluster edge --metadata NAMESPACE=shop
     """
-    from xds.cli.access import question, verdict_text
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
@@ -69,7 +154,6 @@ def whoami(context: typer.Context) -> None:
       xds whoami
       xds whoami --token-file ci.token -o json
     """
-    from xds.cli.access import caller_text
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)

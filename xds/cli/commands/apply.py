@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import (
+from xds.cli.arguments import (
     EmptyFlag,
     FilesOption,
     GroupOption,

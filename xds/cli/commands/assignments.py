@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import GroupOption, WatchFlag, YesFlag
+from xds.cli.arguments import GroupOption, WatchFlag, YesFlag
 
 assignment = typer.Typer(
     help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
@@ -42,7 +42,7 @@ def show(
     """
     from xds.cli.assignments import assignment_path, list_text
     from xds.cli.assignments import show as show_one
-    from xds.cli.events import show_again
+    from xds.cli.commands.events import show_again
     from xds.cli.output import write
 
     options = shared(context)
@@ -71,7 +71,7 @@ def history(
       xds assignment history web -g edge -o wide
     """
     from xds.cli.assignments import history_text
-    from xds.cli.events import show_again
+    from xds.cli.commands.events import show_again
     from xds.cli.output import write
 
     options = shared(context)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import YesFlag
+from xds.cli.arguments import YesFlag
 
 store = typer.Typer(
     help="Check or salvage the data directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None

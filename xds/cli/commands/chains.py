@@ -1,13 +1,84 @@
-"""``chain``."""
+"""``xds chain``: the discovery chain of a service, or the way of one request through it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.chains import ChainFormat
+from xds.cli.chain_text import chain_dot, chain_text, walk_text
+from xds.cli.client import Client
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, to_json, to_yaml
+
+Json = dict[str, Any]
+Pairs = list[tuple[str, str]]
+
+
+class ChainFormat(StrEnum):
+    """How a chain is written: as a tree, for Graphviz, or as documents."""
+
+    TREE = "tree"
+    DOT = "dot"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def chain_format(own: ChainFormat | None, shared: Format | None) -> ChainFormat:
+    """What is asked for behind the command's name, else before it."""
+    if own is None and shared in {Format.JSON, Format.JSONL}:
+        return ChainFormat.JSON
+    if own is None and shared is Format.YAML:
+        return ChainFormat.YAML
+    return own or ChainFormat.TREE
+
+
+def chain_path(service: str) -> str:
+    """The path of a service's chain. Raises ``CommandError``."""
+    if not service:
+        raise CommandError(Exit.USAGE, "name the service")
+    return f"/discovery-chains/{quote(service, safe='')}"
+
+
+def shown_chain(client: Client, service: str, format: ChainFormat) -> str:
+    """The chain as text. Raises ``CommandError``."""
+    answer = client.call("GET", chain_path(service))
+    if format is ChainFormat.DOT:
+        return chain_dot(answer["Chain"])
+    return chain_text(answer["Chain"]) if format is ChainFormat.TREE else _document(answer, format)
+
+
+def shown_walk(client: Client, service: str, request: Pairs, format: ChainFormat) -> str:
+    """The way of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
+    if format is ChainFormat.DOT:
+        raise CommandError(Exit.USAGE, "-o dot is for whole chains: leave the request out")
+    answer = client.call("GET", f"{chain_path(service)}/walk?{urlencode(request)}")
+    return walk_text(answer) if format is ChainFormat.TREE else _document(answer, format)
+
+
+def walk_query(path: str, method: str, headers: Iterable[str], query: Iterable[str]) -> Pairs:
+    """A request as parameters of the API. Raises ``CommandError``."""
+    if path and not path.startswith("/"):
+        raise CommandError(Exit.USAGE, f"--path begins with a slash, not {path!r}")
+    given = [("path", path), ("method", method)]
+    given += [("header", _checked(each, "--header")) for each in headers]
+    given += [("query", _checked(each, "--query")) for each in query]
+    return [(name, value) for name, value in given if value]
+
+
+def _checked(text: str, option: str) -> str:
+    name, divider, _ = text.partition("=")
+    if not name or not divider:
+        raise CommandError(Exit.USAGE, f"{option} is NAME=VALUE, not {text!r}")
+    return text
+
+
+def _document(answer: Json, format: ChainFormat) -> str:
+    return to_json(answer) if format is ChainFormat.JSON else to_yaml(answer)
 
 
 @app.command(cls=Command)
@@ -33,7 +104,6 @@ def chain(
       xds chain web --path /admin --header x-debug=1
       xds chain web --method POST --query page=2
     """
-    from xds.cli.chains import chain_format, shown_chain, shown_walk, walk_query
     from xds.cli.output import write
 
     options = shared(context)

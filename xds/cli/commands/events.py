@@ -1,13 +1,197 @@
-"""Commands ``watch`` and ``audit``."""
+"""``xds watch``: events as lines, read without a gap across reconnects. ``xds audit``: writes and refused writes.
+
+Also lists that are printed again whenever an event reports a change (``-w``).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from queue import Empty, Queue
+from threading import Thread
+from typing import Annotated, Any
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import GroupFilter
+from xds.cli.arguments import GroupFilter
+from xds.cli.client import Client
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import printable, say, sequence, write
+from xds.cli.table import Column, TableLayout, who
+
+Json = dict[str, Any]
+
+
+def event_line(event: Json) -> str:
+    """One event on a line, for people: time, event, subject."""
+    told = {name: event[name] for name in ("group", "node", "type", "revision") if event.get(name) not in {None, ""}}
+    details = event.get("details") or {}
+    told.update({name: value for name, value in details.items() if name not in {"actor", "author"}})
+    if who(details):
+        told["by"] = who(details)
+    what = " ".join(part for part in (event["kind"], event.get("action", "")) if part)
+    where = " ".join(f"{name}={value}" for name, value in told.items())
+    message = " ".join(str(event.get("message", "")).split())
+    return printable("  ".join(part for part in (event.get("time", "-"), what, where, message) if part)) + "\n"
+
+
+KEEP_ALIVE_LIMIT_S = 45.0  # the server sends something every 15 s
+RETRY_S = 2.0
+RETRY_LIMIT_S = 30.0
+RENDER_S = 1.0  # at most one rendering within this time
+REGULARLY_S = 2.0  # for data without events
+REFRESH_S = 10.0  # ages change without an event
+OLDEST = "0"
+_FEED = {"Accept": "application/x-ndjson"}
+_POSITION = "last-event-id"
+_CLEAR = sequence("[H") + sequence("[2J")
+
+
+def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
+    """Read events without end, across restarts of the server. Events that were missed come first.
+
+    This holds even if the connection was lost before the first event: the server sends the id at which it begins.
+
+    A message says if events were dropped, except with ``since`` 0, which asks for all that are known. Raises
+    ``CommandError`` for errors that a reconnect does not solve, and if the server cannot be reached at first.
+    """
+    seen, is_first, delay_s = since, True, RETRY_S
+
+    def begun(headers: Mapping[str, str]) -> None:
+        nonlocal seen
+        seen = seen or headers.get(_POSITION, "")
+
+    while True:
+        position = {"last_event_id": seen} if seen else {}
+        try:
+            for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S, begun):
+                is_first, delay_s = False, RETRY_S
+                event: Json = json.loads(line or "{}")
+                if "id" in event:
+                    seen = str(event["id"])
+                    yield event
+                elif event and seen != OLDEST:
+                    say(str(event.get("message", "events are missing")))
+        except CommandError as error:
+            if is_first or error.code is not Exit.UNREACHABLE:
+                raise
+            say(f"{error}; trying again")
+        time.sleep(delay_s)
+        delay_s = min(delay_s * 2, RETRY_LIMIT_S)
+
+
+def show_again(client: Client, query: Mapping[str, str], render: Callable[[], str]) -> None:
+    """Write the result of ``render`` now and whenever it changes, until interrupted.
+
+    A terminal shows only the newest. Otherwise each result follows the one before, after an empty line.
+    """
+    happened: Queue[CommandError | None] = Queue(maxsize=1)
+    Thread(target=_watch, args=(client, query, happened), daemon=True).start()
+    shown = ""
+    while True:
+        shown = _show_change(render, shown)
+        time.sleep(RENDER_S)
+        try:
+            failure = happened.get(timeout=REFRESH_S)
+        except Empty:
+            continue
+        if failure is not None:
+            raise failure
+
+
+def show_regularly(render: Callable[[], str]) -> None:
+    """Write the result of ``render`` regularly when it has changed, until interrupted; else as `show_again`."""
+    shown = ""
+    while True:
+        shown = _show_change(render, shown)
+        time.sleep(REGULARLY_S)
+
+
+def _show_change(render: Callable[[], str], shown: str) -> str:
+    """Write the result if it differs from what was shown; returns what is shown now."""
+    text = _rendered(render, shown)
+    if text != shown:
+        _show(text, is_first=not shown)
+    return text
+
+
+def _rendered(render: Callable[[], str], shown: str) -> str:
+    """The result of ``render``; what was shown before while the server cannot be reached."""
+    try:
+        return render()
+    except CommandError as error:
+        if not shown or error.code is not Exit.UNREACHABLE:
+            raise
+    return shown
+
+
+def _watch(client: Client, query: Mapping[str, str], happened: Queue[CommandError | None]) -> None:
+    try:
+        for _ in read_events(client, query):
+            if happened.empty():
+                happened.put(None)
+    except CommandError as error:
+        happened.put(error)
+
+
+def _show(text: str, is_first: bool) -> None:
+    if sys.stdout.isatty():
+        write(f"{_CLEAR}{text}")
+    else:
+        write(text if is_first else f"\n{text}")
+
+
+VALUE_SHOWN = 200
+
+
+def _changed(item: Json) -> str:
+    """The change that was written or refused."""
+    if item["refused"]:
+        return f"{item.get('subject', '')}: {item.get('reason', '')}"
+    told = [item.get("subject", ""), item.get("message", "")]
+    if item.get("revision"):
+        return " ".join(filter(None, (f"revision {item['revision']}", *told)))
+    values = (_short(item[name]) for name in ("old", "new") if name in item)
+    return " ".join(filter(None, (told[0], " -> ".join(values), told[1])))
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}..."
+
+
+AUDIT = TableLayout(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("COUNT", lambda item: str(item["count"])),
+        Column("WHO", who),
+        Column("FROM", lambda item: item["peer"]),
+        Column("ACTION", lambda item: item["action"], lambda item: "bad" if item["refused"] else ""),
+        Column("GROUP", lambda item: item.get("group", "")),
+        Column("WHAT", _changed),
+        Column("ID", lambda item: item["id"], is_wide=True),
+        Column("FIRST", lambda item: item["first_time"], is_time=True, is_wide=True),
+        Column("REQUEST", lambda item: item.get("request_id", ""), is_wide=True),
+    ),
+)
+
+
+def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
+    """The audit list, oldest first. A message says how to continue, and whether entries are missing."""
+    place = cursor
+    while True:
+        page = client.call("GET", "/audit", {**filters, **({"cursor": place} if place else {})})
+        if page["lagged"]:
+            say("some entries after this cursor were deleted by retention")
+        yield from page["items"]
+        place = page["cursor"]
+        if "next_page_token" not in page:
+            break
+    say(f"continue with --cursor {place}")
 
 
 @app.command(cls=Command)
@@ -32,8 +216,7 @@ def watch(
       xds watch --kinds nack,push -g edge -o json
     """
     from xds.cli.arguments import given
-    from xds.cli.events import event_line, read_events
-    from xds.cli.output import Format, write, write_document
+    from xds.cli.output import Format, write_document
 
     options = shared(context)
     for at, event in enumerate(read_events(options.connect(), given(kinds=kinds, group=group, node=node), since), 1):
@@ -67,7 +250,6 @@ def audit(
       xds audit -g edge --no-refused -o jsonl
     """
     from xds.cli.arguments import given
-    from xds.cli.events import AUDIT, read_audit
     from xds.cli.table import write_items
 
     options = shared(context)

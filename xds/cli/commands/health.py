@@ -1,14 +1,277 @@
-"""Command ``check``."""
+"""``xds check`` and ``xds version``: the health of the server, and whether its version fits this command.
+
+One point of ``xds check``: clusters that fail most of their requests, and the push that came before.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import islice, takewhile
+from math import inf
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
 
 import typer
 
+import xds
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import TimeoutOption
+from xds.cli.arguments import TimeoutOption
+from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
+from xds.cli.output import age, say
+from xds.cli.table import Column, TableLayout, who
+
+Json = dict[str, Any]
+
+OK = "ok"
+WARNING = "warning"
+FAILED = "failed"
+GUIDE = "docs/operations.md#"
+POLL_S = 0.5
+EXPIRY_DAYS = 14
+NACKS_COUNTED = 1000
+_DAY_S = 86_400
+_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
+_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+
+CHECKS = TableLayout(
+    name=lambda item: str(item["check"]),
+    columns=(
+        Column("CHECK", lambda item: item["check"]),
+        Column("STATE", lambda item: _MARKS[item["state"]], lambda item: _STYLES[item["state"]]),
+        Column("DETAIL", lambda item: item["detail"]),
+        Column("SEE", lambda item: item["see"]),
+    ),
+)
+
+Found = tuple[str, str]  # state and detail
+
+WINDOW_S = 60
+REQUESTS_LEAST = 20  # in the window; fewer tell nothing
+FAILING_FROM = 0.5  # of the requests
+NAMED_LIMIT = 3
+# How far back the begin of the failure is looked for: by single seconds first, then by the minute.
+_LOOKS = (("120", "5"), ("3600", "60"))
+_REPORTED_S = 10.0  # the counts of a report are spread over its interval, so a failure may show that much earlier
+_REVISIONS_READ = 100
+
+
+def versions(client: Client) -> dict[str, str]:
+    """The versions of this command and of the server; empty if the server does not answer."""
+    try:
+        server = str(client.call("GET", "/version").get("version", ""))
+    except CommandError:
+        server = ""
+    return {"client": xds.__version__, "server": server}
+
+
+def check_ready(client: Client) -> list[Json]:
+    """The answer of ``/readyz``, which needs no token. Raises ``CommandError`` when the server cannot be reached."""
+    return [_item("ready", _ready(client))]
+
+
+def check_all(client: Client) -> list[Json]:
+    """All checks in their order. Raises ``CommandError`` when the server cannot be reached at all."""
+    live = _live(client)
+    return [_item("live", live), *(_item(name, _tried(run, client)) for name, run in _CHECKS.items())]
+
+
+def wait_until_ready(client: Client, timeout_s: float) -> None:
+    """Wait until ``/readyz`` reports readiness. Raises ``CommandError`` after ``timeout_s``."""
+    end = time.monotonic() + timeout_s
+    say(f"waiting for {client.server}")
+    while True:
+        try:
+            client.probe("/readyz")
+        except CommandError as error:
+            if error.code is not Exit.UNREACHABLE:
+                raise
+            if time.monotonic() >= end:
+                raise CommandError(Exit.TIMED_OUT, f"not ready within {timeout_s:g} s: {error}") from None
+        else:
+            return
+        time.sleep(POLL_S)
+
+
+def _item(name: str, found: Found) -> Json:
+    return {"check": name, "state": found[0], "detail": found[1], "see": f"{GUIDE}check-{name}"}
+
+
+def _tried(run: Callable[[Client], Found], client: Client) -> Found:
+    try:
+        return run(client)
+    except CommandError as error:
+        return FAILED, str(error)
+
+
+def _live(client: Client) -> Found:
+    client.probe("/livez")
+    return OK, f"{client.server} answers"
+
+
+def _ready(client: Client) -> Found:
+    try:
+        return OK, str(client.probe("/readyz").json().get("status", "ready"))
+    except RefusedError as error:
+        return FAILED, str(error.problem.get("status") or error)
+
+
+def _store(client: Client) -> Found:
+    """Reads the history, which comes from the store itself. Snapshots are served from memory."""
+    condition = client.call("GET", "/store")
+    if condition["state"] != "ok":
+        return FAILED, str(condition["detail"])
+    group = next(iter(client.items("/groups", {"limit": "1"})), None)
+    if group is None:
+        return OK, "has no group yet"
+    head = client.call("GET", group_path(group["group"], "/revisions"), {"limit": "1"})["items"][0]
+    return OK, f"reads: group {group['group']} is at revision {head['revision']}"
+
+
+def _version(client: Client) -> Found:
+    found = versions(client)
+    if found["client"] == found["server"]:
+        return OK, found["server"]
+    return WARNING, f"the server is {found['server'] or 'unknown'}, this command {found['client']}"
+
+
+def _nacks(client: Client) -> Found:
+    records = list(islice(client.items("/nacks", {"state": "open"}), NACKS_COUNTED))
+    if not records:
+        return OK, "none open"
+    nodes = sorted({record["node"] for record in records})
+    more = "" if len(nodes) < 4 else " ..."
+    return WARNING, f"{len(records)} open, by {', '.join(nodes[:3])}{more}: xds nacks --state open"
+
+
+def _watch(client: Client) -> Found:
+    try:
+        found = client.call("GET", "/watch")
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return OK, "this version of the server has no such check"  # an older server
+    if found["directory"] is None:
+        return OK, "no directory is watched"
+    if not found["refused_total"]:
+        return OK, f"{found['directory']} is applied"
+    more = f" (and {found['refused_total'] - 1} more)" if found["refused_total"] > 1 else ""
+    return WARNING, f"{refused_line(found['refused'][0])}{more}"
+
+
+def _sources(client: Client) -> Found:
+    """Whether every source of instances can be read, and nothing of it is left out or held back."""
+    is_well, told = check_sources(client)
+    return (OK if is_well else WARNING), told
+
+
+def _load(client: Client) -> Found:
+    """Whether a cluster fails most of its requests, by the load reports of the proxies."""
+    failing = failing_clusters(client)
+    if not failing:
+        return OK, "no cluster fails most of its requests"
+    more = f" (and {len(failing) - NAMED_LIMIT} more)" if len(failing) > NAMED_LIMIT else ""
+    return WARNING, "; ".join(failure_line(client, item) for item in failing[:NAMED_LIMIT]) + more
+
+
+def refused_line(refused: Json) -> str:
+    """The files of a watched directory that cannot be applied, since when, and why."""
+    at = refused["source"] or ", ".join(refused["files"])
+    others = f" (and {refused['findings'] - 1} more)" if refused["findings"] > 1 else ""
+    return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
+
+
+def _tls(client: Client) -> Found:
+    parts = urlsplit(client.server)
+    if parts.scheme == "https":
+        left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
+        days = int(left_s // _DAY_S)
+        return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate expires in {days}d"
+    from xds.control.settings import is_loopback
+
+    if is_loopback(parts.hostname or ""):
+        return OK, "off; the server listens on the loopback"
+    return WARNING, "off: tokens and configuration are sent unencrypted"
+
+
+_CHECKS: dict[str, Callable[[Client], Found]] = {
+    "ready": _ready,
+    "store": _store,
+    "version": _version,
+    "nacks": _nacks,
+    "load": _load,
+    "watch": _watch,
+    "sources": _sources,
+    "tls": _tls,
+}
+
+
+def failing_clusters(client: Client) -> list[Json]:
+    """The clusters that fail most of their requests, the worst first. Raises ``CommandError``."""
+    items = client.items("/load", {"window": str(WINDOW_S)})
+    found = [item for item in items if item["attempts"] >= REQUESTS_LEAST and item["failed_ratio"] >= FAILING_FROM]
+    return sorted(found, key=lambda item: (-item["failed_ratio"], item["cluster"]))
+
+
+def failure_line(client: Client, item: Json) -> str:
+    """One cluster: what fails, since when, and the last push to its groups before that. Raises ``CommandError``."""
+    parts = [f"{item['failed_ratio']:.0%} of {item['attempts']:.0f} requests to {item['cluster']} fail"]
+    if item["dropped"]:
+        parts.append(f"{item['drop_ratio']:.0%} are dropped by the proxies")
+    began = _began(client, item["cluster"])
+    if began is not None:
+        parts.append(f"for {age(began[0])}")
+    pushes = [push for group in item["groups"][:NAMED_LIMIT] for push in _push_before(client, group, began)]
+    if pushes:
+        group, push = max(pushes, key=lambda one: str(one[1]["time"]))
+        by = f" by {who(push)}" if who(push) else ""
+        parts.append(f"the push before it: revision {push['revision']} of {group}{by}, {age(push['time'])} ago")
+    return ", ".join(parts)
+
+
+def _began(client: Client, cluster: str) -> tuple[str, float] | None:
+    """The first step of the present failure: its time and length. None where nothing is known of it."""
+    begin = None
+    for window, step in _LOOKS:
+        try:
+            answer = client.call("GET", f"/load/{quote(cluster, safe='')}/series", {"window": window, "step": step})
+        except RefusedError:
+            return begin
+        points = [point for line in answer["items"] for point in line["points"]]
+        failing = _failing_steps(points)
+        if not failing:
+            return begin
+        begin = failing[0]["time"], float(answer["step_s"])
+        if failing[0] is not points[0]:
+            return begin
+    return begin
+
+
+def _failing_steps(points: list[Json]) -> list[Json]:
+    """The steps of the failure that lasts until now, in order. Steps without requests tell nothing."""
+    told = [point for point in points if point["issued"] or point["dropped"] or point["errors"]]
+    failing = list(takewhile(lambda point: point["failed_ratio"] >= FAILING_FROM, reversed(told)))
+    return failing[::-1]
+
+
+def _push_before(client: Client, group: str, began: tuple[str, float] | None) -> Iterator[tuple[str, Json]]:
+    """The latest revision of a group that may have caused a failure; nothing where there is none."""
+    before_s = _seconds(began[0]) + began[1] + _REPORTED_S if began is not None else inf
+    try:
+        revisions = islice(client.items(group_path(group, "/revisions"), {"limit": "20"}), _REVISIONS_READ)
+        found = next((one for one in revisions if _seconds(one["time"]) <= before_s), None)
+    except RefusedError:  # the group is gone
+        return
+    if found is not None:
+        yield group, found
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
 @app.command(cls=Command)
@@ -29,7 +292,6 @@ def check(
       xds check --ready
     """
     from xds.cli.arguments import parse_duration
-    from xds.cli.health import CHECKS, FAILED, check_all, check_ready, wait_until_ready
     from xds.cli.table import write_items
 
     options = shared(context)

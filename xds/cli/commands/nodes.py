@@ -1,15 +1,246 @@
-"""Commands ``nodes``, ``nacks``, ``config``, ``explain`` and ``release``."""
+"""``xds nodes``, ``nacks``, ``config`` and ``release``: the state of proxies, and their NACKs."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import GroupFilter, WatchFlag
+from xds.cli.arguments import GroupFilter, WatchFlag, given
+from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
+from xds.cli.lingering import note, some, until
+from xds.cli.output import age, printable
+from xds.cli.push_options import author
+from xds.cli.resources import known_type
+from xds.cli.table import Column, Style, TableLayout, rendered
+
+Json = dict[str, Any]
+
+# The columns of types: those that nearly every proxy has; wide shows the others, too.
+GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "routes", "SDS": "secrets"}
+WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
+STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
+_STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "warn"}
+_HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
+
+NODE_LIMIT_BYTES = 1 << 20
+
+CANDIDATES = TableLayout(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("RULE", lambda item: item["rule"]),
+        Column("PRIORITY", lambda item: str(item.get("priority", ""))),
+        Column(
+            "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
+        ),
+        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or ""),
+    ),
+)
+
+ANSWERS = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
+        Column("VERSION", lambda item: item.get("version") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or ""),
+        Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
+    ),
+)
+
+
+def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] = ()) -> Iterator[Json]:
+    """Nodes with a type in one of ``states``; all nodes if that is empty. Raises ``CommandError``."""
+    unknown = [state for state in states if state not in STATES]
+    if unknown:
+        raise CommandError(Exit.USAGE, f"no such state: {unknown[0]!r} (expected some of {', '.join(STATES)})")
+    if len(states) == 1:
+        query = {**query, "state": states[0]}
+    for node in client.items("/nodes", query):
+        if not states or any(type["state"] in states for type in node["types"].values()):
+            yield node
+
+
+def counts(nodes: Iterable[Json], group: str = "") -> str:
+    """The number of nodes, and how many of them are not in sync."""
+    total = nacked = pending = gone = 0
+    for node in nodes:
+        states = {type["state"] for type in node["types"].values()}
+        total += 1
+        gone += not node["connected"]
+        nacked += "nacked" in states
+        pending += "pending" in states and "nacked" not in states
+    parts = [f"{total} {'node' if total == 1 else 'nodes'}"]
+    parts += [f"{count} {word}" for count, word in ((nacked, "NACKed"), (pending, "pending"), (gone, "gone")) if count]
+    why = f"     why: xds nacks{f' -g {group}' if group else ''}" if nacked else ""
+    return " · ".join(parts) + why
+
+
+def held(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
+    """The resources that a node holds; with ``contents`` in the query also their documents."""
+    return client.items(f"/nodes/{quote(node, safe='')}/resources", query)
+
+
+def _state(alias: str, node: Json) -> str:
+    state = node["types"].get(alias)
+    if state is None or state["state"] == "not_subscribed":
+        return "-"
+    has = str(state["revision"]) if state["revision"] is not None else _HASH.sub("", state["version_acked"])
+    sent = _HASH.sub("", state["version_sent"])
+    match state["state"]:
+        case "synced":
+            shown = f"✓ {has}"
+        case "nacked":
+            way = sent if has == sent else f"{has or '-'}→{sent}"  # it may have accepted the rest of the response
+            shown = f"✗ {way} NACK {age(state['since'])}"
+        case "pending":
+            shown = f"… {sent or has} PENDING"
+        case word:
+            shown = f"! {has} {word.upper()}"
+    unsent = len(state.get("unexpressed", ()))  # resources that v2 cannot express; -o yaml has the reasons
+    return f"{shown.rstrip()}, {unsent} unsent" if unsent else shown.rstrip()
+
+
+def _style(alias: str, node: Json) -> str:
+    return _STYLES.get(node["types"].get(alias, {}).get("state", ""), "dim")
+
+
+def _up(node: Json) -> str:
+    """How long the node is connected, or that it left."""
+    opened = [stream["opened"] for stream in node["streams"] if "load" not in stream]
+    return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
+
+
+def _types(columns: Mapping[str, str], is_wide: bool) -> tuple[Column, ...]:
+    return tuple(
+        Column(header, partial(_state, alias), partial(_style, alias), is_wide=is_wide)
+        for header, alias in columns.items()
+    )
+
+
+def _streams(key: str, node: Json) -> str:
+    return ",".join(sorted({str(stream[key]) for stream in node["streams"] if stream[key]}))
+
+
+def _lingers(item: Json) -> str:
+    """Whether the resource lingers, and until when."""
+    if not item.get("lingers"):
+        return ""
+    return until(item["until"]) if item["until"] else "yes"
+
+
+NODES = TableLayout(
+    name=lambda node: str(node["id"]),
+    columns=(
+        Column("NODE", lambda node: node["id"]),
+        Column("CLUSTER", lambda node: node["cluster"]),
+        Column("LOCALITY", lambda node: "/".join(filter(None, node["locality"].values()))),
+        Column("GROUP", lambda node: node["group"]),
+        Column("AGENT", lambda node: node["user_agent"]),
+        Column("UP", _up),
+        *_types(GRID, is_wide=False),
+        *_types(WIDE_GRID, is_wide=True),
+        Column("STREAMS", lambda node: str(len(node["streams"])), is_wide=True),
+        Column("VARIANT", partial(_streams, "variant"), is_wide=True),
+        Column("API", partial(_streams, "api"), is_wide=True),
+        Column("PEER", partial(_streams, "peer"), is_wide=True),
+        Column("PRINCIPAL", partial(_streams, "principal"), is_wide=True),
+        Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
+        Column("NOTE", note),
+    ),
+)
+
+NACKS = TableLayout(
+    name=lambda record: str(record["node"]),
+    columns=(
+        Column("LAST", lambda record: record["last"], is_time=True),
+        Column("NODE", lambda record: record["node"]),
+        Column("GROUP", lambda record: record["group"]),
+        Column("TYPE", lambda record: record["type"]),
+        Column("VERSION", lambda record: record["version"]),
+        Column("COUNT", lambda record: str(record["count"])),
+        Column("STATE", lambda record: record["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
+        Column("REFUSED", lambda record: some(record["guilty"], len(record["guilty"]))),
+        Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
+        Column("NONCE", lambda record: record["nonce"], is_wide=True),
+        Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True),
+        Column("MESSAGE", lambda record: record["message"]),
+    ),
+)
+
+HELD = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "dim")),
+        Column("VERSION_INFO", lambda item: item["version_info"]),
+        Column("VERSION", lambda item: item["version"]),
+        Column("LINGERS", _lingers),
+        Column("OVERLAY", lambda item: ",".join(item.get("overlay", ()))),
+        Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
+    ),
+)
+
+
+def end_lingering(client: Client, node: str, group: str) -> Json:
+    """End lingering for a node or a group; the numbers of nodes and resources. Raises ``CommandError``."""
+    if bool(node) == bool(group):
+        raise CommandError(Exit.USAGE, "give either --node or --group")
+    path = f"/nodes/{quote(node, safe='')}/release" if node else group_path(group, "/release")
+    return client.call("POST", path, {"author": author()})
+
+
+def release_text(found: Json) -> str:
+    """``2 nodes released 3 clusters, 3 endpoints``."""
+    if not found["nodes"]:
+        return "nothing lingered"
+    what = ", ".join(f"{count} {type}" for type, count in found["released"].items())
+    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"
+
+
+def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
+    """The server's explanation for a known node, or for a node that is described as in a bootstrap."""
+    query = given(type=known_type(type) if type else "", name=name)
+    if isinstance(node, str):
+        return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
+    return client.call("POST", "/explain", query, body=node)
+
+
+def explanation_text(found: Json, style: Style) -> str:
+    """An explanation for people."""
+    head = [f"node:     {found['node'].get('id', '')}"]
+    if found["node"].get("principals"):
+        head.append(f"principal: {', '.join(found['node']['principals'])}")
+    if found["group"]:
+        head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
+        if found["overlay"] is not None:
+            place = "/".join(filter(None, found["overlay"].values()))
+            head += [f"overlay:  traffic assignment for {place}"]
+    else:
+        head += ["group:    none; the node is answered when a group matches"]
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
+    if found["resources"]:
+        parts.append(rendered(found["resources"], ANSWERS, style))
+    return "\n".join(parts)
+
+
+def read_node(file: Path) -> Json:
+    """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+
+    found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = found.get("node")
+    return node if isinstance(node, dict) else found
 
 
 @app.command(cls=Command)
@@ -35,11 +266,8 @@ def nodes(
       xds nodes -g edge --state nacked,pending
       xds nodes -l 'node.locality.zone == "1a"' -o wide
     """
-    from xds.cli.arguments import given
-    from xds.cli.events import show_again
-    from xds.cli.nodes import NODES, counts, list_nodes
+    from xds.cli.commands.events import show_again
     from xds.cli.output import say, write
-    from xds.cli.table import rendered
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -75,11 +303,8 @@ def nacks(
       xds nacks
       xds nacks -g edge --since 1h --state open
     """
-    from xds.cli.arguments import given
-    from xds.cli.events import show_again
-    from xds.cli.nodes import NACKS
+    from xds.cli.commands.events import show_again
     from xds.cli.output import write
-    from xds.cli.table import rendered
 
     options = shared(context)
     client, style = options.connect(), options.style()
@@ -113,9 +338,7 @@ def config(
       xds config edge-1 clusters --name 'web-*'
       xds config edge-1 --sent -o yaml
     """
-    from xds.cli.arguments import given
-    from xds.cli.nodes import HELD, held
-    from xds.cli.resources import known_type, secrets_query
+    from xds.cli.resources import secrets_query
     from xds.cli.table import write_items
 
     if sent and acked:
@@ -148,7 +371,6 @@ def explain(
       xds explain edge-1 clusters web
       xds explain --node-file node.json listeners
     """
-    from xds.cli.explain import explain_node, explanation_text, read_node
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
@@ -181,12 +403,10 @@ def release(
       xds release --node edge-1
       xds release -g edge
     """
-    from xds.cli.nodes import release as let_go
-    from xds.cli.nodes import release_text
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = let_go(options.connect(), node, group)
+    found = end_lingering(options.connect(), node, group)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(found, options.document_format())
     else:

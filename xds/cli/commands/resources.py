@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import EmptyFlag, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
+from xds.cli.arguments import EmptyFlag, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
 from xds.cli.errors import CommandError, Exit
 
 
@@ -28,7 +28,7 @@ def get(
       xds get cluster web -g edge -o json
       xds get snapshot -g edge
     """
-    from xds.cli.events import show_again
+    from xds.cli.commands.events import show_again
     from xds.cli.output import write, write_document
     from xds.cli.resources import (
         Wanted,
@@ -98,7 +98,7 @@ def delete(
       xds delete edge
       xds delete cluster old -g edge
     """
-    from xds.cli.group import delete_group, delete_resource
+    from xds.cli.commands.group import delete_group, delete_resource
     from xds.cli.push_options import confirm, push_query, show_answer
     from xds.cli.push_options import if_match as header
 

@@ -1,22 +1,179 @@
-"""Commands ``rollout status``, ``history`` and ``undo``."""
+"""``xds rollout``: the progress of a group's push, its history, and undo."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Annotated, Any
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import EmptyFlag, IfMatchOption, MessageOption, NoneFlag, TimeoutOption, WaitOption
+from xds.cli.arguments import EmptyFlag, IfMatchOption, MessageOption, NoneFlag, TimeoutOption, WaitOption
+from xds.cli.client import Client, RefusedError, group_path
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document
+from xds.cli.table import Column, Style, TableLayout, history_layout, rendered, who
+from xds.cli.wait import POLL_S, check_somebody, held_lines, late, progress, refusals, verdict_on
+
+Json = dict[str, Any]
+
+# Values of `xds.control.progress.PushVerdict`, which is imported only by commands that need it.
+PENDING, REFUSED = "pending", "refused"
+
+UNDO_TOGETHER_S = 60.0  # who undoes within a minute behind somebody else has hardly seen the result of that undo
+PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 rollout = typer.Typer(
     help="Show the progress of a push and the history of a group; roll back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(rollout, name="rollout")
 
 GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+
+
+def what(item: Json) -> str:
+    """What a revision is, and whether it was undone or rejected."""
+    kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
+    made = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
+    became = [
+        f"refused by {item['refused']} of {item['nodes']}" if item["refused"] else "",
+        f"undone by {item['undone_by']}" if item["undone_by"] else "",
+    ]
+    notes = ", ".join(filter(None, became))
+    return f"{made} ({notes})" if notes else str(made)
+
+
+HISTORY = history_layout(
+    what, Column("RESOURCES", lambda item: "deleted" if item["deleted"] else str(item["resources"]))
+)
+
+STATUS = TableLayout(
+    name=lambda item: str(item["type"]),
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("SYNCED", lambda item: str(item["synced"])),
+        Column("PENDING", lambda item: str(item["pending"]), lambda item: "warn" if item["pending"] else ""),
+        Column("NACKED", lambda item: str(item["nacked"]), lambda item: "bad" if item["nacked"] else ""),
+        Column("NOT_SUBSCRIBED", lambda item: str(item["not_subscribed"])),
+    ),
+)
+
+
+def show_status(client: Client, group: str, style: Style, percent: float) -> None:
+    """Write the progress of a group. Raises ``CommandError`` if NACKs keep ``percent`` out of reach."""
+    found = client.call("GET", group_path(group, "/rollout"))
+    if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(found, style.format)
+    else:
+        write(rendered(({"type": type, **counts} for type, counts in found["types"].items()), STATUS, style))
+        total = found["synced"] + found["pending"] + found["nacked"]
+        say(f"group {group}: {found['synced']} of {total} nodes have revision {found['revision']}")
+        for line in held_lines(found):
+            say(line)
+    if verdict_on(found, percent) == REFUSED:
+        raise CommandError(Exit.NEGATIVE, refusals(found))
+
+
+def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
+    """Wait until ``percent`` of the nodes are in sync, or NACKs rule that out.
+
+    Raises ``CommandError`` on timeout; unless ``allow_none`` also if the group has no node.
+    """
+    end = time.monotonic() + timeout_s
+    with progress(group) as show:
+        while True:
+            found = client.call("GET", group_path(group, "/rollout"))
+            show(found)
+            if verdict_on(found, percent) != PENDING:
+                break
+            left = end - time.monotonic()
+            if left <= 0:
+                raise CommandError(Exit.TIMED_OUT, late(found))
+            time.sleep(min(POLL_S, left))
+    if not allow_none:
+        check_somebody(client, group, found)
+
+
+def roll_back(
+    client: Client, group: str, to: int, with_endpoints: bool, query: Mapping[str, str], headers: Mapping[str, str]
+) -> Json:
+    """Roll back to revision ``to``; 0: to the revision before the last change of configuration.
+
+    Raises ``CommandError``.
+
+    Clusters keep their present assignments unless ``with_endpoints``.
+    """
+    if not to:
+        looked = client.fetch("GET", group_path(group, "/undo"))
+        plan = looked.json()
+        if not headers:
+            _check_undone(client, plan, query.get("author", ""), looked.headers.get("date", ""))
+        to = plan["to"] or _chosen(plan)
+        headers = {"If-Match": plan["etag"], **headers}  # if two undo at once, one fails
+        say(_told(plan, to, with_endpoints))
+    body = {"to": to, "keep_endpoints": not with_endpoints}
+    try:
+        answer = client.call("POST", group_path(group, "/rollback"), query, headers, body)
+    except RefusedError as error:
+        if error.status != PRECONDITION_FAILED:
+            raise
+        hint = f"somebody else changed the group in the meantime, see `xds rollout history {group}`"
+        raise CommandError(Exit.CONFLICT, f"{error}; {hint}") from None
+    if not answer["changed"] and not with_endpoints:
+        say(f"at most endpoints differ from revision {to}; add --endpoints to roll them back too")
+    return answer
+
+
+def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
+    """Raises ``CommandError`` where somebody else has just undone: both meant the same push. ``date`` is HTTP's."""
+    last = plan.get("last_undo")
+    if last is None:
+        return
+    now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+    ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
+    own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    if ago_s < UNDO_TOGETHER_S and who(own) != who(last):
+        undone = f"{who(last) or 'somebody'} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
+        further = f"to go further back, pass --if-match {plan['revision']}"
+        told = f"group {plan['group']}: {undone}, in revision {last['revision']}: nothing was changed; {further}"
+        raise CommandError(Exit.CONFLICT, told)
+
+
+def _told(plan: Json, to: int, with_endpoints: bool) -> str:
+    """The message that says what undo will do."""
+    back = plan["takes_back"]
+    why = f" ({back['message']})" if back["message"] else ""
+    by = f" by {who(back)}" if who(back) else ""
+    kept = "" if with_endpoints else ", with the present endpoints"
+    return f"group {plan['group']}: takes back revision {back['revision']}{by}{why}: revision {to} again{kept}"
+
+
+def _chosen(plan: Json) -> int:
+    """The revision that the user chooses if no revision qualifies. Raises ``CommandError``."""
+    lines = [
+        f"  {item['revision']}  {item['time']}  {who(item)}  {item['message'] or '-'}"
+        + (f"  ({item['reason']})" if item["reason"] else "")
+        for item in plan["candidates"]
+    ]
+    known = {str(item["revision"]) for item in plan["candidates"] if item["content"]}
+    listed = "\n".join((f"group {plan['group']}: every earlier revision was undone or rejected:", *lines))
+    if not sys.stdin.isatty():
+        raise CommandError(Exit.CONFLICT, f"{listed}\nchoose one with --to")
+    sys.stderr.write(f"{listed}\ngo back to which revision? [none] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if answer not in known:
+        raise CommandError(Exit.NEGATIVE, "nothing was changed")
+    return int(answer)
+
+
+app.add_typer(rollout, name="rollout")
 
 
 @rollout.command(cls=Command)
@@ -35,7 +192,6 @@ def status(
       xds rollout status edge --wait=90% --timeout 2m
     """
     from xds.cli.arguments import parse_duration, parse_percent
-    from xds.cli.rollout import show_status, wait_until_done
 
     options = shared(context)
     percent = parse_percent(wait) if wait else 0.0
@@ -60,8 +216,6 @@ def history(
       xds rollout history edge --no-endpoints
       xds rollout history edge --limit 5 --timestamps
     """
-    from xds.cli.client import group_path
-    from xds.cli.rollout import HISTORY
     from xds.cli.table import write_items
 
     options = shared(context)
@@ -97,7 +251,6 @@ def undo(
     from xds.cli.arguments import parse_duration, parse_percent
     from xds.cli.push_options import if_match as header
     from xds.cli.push_options import push_query, show_answer
-    from xds.cli.rollout import roll_back
     from xds.cli.wait import wait_for
 
     options = shared(context)

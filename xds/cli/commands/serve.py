@@ -102,7 +102,7 @@ def bootstrap(
     from xds.cli.output import write_document
     from xds.control.bootstrap import BootstrapOptions, ClientTls
     from xds.control.bootstrap import bootstrap as build
-    from xds.control.settings import GRPC_PORT, HTTP_PORT, LOOPBACK
+    from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK
     from xds.model.node import Locality
 
     default = f"{LOOPBACK}:{HTTP_PORT if mode is BootstrapMode.REST else GRPC_PORT}"
@@ -124,7 +124,7 @@ def version(context: typer.Context) -> None:
       xds version
       xds version -o json
     """
-    from xds.cli.health import versions
+    from xds.cli.commands.health import versions
     from xds.cli.output import Format, write, write_document
 
     found = versions(shared(context).connect())

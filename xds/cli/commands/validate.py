@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.commands.options import DescriptorsOption, FilesOption, TargetOption, TimeoutOption
+from xds.cli.arguments import DescriptorsOption, FilesOption, TargetOption, TimeoutOption
 from xds.cli.errors import CommandError, Exit
 
 

@@ -24,8 +24,8 @@ from xds.http2.stream import (
 from xds.server.flow.admission import ConnectionThrottle
 from xds.server.flow.limits import FlowLimits, RateLimit
 from xds.server.grpc.call import Call
+from xds.server.identity import peer_certificate, peer_name
 from xds.server.logs import get_logger
-from xds.server.peer import peer_certificate, peer_name
 
 _log = get_logger("xds.server.grpc")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, cast
 
+from xds.server.identity import peer_name
 from xds.server.logs import get_logger
-from xds.server.peer import peer_name
 
 HANDSHAKE_S = 20.0
 PIECE_BYTES = 4 << 10  # OpenSSL's buffer grows by this much beyond an incomplete record

@@ -32,6 +32,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    ObservedRecord,
     OpenNack,
     Reset,
     RevisionInfo,
@@ -67,6 +68,7 @@ class MemoryStore(Store):
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
         self._nacks: dict[int, OpenNack] = {}
+        self._observed: dict[tuple[str, str], ObservedRecord] = {}
         self._events: deque[ChangeItem] = deque(maxlen=EVENTS_KEPT)
         self._cursor = 0
         self._feed = Feed(reader_buffer)
@@ -209,6 +211,16 @@ class MemoryStore(Store):
     async def nacks(self) -> list[OpenNack]:
         self._check_open()
         return [nack for _, nack in sorted(self._nacks.items())]
+
+    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+        self._check_open()
+        for key in gone:
+            self._observed.pop(key, None)
+        self._observed.update(((record.source, record.service), record) for record in put)
+
+    async def observed(self) -> list[ObservedRecord]:
+        self._check_open()
+        return [record for _, record in sorted(self._observed.items())]
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         self._check_open()

@@ -31,6 +31,7 @@ from xds.store.base import (
     Head,
     Manifest,
     Meta,
+    ObservedRecord,
     OpenNack,
     RevisionInfo,
     Store,
@@ -45,6 +46,7 @@ from xds.store.sqlite import (
     audit_rows,
     collection,
     ledger,
+    observed_rows,
     record_rows,
 )
 from xds.store.sqlite.database import Database, Job
@@ -164,6 +166,13 @@ class SqliteStore(Store):
 
     async def nacks(self) -> list[OpenNack]:
         return await self._read(ledger.nacks)
+
+    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+        records, keys = list(put), list(gone)
+        await self._step(lambda connection: observed_rows.put(connection, records, keys))
+
+    async def observed(self) -> list[ObservedRecord]:
+        return await self._read(observed_rows.read)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:

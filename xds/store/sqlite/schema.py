@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from xds.store.base import UnavailableError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PAGE_BYTES = 8192
 CACHE_KIB = 32 * 1024
 WAL_LIMIT_BYTES = 64 << 20
@@ -107,6 +107,13 @@ CREATE TABLE doomed (h BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL);
 """
 
+# Observed state: the last good set of each source and service. A rowid table, since its rows are large.
+_OBSERVED = (
+    "CREATE TABLE observed ("
+    " id INTEGER PRIMARY KEY, source TEXT NOT NULL, service TEXT NOT NULL, body BLOB NOT NULL,"
+    " UNIQUE (source, service))"
+)
+
 _AUDIT = (
     "CREATE TABLE audit ("
     " position INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL, lane INTEGER NOT NULL, key TEXT NOT NULL,"
@@ -141,6 +148,7 @@ _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
         # Open NACKs.
         "CREATE TABLE nack (id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, body BLOB NOT NULL)",
     ),
+    3: (_OBSERVED,),
 }
 
 
@@ -196,6 +204,6 @@ def _migrate(connection: sqlite3.Connection, found: int) -> None:
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES.split(";\n"):  # a comment holds no semicolon at the end of its line
         connection.execute(statement)
-    for statement in _AUDIT:
+    for statement in (*_AUDIT, _OBSERVED):
         connection.execute(statement)
     connection.execute("INSERT INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))

@@ -1,0 +1,151 @@
+"""Registration and reading of services beside a real Consul: the same requests, and its recorded answers.
+
+To record anew, with Go: ``python -m tests.api.test_consul_services_recorded``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.consul.agent_process import consul_agent
+from tests.api.conftest import Api
+from tests.chain.comparison import unequal
+from tests.support.consul_exchange import Asked, Player, Told
+from tests.support.consul_services import SERVICES_EXCHANGE
+from xds.catalog.registered_instance import AGENT_NODE
+
+RECORDED = Path(__file__).parent / "recorded" / "consul-services-1.12.9.json"
+GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
+CONSULS_NODE = "one"
+
+# Differences that are meant, by what ``about`` says of a request; docs/services.md has the reasons.
+MEANT: Mapping[str, tuple[int, int]] = {  # Consul's status, ours
+    "no port": (200, 400),
+    "a host name": (200, 400),
+    "an HTTP check": (200, 400),
+    "a gRPC check": (200, 400),
+    "a TCP check": (200, 400),
+    "an alias check": (200, 400),
+    "a TTL below a second": (200, 400),
+    "check_id": (400, 200),
+    "a locality": (400, 200),
+    # what only one of the two registered
+    **dict.fromkeys(("no-port", "host", "http", "grpc", "tcp", "alias", "quick"), (200, 404)),
+    **dict.fromkeys(("snake", "zoned"), (404, 200)),
+}
+# Of the node that Consul's agent is, and of the places in Raft's log.
+_OF_THE_AGENT = ("ID", "Address", "TaggedAddresses", "Meta", "NodeMeta")
+_INDICES = ("CreateIndex", "ModifyIndex", "ContentHash")
+
+
+async def played(client: httpx.AsyncClient) -> list[Told]:
+    async def send(method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+        answer = await client.request(method, path, content=body)
+        return answer.status_code, answer.headers, answer.content
+
+    player = Player(send)
+    return [await player.play(asked) for asked in SERVICES_EXCHANGE]
+
+
+def differences(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
+    """Every difference between two runs of the exchange that is not meant."""
+    assert len(consuls) == len(ours) == len(SERVICES_EXCHANGE)
+    for at, (asked, theirs, own) in enumerate(zip(SERVICES_EXCHANGE, consuls, ours, strict=True)):
+        for one in _unequal(asked, theirs, own):
+            yield f"{at} {asked.method} {asked.path} {json.dumps(asked.body)}: {one}"
+    yield from _moves(consuls, ours)
+
+
+def _unequal(asked: Asked, theirs: Told, own: Told) -> Iterator[str]:
+    expected = MEANT.get(asked.about, (theirs.status, theirs.status))
+    if (theirs.status, own.status) != expected:
+        yield f"Consul {theirs.status} {theirs.text}, ours {own.status} {own.text}"
+    elif own.status == theirs.status == 200:
+        if (theirs.index is None) is not (own.index is None):
+            yield f"an index in one answer: Consul's {theirs.index}, ours {own.index}"
+        yield from unequal(comparable(asked, own.value), comparable(asked, theirs.value))
+
+
+def comparable(asked: Asked, value: Any) -> Any:
+    """An answer without what differs by nature: Consul itself, the node of its agent, the order of sets."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        items = [comparable(asked, item) for item in value]
+        of_services = [item for item in items if item.get("CheckID") != "serfHealth"]
+        return sorted(of_services, key=lambda item: json.dumps(item, sort_keys=True))
+    if isinstance(value, dict):
+        return _comparable_object(asked, value)
+    return value
+
+
+def _comparable_object(asked: Asked, value: dict[str, Any]) -> dict[str, Any]:
+    found = {name: comparable(asked, item) for name, item in value.items() if name not in _INDICES}
+    if found.get("Interval") == "0s":  # as Consul writes it for a check that is registered by itself
+        found |= {"Interval": "", "Timeout": ""}
+    if "catalog/services" in asked.path:
+        return {name: sorted(tags) for name, tags in found.items() if name != "consul"}
+    if found.get("Node") in (CONSULS_NODE, AGENT_NODE):
+        left_out = _OF_THE_AGENT if "CheckID" not in found else ()
+        found = {name: item for name, item in found.items() if name not in left_out} | {"Node": AGENT_NODE}
+    return found
+
+
+def _moves(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
+    """An index never goes back, moves with the content, and moves without it only where Consul's does."""
+    last: dict[str, tuple[int, int, Any]] = {}
+    for at, (asked, theirs, own) in enumerate(zip(SERVICES_EXCHANGE, consuls, ours, strict=True)):
+        if theirs.index is None or own.index is None or theirs.status != 200:
+            continue
+        value = comparable(asked, own.value)
+        before = last.get(asked.question, (0, 0, None))
+        is_same, was = value == before[2], f"{before[1]} to {own.index}"
+        if own.index < before[1] or own.index < 1:
+            yield f"{at} {asked.path}: the index goes back, {was}"
+        if own.index == before[1] and not is_same:
+            yield f"{at} {asked.path}: the content changes, and the index does not move from {own.index}"
+        if own.index > before[1] and is_same and theirs.index == before[0]:
+            yield f"{at} {asked.path}: the index moves, {was}, and neither the content nor Consul's does"
+        last[asked.question] = (theirs.index, own.index, value)
+
+
+def recorded() -> list[Told]:
+    return [Told(**one) for one in json.loads(RECORDED.read_text())]
+
+
+async def test_our_answers_are_those_that_consul_gave(api: Api) -> None:
+    found = list(differences(recorded(), await played(api.client)))
+    assert not found, "\n".join(found)
+
+
+def test_each_meant_difference_is_still_one() -> None:
+    assert {asked.about for asked in SERVICES_EXCHANGE if asked.about} == set(MEANT)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(GO_TIMEOUT_S)
+@pytest.mark.xdist_group("consul")
+async def test_our_answers_are_those_that_consul_gives(api: Api, tmp_path: Path) -> None:
+    with consul_agent(tmp_path) as address:
+        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False, timeout=30) as client:
+            consuls = await played(client)
+    found = list(differences(consuls, await played(api.client)))
+    assert not found, "\n".join(found)
+
+
+async def record() -> None:
+    """Ask a real Consul and keep what it says."""
+    with tempfile.TemporaryDirectory() as folder, consul_agent(Path(folder)) as address:
+        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False, timeout=30) as client:
+            told = await played(client)
+    RECORDED.write_text(json.dumps([one.document() for one in told], indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(record())

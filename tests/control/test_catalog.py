@@ -1,0 +1,93 @@
+"""The catalog of services, from what sources put into their sinks to what listeners are told."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from xds.catalog.holding import HoldRule
+from xds.catalog.instance import Health, Instance
+from xds.catalog.service_index import CatalogLimits
+from xds.control.catalog import ServiceCatalog
+
+
+class Clock:
+    """Epoch seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def instances(*numbers: int, port: int = 80) -> list[Instance]:
+    """Instances ``i1``, ``i2`` ... at 10.0.0.1, 10.0.0.2 ..."""
+    return [Instance(f"i{number}", f"10.0.0.{number}", port) for number in numbers]
+
+
+def shown(catalog: ServiceCatalog, service: str) -> dict[str, Health]:
+    """The served instances of a service: id to health."""
+    return {each.instance.id: each.health for each in catalog.instances(service)}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def catalog(clock: Clock) -> ServiceCatalog:
+    return ServiceCatalog(HoldRule(drain_s=15.0), CatalogLimits(), clock)
+
+
+async def test_a_listener_is_told_once_of_all_changes_of_a_tick(catalog: ServiceCatalog) -> None:
+    told: list[frozenset[str]] = []
+
+    async def listen(changed: Collection[str]) -> None:
+        told.append(frozenset(changed))
+
+    catalog.listen(listen)
+    sink = catalog.sink("a", "files")
+    for count in range(1, 4):
+        sink.put("web", instances(*range(count)))
+        sink.put("api", instances(*range(count)))
+    await catalog.tick()
+    await catalog.tick()
+    assert told == [{"web", "api"}]
+
+
+async def test_an_instance_that_goes_drains_and_is_gone_then(catalog: ServiceCatalog, clock: Clock) -> None:
+    sink = catalog.sink("a", "files")
+    sink.put("web", instances(1, 2))
+    await catalog.tick()
+    sink.put("web", instances(1))
+    await catalog.tick()
+    assert shown(catalog, "web") == {"i1": Health.PASSING, "i2": Health.DRAINING}
+    clock.now += 14.9
+    await catalog.tick()
+    assert shown(catalog, "web") == {"i1": Health.PASSING, "i2": Health.DRAINING}
+    clock.now += 0.1
+    await catalog.tick()
+    assert shown(catalog, "web") == {"i1": Health.PASSING}
+
+
+async def test_a_reader_sees_what_was_put_before_the_tick(catalog: ServiceCatalog) -> None:
+    catalog.sink("a", "files").put("web", instances(1))
+    assert shown(catalog, "web") == {"i1": Health.PASSING}
+    assert catalog.names() == ["web"]
+
+
+async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: ServiceCatalog, clock: Clock) -> None:
+    sink = catalog.sink("a", "files")
+    sink.replace({"web": instances(1, 2, 3), "api": instances(1)})
+    await catalog.tick()
+    sink.replace({})
+    await catalog.tick()
+    assert shown(catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
+    assert catalog.accept("a") == {"web": 3, "api": 1}
+    assert shown(catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.DRAINING)
+    clock.now += 15
+    await catalog.tick()
+    assert catalog.names() == []

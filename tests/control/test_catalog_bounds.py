@@ -1,0 +1,266 @@
+"""Sources that flood, lie, flap and fail: what they show is bounded and told, and the rest is served on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from tests.control.test_catalog import Clock, instances, shown
+from xds.catalog.holding import HoldRule
+from xds.catalog.instance import Health, Instance
+from xds.catalog.service_index import CatalogLimits
+from xds.control.audit_log import Caller
+from xds.control.catalog import ServiceCatalog
+from xds.fleet.event_log import EventFilter, EventLog
+from xds.model.errors import NotFoundError, Violation
+
+
+class Told:
+    """A catalog with its events."""
+
+    def __init__(self, limits: CatalogLimits | None = None) -> None:
+        self.clock = Clock()
+        self.events = EventLog()
+        self.catalog = ServiceCatalog(HoldRule(drain_s=15.0), limits, self.clock, events=self.events)
+
+    def actions(self) -> list[str]:
+        return [event.action for event in self.events.after(0, EventFilter(), 1000).events]
+
+    def messages(self) -> list[str]:
+        return [event.message for event in self.events.after(0, EventFilter(), 1000).events]
+
+
+def codes(catalog: ServiceCatalog, source: str = "a") -> list[str]:
+    return [each.code for each in catalog.findings(source)]
+
+
+async def test_instances_beyond_the_limit_are_left_out_and_those_that_were_there_stay() -> None:
+    told = Told(CatalogLimits(instances_per_service=3))
+    sink = told.catalog.sink("a", "files", hold_share=1.0)
+    sink.put("web", instances(1, 2, 3))
+    await told.catalog.tick()
+    sink.put("web", instances(9, 8, 7, 6, 5, 2, 3, 1))
+    await told.catalog.tick()
+    assert shown(told.catalog, "web").keys() == {"i1", "i2", "i3"}
+    assert codes(told.catalog) == ["too_many_instances"]
+    assert told.actions() == ["rejected"]
+    sink.put("web", instances(1, 2))
+    await told.catalog.tick()
+    assert codes(told.catalog) == []
+
+
+async def test_instances_of_one_source_do_not_take_the_room_of_another() -> None:
+    told = Told(CatalogLimits(instances_per_source=4))
+    greedy, modest = told.catalog.sink("a", "files", 1.0), told.catalog.sink("b", "files", 1.0)
+    greedy.put("web", instances(*range(1, 5)))
+    greedy.put("api", instances(*range(1, 5)))
+    modest.put("api", instances(7, 8))
+    await told.catalog.tick()
+    assert len(shown(told.catalog, "web")) == 4
+    assert shown(told.catalog, "api").keys() == {"i7", "i8"}
+    greedy.put("web", instances(1))
+    greedy.put("api", instances(1, 2, 3))
+    await told.catalog.tick()
+    assert shown(told.catalog, "api").keys() == {"i1", "i2", "i3", "i7", "i8"}
+
+
+async def test_services_beyond_the_limit_are_left_out() -> None:
+    told = Told(CatalogLimits(services=3))
+    sink = told.catalog.sink("a", "files")
+    for n in range(100):
+        sink.put(f"s{n}", instances(1))
+    await told.catalog.tick()
+    assert told.catalog.names() == ["s0", "s1", "s2"]
+    (status,) = told.catalog.statuses()
+    assert status.left_out_n == 94, "what could not even wait"
+    assert set(codes(told.catalog)) == {"too_many_services"}
+    assert len(told.catalog.findings("a")) <= 3
+
+
+async def test_names_that_a_source_makes_up_do_not_pile_up() -> None:
+    """Each tick other services, whose names cannot be used or do not fit: nothing of them is kept for ever."""
+    told = Told(CatalogLimits(services=2))
+    sink = told.catalog.sink("a", "files", 1.0)
+    for n in range(50):
+        sink.replace({f"bad name {n}": instances(1), f"s{n}": (), f"t{n}": (), f"u{n}": ()})
+        await told.catalog.tick()
+    assert len(told.catalog.names()) <= 2
+    assert len(told.catalog.findings("a")) <= 4
+
+
+async def test_what_is_no_instance_is_left_out_with_its_place_and_the_rest_is_served() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.put("web", [*instances(1), Instance("x", "web.example.org", 80), Instance("i1", "10.0.0.9", 80)])
+    sink.put("no name!", instances(1))
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": Health.PASSING}
+    found = {(each.resource, each.code, each.pointer) for each in told.catalog.findings("a")}
+    assert found == {
+        ("web", "invalid_address", "/1/address"),
+        ("web", "duplicate_id", "/2/id"),
+        ("no name!", "invalid_service_name", ""),
+    }
+
+
+async def test_a_flood_of_one_service_is_looked_at_once_a_tick() -> None:
+    told = Told()
+    calls: list[Collection[str]] = []
+
+    async def listen(changed: Collection[str]) -> None:
+        calls.append(changed)
+
+    told.catalog.listen(listen)
+    told.catalog.start()
+    sink = told.catalog.sink("a", "files", 1.0)
+    for n in range(10_000):
+        sink.put("web", instances(1 + n % 100))
+    await asyncio.sleep(0.3)
+    assert len(calls) == 1
+    await told.catalog.close()
+
+
+async def test_a_source_that_floods_new_names_does_not_keep_others_waiting() -> None:
+    told = Told()
+    flooding = True
+
+    async def flood() -> None:
+        sink, n = told.catalog.sink("a", "files"), 0
+        while flooding:
+            for _ in range(500):
+                sink.put(f"s{n % 15_000}", instances(1 + n % 7))
+                n += 1
+            await asyncio.sleep(0)
+
+    told.catalog.start()
+    task = asyncio.create_task(flood())
+    heard = asyncio.Event()
+
+    async def listen(changed: Collection[str]) -> None:
+        if "quiet" in changed:
+            heard.set()
+
+    told.catalog.listen(listen)
+    await asyncio.sleep(0.1)
+    told.catalog.sink("z", "files").put("quiet", instances(1))
+    try:
+        await asyncio.wait_for(heard.wait(), 20)
+    finally:
+        flooding = False
+        await task
+        await told.catalog.close()
+
+
+async def test_failures_are_told_once_and_recovery_as_well_however_it_flaps() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    for _ in range(100):
+        sink.failed("connection refused")
+        told.clock.now += 0.01
+        sink.alive()
+    assert told.actions() == ["failed", "recovered"]
+    told.clock.now += 10
+    sink.failed("timeout")
+    (status,) = told.catalog.statuses()
+    assert (status.is_failing, status.message, status.failures_n) == (True, "timeout", 101)
+    assert told.actions() == ["failed", "recovered", "failed"]
+    assert told.messages()[-1] == "timeout"
+
+
+async def test_a_held_loss_is_told_with_names_and_numbers_and_so_is_its_end() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.replace({f"s{n}": instances(1, 2) for n in range(30)})
+    await told.catalog.tick()
+    sink.replace({})
+    await told.catalog.tick()
+    assert told.actions() == ["held"]
+    assert told.messages()[0].startswith("lost 60 instances of s0, s1, s10,")
+    assert "and 20 more at once" in told.messages()[0]
+    told.clock.now += 1
+    told.catalog.accept("a", "s0", Caller("ann"))
+    await told.catalog.tick()
+    assert told.actions() == ["held", "accepted", "held_ended"]
+    told.clock.now += 1
+    sink.replace({f"s{n}": instances(1, 2) for n in range(30)})
+    await told.catalog.tick()
+    assert told.catalog.held("a") == {}
+    assert told.actions()[3:] == ["held_ended"]
+
+
+async def test_a_loss_that_flaps_is_told_at_most_once_a_second() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    for _ in range(50):
+        sink.put("web", instances(1, 2, 3))
+        await told.catalog.tick()
+        sink.put("web", ())
+        await told.catalog.tick()
+        told.clock.now += 0.02
+    assert told.actions() == ["held"]
+    assert shown(told.catalog, "web").keys() == {"i1", "i2", "i3"}
+
+
+async def test_findings_are_told_once_a_minute() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    for _ in range(10):
+        sink.rejected([Violation("bad", "this is no address", source="targets.json:3")])
+        await told.catalog.tick()
+        sink.rejected(())
+        await told.catalog.tick()
+    assert told.actions() == ["rejected"]
+    assert "targets.json:3" in told.messages()[0]
+
+
+async def test_a_source_that_dies_for_an_hour_and_comes_back_with_nothing_changes_nothing() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.put("web", instances(1, 2))
+    await told.catalog.tick()
+    for _ in range(60):
+        told.clock.now += 60
+        sink.failed("no route to host")
+        await told.catalog.tick()
+    sink.replace({})
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": Health.PASSING, "i2": Health.PASSING}
+    assert told.catalog.held("a") == {"web": 2}
+
+
+async def test_a_source_that_is_taken_out_drains_and_another_one_takes_over() -> None:
+    told = Told()
+    told.catalog.sink("a", "files").put("web", instances(1, 2))
+    told.catalog.sink("b", "files").put("web", instances(2))
+    told.catalog.use("test", ["web"])
+    await told.catalog.tick()
+    told.catalog.retain_sources(["b"])
+    assert shown(told.catalog, "web") == {"i1": Health.DRAINING, "i2": Health.PASSING}
+    told.clock.now += 15
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i2": Health.PASSING}
+    with pytest.raises(NotFoundError, match="no source 'a'"):
+        told.catalog.accept("a")
+    told.catalog.sink("a", "files").put("web", instances(1))
+    await told.catalog.tick()
+    assert shown(told.catalog, "web").keys() == {"i1", "i2"}
+
+
+async def test_a_listener_with_a_bug_does_not_keep_changes_from_others() -> None:
+    told = Told()
+    heard: list[Collection[str]] = []
+
+    async def broken(changed: Collection[str]) -> None:
+        raise ValueError("a bug")
+
+    async def sound(changed: Collection[str]) -> None:
+        heard.append(changed)
+
+    told.catalog.listen(broken)
+    told.catalog.listen(sound)
+    told.catalog.sink("a", "files").put("web", instances(1))
+    await told.catalog.tick()
+    assert heard == [{"web"}]
+    assert told.catalog.failures == 1

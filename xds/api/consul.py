@@ -1,0 +1,271 @@
+"""Consul's ways on its own paths: the form of answers and errors, and the query parameters.
+
+Consul answers 500 for a config entry that breaks a rule; its clients print the text behind the code.
+
+Beside the path, its clients say datacenter, namespace, and how long to wait for a change. A blocking query
+(``?index=&wait=``) is answered when what it asks for has changed since the index, or after the wait. An index is a
+revision of what is read plus one: of config entries, 1 says that there is none yet, and 0 would never wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic, time
+from typing import NoReturn, Protocol
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from xds.api.answers import JSON_TYPE
+from xds.api.problem import ERRORS_SHOWN, RETRY_AFTER_S, RequestError
+from xds.api.routing import demand, identity_of
+from xds.api.services import Services
+from xds.catalog.quantities import SECOND_NS, parse_duration
+from xds.catalog.shared import DEFAULT
+from xds.control.threads import run_sized
+from xds.control.tokens import READ
+from xds.control.waiting import TooManyWaitersError
+from xds.model.errors import MalformedError, ValidationError, Violation
+
+_SIZE_OF_PART = 5  # writing an entry or a node takes as long as so many resources
+# What Consul finds while it reads an entry, before it looks at the rules of its kind.
+_UNREADABLE = frozenset(
+    {
+        "bad_duration",
+        "duplicate_field",
+        "missing_kind",
+        "unknown_field",
+        "unknown_kind",
+        "unsupported_kind",
+        "wrong_type",
+    }
+)
+
+DEFAULT_WAIT_S = 300.0
+LONGEST_WAIT_S = 600.0
+JITTER = 16  # up to one part in so many is added to a wait
+INDEX_LIMIT = 2**64
+_NAMESPACES = {
+    "ns": ("x-consul-namespace", "Namespaces are"),
+    "partition": ("x-consul-partition", "Partitions are"),
+}
+
+
+def answer_write(request: Request, value: object) -> Response:
+    """The answer to a write."""
+    return Response(_encoded(value, _is_pretty(request)), media_type=JSON_TYPE)
+
+
+async def answer_read(request: Request, make: Callable[[], object], index: int, parts: int = 1) -> Response:
+    """The answer to reading, and the index that it rests on. What has many ``parts`` is made in a thread.
+
+    ``make`` must not touch state that belongs to the event loop.
+    """
+    pretty = _is_pretty(request)
+    content = await run_sized(lambda: _encoded(make(), pretty), resources=parts * _SIZE_OF_PART)
+    return Response(content, headers=index_headers(index), media_type=JSON_TYPE)
+
+
+def _is_pretty(request: Request) -> bool:
+    return "pretty" in request.query_params
+
+
+def _encoded(value: object, pretty: bool) -> str:
+    """As Consul writes it: on one line, or indented. Lists item by item: other threads get their turn in between."""
+    if pretty:
+        return json.dumps(value, ensure_ascii=False, indent=4) + "\n"
+    if isinstance(value, list):
+        return f"[{','.join(_encoded(item, pretty) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def index_headers(index: int | None) -> dict[str, str]:
+    """The headers of an answer to reading; none for None, which is an answer to a write."""
+    if index is None:
+        return {}
+    return {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", "X-Consul-LastContact": "0"}
+
+
+def refuse(status: HTTPStatus, detail: str, index: int | None = None) -> NoReturn:
+    """End the request with a line of text."""
+    raise RequestError(status, detail, index_headers(index))
+
+
+def refuse_findings(request: Request, error: ValidationError) -> NoReturn:
+    """End a write with all findings: 400 for what cannot be read or is of a kind that is not ours, else 500.
+
+    The refusal is reported to the audit list whatever its status.
+    """
+    request.state.is_refused_write = True
+    if isinstance(error, MalformedError) or any(one.code in _UNREADABLE for one in error.violations):
+        refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {findings_text(error.violations)}")
+    refuse(HTTPStatus.INTERNAL_SERVER_ERROR, findings_text(error.violations))
+
+
+def findings_text(found: Sequence[Violation]) -> str:
+    """One finding on a line, several as a list, as Consul's library for several errors writes them."""
+    if len(found) == 1:
+        return str(found[0])
+    listed = "".join(f"\t* {one}\n" for one in found[:ERRORS_SHOWN])
+    return f"{len(found)} errors occurred:\n{listed}\n"
+
+
+def refuse_waiting(here: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+    """End a blocking query that cannot wait: the limit with this name is reached."""
+    here.limit_hits[limit] += 1
+    raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})
+
+
+def check_place(request: Request, datacenter: str, others: Collection[str] = ()) -> str:
+    """The datacenter that is asked for: ``datacenter``, or one of the ``others``.
+
+    Raises ``RequestError`` for another one, for a namespace or partition that is not here, and for ``stale`` together
+    with ``consistent``; by itself, each says nothing to a single server.
+    """
+    if {"stale", "consistent"} <= request.query_params.keys():
+        refuse(HTTPStatus.BAD_REQUEST, "Cannot specify ?stale with ?consistent, conflicting semantics.")
+    wanted = request.query_params.get("dc", "")
+    if wanted not in ("", datacenter, *others):
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {wanted[:80]!r} is not {datacenter!r}")
+    for parameter, (header, what) in _NAMESPACES.items():
+        value = request.query_params.get(parameter) or request.headers.get(header, "")
+        if value not in ("", DEFAULT):
+            detail = f'Invalid query parameter: "{parameter}" - {what} a Consul Enterprise feature'
+            refuse(HTTPStatus.BAD_REQUEST, f"{detail}; {value[:80]!r} is not {DEFAULT!r}")
+    return wanted or datacenter
+
+
+def check_cas(request: Request) -> int | None:
+    """The revision of ``?cas=``; None where there is none. Raises ``RequestError``."""
+    text = request.query_params.get("cas", "")
+    if not text:
+        return None
+    if not _is_number(text):
+        refuse(HTTPStatus.BAD_REQUEST, f"Invalid cas: {text[:80]!r} is not a ModifyIndex")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """How a query waits: ``index`` is what the client has seen, 0 for one that does not wait."""
+
+    index: int
+    wait_s: float
+
+    @classmethod
+    def of(cls, request: Request) -> Blocking:
+        """Raises ``RequestError``."""
+        index = request.query_params.get("index", "")
+        if index and not _is_number(index):
+            refuse(HTTPStatus.BAD_REQUEST, "Invalid index")
+        return cls(int(index or 0), _wait_s(request.query_params.get("wait", "")))
+
+    def is_known(self, revision: int) -> bool:
+        """Whether the client may have seen this ``revision`` of all entries, so that waiting means something.
+
+        A larger index is of another store, whose entries are lost: the client must start again.
+        """
+        return 0 < self.index <= revision + 1
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text[:21]) < INDEX_LIMIT
+
+
+def _wait_s(text: str) -> float:
+    if not text:
+        return DEFAULT_WAIT_S
+    try:
+        wait_s = parse_duration(text) / SECOND_NS
+    except ValueError:
+        refuse(HTTPStatus.BAD_REQUEST, "Invalid wait time")
+    return min(wait_s, LONGEST_WAIT_S) if wait_s > 0 else DEFAULT_WAIT_S
+
+
+class Watched(Protocol):
+    """What a query waits for. ``revision`` is that of all that can be read, so no client has seen a higher one."""
+
+    @property
+    def revision(self) -> int:
+        """The highest revision."""
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """As `EntryPublisher.wait`."""
+
+
+async def wait_for_change(
+    request: Request,
+    here: Services,
+    revision: Callable[[], int],
+    content: Callable[[], object] | None = None,
+    watched: Watched | None = None,
+) -> int:
+    """Wait as a blocking query asks for; at once where it does not. The index of what is there then.
+
+    ``revision`` is that of what is read, ``watched`` that which it is a part of: the config entries by default. With
+    ``content``, a revision that leaves it as it was ends no wait. The index never goes back for a client, unless the
+    store does. Raises ``RequestError``, and what both raise.
+    """
+    whole: Watched = watched if watched is not None else here.publisher.entries
+    blocking = Blocking.of(request)
+    if blocking.is_known(whole.revision) and revision() < blocking.index:
+        await _wait(request, here, whole, blocking, revision, content or revision)
+        _check_still_admitted(request, here)
+    known = blocking.index if blocking.is_known(whole.revision) else 0
+    return max(revision() + 1, known)
+
+
+async def _wait(
+    request: Request,
+    here: Services,
+    whole: Watched,
+    blocking: Blocking,
+    revision: Callable[[], int],
+    content: Callable[[], object],
+) -> None:
+    wait_s = blocking.wait_s + random.uniform(0, blocking.wait_s / JITTER)  # noqa: S311 - spreads timeouts
+    ends = monotonic() + wait_s
+    seen, before = blocking.index - 1, content()
+    try:
+        while (left_s := ends - monotonic()) > 0:
+            is_here = await _wait_unless_gone(request, whole, seen, revision, left_s)
+            if not is_here or revision() <= seen or content() != before:
+                return
+            seen = revision()
+    except TooManyWaitersError as error:
+        refuse_waiting(here, error, "config_entry_waiters" if whole is here.publisher.entries else "service_waiters")
+
+
+async def _wait_unless_gone(
+    request: Request, whole: Watched, seen: int, revision: Callable[[], int], wait_s: float
+) -> bool:
+    """Wait for a revision above ``seen``. False where the client goes away: it takes no place among those who wait."""
+    waiting = asyncio.ensure_future(whole.wait(seen, revision, wait_s))
+    gone = asyncio.ensure_future(_until_gone(request))
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            waiting.result()
+        return waiting.done()
+    finally:
+        waiting.cancel()
+        gone.cancel()
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _check_still_admitted(request: Request, here: Services) -> None:
+    """Raises ``RequestError`` where the caller's credential has ended, or been taken back, while it waited."""
+    renewed = here.options.accepted().renew(identity_of(request))
+    if renewed is None or renewed.is_over(time()):
+        refuse(HTTPStatus.FORBIDDEN, "Permission denied: the credential is no longer valid")
+    request.state.grant = renewed.grant
+    demand(request, READ)

@@ -1,0 +1,160 @@
+"""What Consul's requests about services share: which instances are asked for, and who may register what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from xds.api.answers import JSON_TYPE
+from xds.api.bodies import parse_one
+from xds.api.consul import check_place, findings_text, refuse
+from xds.api.routing import demand, grant_of
+from xds.api.services import Services
+from xds.catalog.instance import is_ip_address
+from xds.catalog.registration_edits import Registrant
+from xds.control.registration import Permit
+from xds.control.service_view import ServiceView
+from xds.control.tokens import ADMIN, REGISTER_ALL, register_scope
+from xds.filter.expression import FilterError
+from xds.filter.filter import Filter, compile_filter
+from xds.filter.values import FixedRecord
+from xds.model.errors import ValidationError
+
+BODY_BYTES = 256 << 10
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def bad_request(detail: str, index: int | None = None) -> NoReturn:
+    """End the request as Consul does for what it cannot take."""
+    refuse(HTTPStatus.BAD_REQUEST, f"Bad request: {detail}", index)
+
+
+def refuse_registration(error: ValidationError) -> NoReturn:
+    """End a registration with all findings."""
+    bad_request(findings_text(error.violations))
+
+
+async def parse_json(body: bytes, what: str) -> Any:
+    """The JSON of a body, whatever its content type. Raises ``RequestError``."""
+    try:
+        return await parse_one(body, JSON_TYPE, what, BODY_BYTES)
+    except ValidationError as error:
+        bad_request(f"Request decode failed: {findings_text(error.violations)}")
+
+
+def done() -> Response:
+    """The answer of Consul's agent to a write."""
+    return Response(status_code=HTTPStatus.OK)
+
+
+# Who may
+
+
+def permit_of(request: Request) -> Permit:
+    """What the caller may register. Raises ``RequestError`` (403) when it is asked for another service.
+
+    What is about no service in particular, such as a node, needs the right to register all.
+    """
+
+    def permit(services: Iterable[str]) -> None:
+        named = sorted(services)
+        for service in named:
+            demand(request, register_scope(service))
+        if not named and REGISTER_ALL not in grant_of(request).scopes:
+            demand(request, ADMIN)
+
+    return permit
+
+
+def registrant_of(request: Request, now_s: float) -> Registrant:
+    """Who registers, and the IP address that it does so from."""
+    host = (request.client.host if request.client is not None else "").partition("%")[0]
+    return Registrant(grant_of(request).name, host if is_ip_address(host) else "", int(now_s))
+
+
+# What is asked for
+
+
+def own_datacenter(here: Services) -> str:
+    """The name of the datacenter of this server."""
+    return here.publisher.entries.index.seen.datacenter
+
+
+def asked_datacenter(request: Request, here: Services) -> str:
+    """The datacenter that is read. Raises ``RequestError`` for one that has no instances."""
+    return check_place(request, own_datacenter(here), here.service_view.datacenters())
+
+
+def flag(request: Request, name: str) -> bool:
+    """A boolean parameter, true if it stands without a value. Raises ``RequestError``."""
+    text = request.query_params.get(name)
+    if text is None or text in _FALSE:
+        return False
+    if text not in _TRUE and text:
+        bad_request(f"Invalid value for ?{name}")
+    return True
+
+
+def filter_of(request: Request, shape: FixedRecord) -> Filter:
+    """The filter of a request, for items of a shape. Raises ``RequestError``."""
+    try:
+        found = compile_filter(request.query_params.get("filter", ""))
+        found.check(shape)
+    except FilterError as error:
+        told = f"Failed to create boolean expression evaluator: {error}"
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, told)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which instances are asked for: in ``datacenter``, with all tags, on nodes with all metadata."""
+
+    datacenter: str
+    own_datacenter: str
+    tags: frozenset[str]
+    node_meta: Mapping[str, str]
+
+    @classmethod
+    def of(cls, request: Request, here: Services) -> Selection:
+        """Raises ``RequestError``."""
+        pairs = (text.partition(":") for text in request.query_params.getlist("node-meta"))
+        tags = frozenset(request.query_params.getlist("tag")) - {""}
+        meta = {key: value for key, _, value in pairs}
+        return cls(asked_datacenter(request, here), own_datacenter(here), tags, meta)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether all instances of the datacenter of this server are asked for."""
+        return not (self.tags or self.node_meta) and self.datacenter == self.own_datacenter
+
+    def has(self, tags: Collection[str], node_meta: Mapping[str, str], datacenter: str) -> bool:
+        """Whether an instance is one of them."""
+        return (
+            (datacenter or self.own_datacenter) == self.datacenter
+            and self.tags.issubset(tags)
+            and all(node_meta.get(key) == value for key, value in self.node_meta.items())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedServices:
+    """A service, or all of them, as something that a query waits for."""
+
+    view: ServiceView
+    subject: str
+
+    @property
+    def revision(self) -> int:
+        """The highest revision of all services."""
+        return self.view.revision
+
+    async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
+        """As `ServiceView.wait`."""
+        await self.view.wait(self.subject, after, current, wait_s)

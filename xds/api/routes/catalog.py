@@ -1,0 +1,66 @@
+"""Services and their instances, and losses of sources that are held."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json
+from xds.api.middleware import Segment
+from xds.api.routing import Calling, api_router
+from xds.api.services import Here
+from xds.api.shapes.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
+from xds.model.errors import NotFoundError
+
+router = api_router("services")
+
+
+@router.get("/services", response_model=ServiceSummaryPage)
+async def list_services(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    source: Annotated[str, Query(description="Only services that this source shows")] = "",
+) -> Response:
+    """The services of the catalog by name, with their instances counted by health."""
+    here.registrations.tell()
+    names = (name for name in here.catalog.names() if name > paging.after)
+    return await paging.answer(
+        request,
+        (service_summary(here.catalog, name, len(here.bindings.of_service(name))) for name in names),
+        lambda item: item["service"],
+        lambda item: item,
+        lambda item: not source or source in item["sources"],
+    )
+
+
+@router.get("/services/{name}", response_model=ServiceItem)
+async def get_service(here: Here, request: Request, name: Segment) -> Response:
+    """A service: its instances with health, source, locality and age, and the assignments that follow it."""
+    here.registrations.tell()
+    item = service_item(here.catalog, name, here.bindings.of_service(name))
+    if not (item["instances"] or item["is_known"] or item["bindings"]):
+        raise NotFoundError(f"there is no service {name!r}")
+    return await answer_json(request, item)
+
+
+@router.post("/sources/{name}/accept", response_model=AcceptedLosses)
+async def accept_losses(
+    here: Here,
+    by: Calling,
+    name: Segment,
+    service: Annotated[str, Query(description="Only the loss of this service")] = "",
+    dry_run: Annotated[bool, Query(description="Show what would go; change nothing")] = False,
+) -> Response:
+    """Accept that a source lost more of its services' instances at once than is believed: they drain and go."""
+    held = here.catalog.held(name, service)
+    if not held:
+        about = f" of service {service!r}" if service else ""
+        raise NotFoundError(f"no loss{about} of source {name!r} is held")
+    if dry_run:
+        return JSONResponse({"source": name, "accepted": held, "dry_run": True})
+    # Noted first: what cannot be noted is not done.
+    await here.publisher.audit.record(by.note("source.accepted", subject=name, new={"services": held}))
+    return JSONResponse({"source": name, "accepted": here.catalog.accept(name, service, by)})

@@ -1,0 +1,196 @@
+"""Consul's own paths for services: the catalog and the health of instances, for readers and for those who register
+others.
+
+Answers are those of Consul (docs/services.md#consuls-own-paths). They have the instances of all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from time import time
+from typing import NoReturn
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from xds.api.bodies import Body
+from xds.api.consul import answer_read, answer_write, findings_text, refuse, wait_for_change
+from xds.api.consul_services import (
+    Selection,
+    WatchedServices,
+    bad_request,
+    filter_of,
+    flag,
+    own_datacenter,
+    parse_json,
+    permit_of,
+    registrant_of,
+)
+from xds.api.routing import ANY, authorize, needs
+from xds.api.services import Here, Services
+from xds.api.shapes.consul_services import (
+    CATALOG_SHAPE,
+    CHECK_SHAPE,
+    HEALTH_SHAPE,
+    ShownInstance,
+    catalog_item,
+    check_item,
+    health_item,
+    is_of_service,
+    shown_instances,
+    trimmed,
+)
+from xds.catalog.registration_rules import read_catalog_registration, read_deregistration
+from xds.control.service_view import ALL_SERVICES
+from xds.filter.filter import Filter
+from xds.filter.values import FixedRecord
+from xds.model.errors import ValidationError
+
+# What Consul finds while it reads a body, before it looks at what it says.
+_UNREADABLE = frozenset({"bad_duration", "duplicate_field", "unknown_field", "wrong_type", "enterprise"})
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
+
+
+# Registering for others
+
+
+@router.put("/catalog/register", openapi_extra=needs(ANY))
+async def register(here: Here, request: Request, body: Body) -> Response:
+    """Register a node, and an instance or checks on it: ``true``."""
+    value = await parse_json(body, "a registration")
+    _check_datacenter(here, value)
+    try:
+        given = read_catalog_registration(value)
+        await here.registrations.register_in_catalog(given, registrant_of(request, time()), permit_of(request))
+    except ValidationError as error:
+        _refuse(request, error)
+    return answer_write(request, True)
+
+
+@router.put("/catalog/deregister", openapi_extra=needs(ANY))
+async def deregister(here: Here, request: Request, body: Body) -> Response:
+    """Take an instance, a check or a node with all that is on it out of the catalog, if it is there: ``true``."""
+    value = await parse_json(body, "a deregistration")
+    _check_datacenter(here, value)
+    try:
+        await here.registrations.deregister_from_catalog(read_deregistration(value), permit_of(request))
+    except ValidationError as error:
+        _refuse(request, error)
+    return answer_write(request, True)
+
+
+def _check_datacenter(here: Services, value: object) -> None:
+    """What is registered here is in the datacenter of this server."""
+    given = next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
+    if given not in ("", None, own_datacenter(here)):
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(given)[:80]!r}")
+
+
+def _refuse(request: Request, error: ValidationError) -> NoReturn:
+    """400 for what cannot be read, 500 for what breaks a rule, as Consul answers here."""
+    request.state.is_refused_write = True
+    if any(one.code in _UNREADABLE for one in error.violations):
+        bad_request(f"Request decode failed: {findings_text(error.violations)}")
+    refuse(HTTPStatus.INTERNAL_SERVER_ERROR, findings_text(error.violations))
+
+
+# Reading
+
+
+@router.get("/catalog/datacenters")
+async def list_datacenters(here: Here, request: Request) -> Response:
+    """The datacenters of all instances, and that of this server."""
+    own = own_datacenter(here)
+    others = sorted(each for each in here.service_view.datacenters() if each not in ("", own))
+    return answer_write(request, [own, *others])
+
+
+@router.get("/catalog/services")
+async def list_services(here: Here, request: Request) -> Response:
+    """All services with the tags of their instances."""
+    selection, view = Selection.of(request, here), here.service_view
+
+    def revision() -> int:
+        here.registrations.tell()
+        view.names()
+        return view.names_revision if selection.is_everything else view.revision
+
+    index = await wait_for_change(request, here, revision, watched=WatchedServices(view, ALL_SERVICES))
+    found = {name: tags for name in view.names() if (tags := _tags(here, name, selection)) is not None}
+    return await answer_read(request, lambda: found, index, len(found) // 10)
+
+
+def _tags(here: Services, service: str, selection: Selection) -> list[str] | None:
+    """The tags of the selected instances of a service; None where there is no such instance."""
+    state = here.service_view.state(service)
+    if state is None:
+        return None
+    if selection.is_everything and state.datacenters <= {"", selection.own_datacenter}:
+        return list(state.tags)
+    instances = (one.instance for one in state.instances)
+    found = [one for one in instances if selection.has(one.tags, one.node_meta, one.datacenter)]
+    return list(dict.fromkeys(tag for one in found for tag in one.tags)) if found else None
+
+
+@router.get("/catalog/service/{name:path}")
+async def get_service(here: Here, request: Request, name: str) -> Response:
+    """The instances of a service."""
+    chosen = filter_of(request, CATALOG_SHAPE)
+    found, index = await _found(here, request, name)
+    return await answer_read(request, lambda: _items(found, catalog_item, chosen), index, len(found))
+
+
+@router.get("/health/service/{name:path}")
+async def get_health(here: Here, request: Request, name: str) -> Response:
+    """The instances of a service with their checks; with ``passing``, those whose checks all pass."""
+    chosen, is_passing = filter_of(request, HEALTH_SHAPE), flag(request, "passing")
+    found, index = await _found(here, request, name)
+    if is_passing:
+        found = [one for one in found if all(check.status == "passing" for check in one.instance.checks)]
+    return await answer_read(request, lambda: _items(found, health_item, chosen), index, len(found))
+
+
+@router.get("/health/checks/{name:path}")
+async def get_checks(here: Here, request: Request, name: str) -> Response:
+    """The checks of all instances of a service."""
+    chosen = filter_of(request, CHECK_SHAPE)
+    found, index = await _found(here, request, name)
+
+    def make() -> list[FixedRecord]:
+        checks = (check_item(one, check) for one in found for check in one.instance.checks)
+        return [item for item in checks if is_of_service(item) and chosen.matches(item)]
+
+    return await answer_read(request, make, index, len(found))
+
+
+async def _found(here: Services, request: Request, name: str) -> tuple[list[ShownInstance], int]:
+    """The selected instances of a service, once the query need not wait, and the index."""
+    if not name:
+        bad_request("Missing service name")
+    selection, view = Selection.of(request, here), here.service_view
+
+    def revision() -> int:
+        here.registrations.tell()
+        view.state(name)
+        return view.service_revision(name)
+
+    index = await wait_for_change(request, here, revision, watched=WatchedServices(view, name))
+    state = view.state(name)
+    if state is None:
+        return [], index
+    instances = [
+        one
+        for one in state.instances
+        if selection.has(one.instance.tags, one.instance.node_meta, one.instance.datacenter)
+    ]
+    own = selection.own_datacenter
+    return shown_instances(name, instances, here.registrations.table, own, state.revision + 1), index
+
+
+def _items(
+    found: list[ShownInstance], make: Callable[[ShownInstance], FixedRecord], chosen: Filter
+) -> list[FixedRecord]:
+    items = (make(one) for one in found)
+    return [trimmed(item) for item in items if chosen.matches(item)]

@@ -1,0 +1,226 @@
+"""Live endpoints: assignments that are laid over the pushed ones of a group, set by hand or bound to a service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, etag_header
+from xds.api.bodies import Body, ContentType, decode_one, parse_one
+from xds.api.middleware import Segment
+from xds.api.problem import finding_item
+from xds.api.push import Strict, wanted_etag
+from xds.api.routing import Calling, api_router
+from xds.api.services import Here, Services
+from xds.api.shapes.endpoints import (
+    AssignmentSummary,
+    AssignmentSummaryPage,
+    EndpointsAnswer,
+    LiveAssignmentItem,
+    absent_warning,
+    endpoint_items,
+    owner_item,
+    unused_warning,
+)
+from xds.codec.render import render_resource
+from xds.control.endpoint_patch import read_patch
+from xds.control.etags import NO_ETAG
+from xds.control.hand_assignment import HandAssignment
+from xds.control.hand_assignments import Edited, HandChange, WriteOptions
+from xds.control.live_endpoints import Owner
+from xds.control.policies import Key
+from xds.control.push import PushOptions
+from xds.control.threads import run_sized
+from xds.lower.live_assignment import check_priorities, endpoint_states
+from xds.model.errors import NotFoundError, Violation
+from xds.model.resource import Resource
+from xds.model.resource_type import ENDPOINT
+from xds.store.retention import DAY_S
+
+router = api_router("endpoints")
+
+PATCH_BYTES = 1 << 20
+_PATH = "/groups/{group}/endpoints/{name:path}"
+
+
+async def expected(
+    here: Here,
+    if_match: Annotated[str | None, Header(description='An etag such as `"e-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: nothing must be set by hand")] = None,
+) -> str:
+    """The etag that the assignment must have; empty if any will do. Raises ``RequestError``."""
+    return wanted_etag(here, "e", if_match, if_none_match)
+
+
+async def write_options(
+    etag: Annotated[str, Depends(expected)],
+    by: Calling,
+    drain_s: Annotated[
+        float | None,
+        Query(ge=0, le=DAY_S, description="How long endpoints that go drain; 0: they go at once"),
+    ] = None,
+    dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
+) -> WriteOptions:
+    """The options of a write, from its headers and query."""
+    return WriteOptions(etag, drain_s, dry_run, by)
+
+
+Options = Annotated[WriteOptions, Depends(write_options)]
+
+
+@router.get("/groups/{group}/endpoints", response_model=AssignmentSummaryPage)
+async def list_endpoints(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Segment,
+    live: Annotated[bool, Query(description="Only assignments that are laid over pushed ones")] = False,
+) -> Response:
+    """The assignments of a group by name, pushed and live ones, each with its owner."""
+    _check_group(here, group)
+    names = set(here.publisher.live.owners(group))
+    if not live:
+        names |= here.by_hand.served(group).keys()
+    found = (name for name in sorted(names) if name > paging.after)
+    return await paging.answer(request, found, str, lambda name: _summary(_shown(here, (group, name))))
+
+
+@router.get(_PATH, response_model=LiveAssignmentItem)
+async def get_endpoints(here: Here, request: Request, group: Segment, name: Segment) -> Response:
+    """One assignment as it is served: its owner, and its endpoints with their health and weight."""
+    _check_group(here, group)
+    key = (group, name)
+    if here.publisher.live.owner(group, name) is None and name not in here.by_hand.served(group):
+        raise NotFoundError(f"group {group!r} has no assignment named {name!r}")
+    item = await _rendered(_shown(here, key))
+    return await answer_json(request, item, etag_header(item["etag"]) if item["etag"] else {})
+
+
+@router.put(_PATH, response_model=EndpointsAnswer)
+async def put_endpoints(
+    here: Here,
+    group: Segment,
+    name: Segment,
+    body: Body,
+    options: Options,
+    content_type: ContentType = "",
+    strict: Strict = False,
+) -> Response:
+    """Set an assignment by hand: a ClusterLoadAssignment that is laid over the pushed one, without a revision.
+
+    Endpoints that it lacks drain first. `If-Match` takes the etag that was read: 412 if somebody changed it since. 409
+    if a binding owns the name.
+    """
+    decoded = await decode_one(body, content_type, ENDPOINT, name, here.options.decoder)
+    (wanted,) = decoded.resources
+    check_priorities(wanted)
+    PushOptions(strict=strict).check_warnings(decoded.warnings)
+    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: Edited(wanted), options)
+    return await _answer(here, (group, wanted.name), change, options, decoded.warnings)
+
+
+@router.patch(_PATH, response_model=EndpointsAnswer)
+async def patch_endpoints(
+    here: Here,
+    group: Segment,
+    name: Segment,
+    body: Body,
+    options: Options,
+    content_type: ContentType = "",
+    strict: Strict = False,
+) -> Response:
+    """Add, change and remove some endpoints of an assignment; start from the pushed one if none is set by hand.
+
+    A new endpoint joins the only locality, unless it names one. An endpoint that is removed drains first; one that
+    drains and is put stays.
+    """
+    patch = read_patch(await parse_one(body, content_type, "a change of endpoints", PATCH_BYTES))
+    if strict:
+        dry = WriteOptions(options.etag, options.drain_s, True, options.by)
+        planned = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), dry)
+        PushOptions(strict=True).check_warnings(_warnings(here, (group, name), planned))
+    change = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), options)
+    return await _answer(here, (group, name), change, options)
+
+
+@router.delete(_PATH, response_model=EndpointsAnswer)
+async def delete_endpoints(here: Here, group: Segment, name: Segment, options: Options) -> Response:
+    """Delete an assignment that was set by hand: what was pushed is served, with the endpoints that drain."""
+    change = await here.by_hand.delete((group, name), options)
+    return await _answer(here, (group, name), change, options)
+
+
+async def _answer(
+    here: Services, key: Key, change: HandChange, options: WriteOptions, warnings: tuple[Violation, ...] = ()
+) -> Response:
+    item = await _rendered(_shown(here, key, change.after if options.dry_run else None))
+    found = [*warnings, *_warnings(here, key, change)]
+    warned = [finding_item(one) for one in found]
+    answer: dict[str, object] = {**item, "changed": change.changed, "warnings": warned}
+    if options.dry_run:
+        answer["dry_run"] = True
+    return JSONResponse(answer, headers=etag_header(item["etag"]) if item["etag"] else {})
+
+
+def _warnings(here: Services, key: Key, change: HandChange) -> list[Violation]:
+    found = [absent_warning(key[1], address) for address in change.absent]
+    if change.after is not None and not change.after.leaving and not here.by_hand.is_used(key):
+        found.append(unused_warning(*key))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is known of an assignment; ``held`` if it is set by hand, ``served`` None where there is nothing yet."""
+
+    key: Key
+    owner: Owner | None
+    held: HandAssignment | None
+    served: Resource | None
+
+
+def _shown(here: Services, key: Key, planned: HandAssignment | None = None) -> _Shown:
+    group, name = key
+    held = planned or here.by_hand.find(key)
+    owner = held.owner() if held is not None else here.publisher.live.owner(group, name)
+    return _Shown(key, owner, held, held.served() if held is not None else here.by_hand.served(group).get(name))
+
+
+def _summary(shown: _Shown) -> AssignmentSummary:
+    held, served = shown.held, shown.served
+    states = endpoint_states(served) if served is not None else []
+    etag = held.etag if held is not None else NO_ETAG
+    return {
+        "group": shown.key[0],
+        "name": shown.key[1],
+        "owner": owner_item(shown.owner, held),
+        "etag": etag if etag != NO_ETAG else "",
+        "version": served.version if served is not None else "",
+        "endpoints_n": len(states),
+        "draining_n": sum(state.health == "DRAINING" for state in states),
+        "leaving": held.leaving if held is not None else False,
+    }
+
+
+def _item(shown: _Shown) -> LiveAssignmentItem:
+    held, served = shown.held, shown.served
+    wanted = held.wanted if held is not None else served
+    states = endpoint_states(served, held.draining if held is not None else ()) if served is not None else []
+    return {
+        **_summary(shown),
+        "endpoints": endpoint_items(states),
+        "assignment": render_resource(wanted) if wanted is not None else {},
+    }
+
+
+async def _rendered(shown: _Shown) -> LiveAssignmentItem:
+    size = len(shown.served.body) if shown.served is not None else 0
+    return await run_sized(_item, shown, bytes=4 * size)
+
+
+def _check_group(here: Services, group: str) -> None:
+    if not here.publisher.is_group(group):
+        raise NotFoundError(f"no such group: {group!r}")

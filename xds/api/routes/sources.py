@@ -1,0 +1,163 @@
+"""Sources: where instances of services come from, and how each source is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+from typing_extensions import TypedDict
+
+from xds.api.answers import Page, page
+from xds.api.middleware import Segment
+from xds.api.routing import api_router
+from xds.api.services import Here, Services
+from xds.api.shapes.values import timestamp
+from xds.catalog.service_index import SourceHoldings
+from xds.control.source_feed import SourceStatus
+from xds.control.sources import SourceRun
+from xds.model.errors import NotFoundError, Violation
+
+SHOWN = 100  # findings, and services with a held loss, of one source
+
+router: APIRouter = api_router("sources")
+
+
+class SourceFinding(TypedDict):
+    """Something that is left out. ``service`` is empty unless it concerns one, ``source`` is the place in a file."""
+
+    service: str
+    code: str
+    detail: str
+    pointer: str
+    source: str
+    hint: str
+
+
+class SourceStateItem(TypedDict):
+    """A source. Times are null where nothing has happened.
+
+    ``state``: ``starting`` until it was read since the start, ``failing`` while it cannot be read, ``removed`` if
+    the settings no longer have it and its instances drain, else ``reading``. ``message`` says why it fails.
+    ``read_age_s``: seconds since it was read last. ``waiting_n``: services whose latest state waits for
+    ``changes_per_s``, for ``waiting_s`` seconds by now. ``held`` are some of ``held_n`` services of which a loss is
+    held back, ``findings`` some of ``findings_n``.
+    """
+
+    name: str
+    kind: str
+    state: str
+    message: str
+    read_at: str | None
+    read_age_s: float | None
+    failing_since: str | None
+    retry_at: str | None
+    failures_n: int
+    restarts_n: int
+    changes_n: int
+    services_n: int
+    instances_n: int
+    waiting_n: int
+    waiting_s: float
+    held: list[str]
+    held_n: int
+    findings: list[SourceFinding]
+    findings_n: int
+
+
+class SourcePage(TypedDict):
+    """A page of sources."""
+
+    items: list[SourceStateItem]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is known of a source. One that only has instances from before has no status, registration has no run."""
+
+    name: str
+    status: SourceStatus | None
+    run: SourceRun | None
+    holdings: SourceHoldings | None
+
+
+@router.get("/sources", response_model=SourcePage)
+async def list_sources(request: Request, here: Here, page: Annotated[Page, Depends(page)]) -> Response:
+    """All sources by name, with their state."""
+    found = (each for each in _sources(here) if each.name > page.after)
+    return await page.answer(request, found, lambda each: each.name, _item)
+
+
+@router.get("/sources/{name}", response_model=SourceStateItem)
+async def get_source(here: Here, name: Segment) -> Response:
+    """One source."""
+    for each in _sources(here):
+        if each.name == name:
+            return JSONResponse(_item(each))
+    raise NotFoundError(f"there is no source named {name[:200]!r}")
+
+
+def _sources(here: Services) -> Iterator[_Source]:
+    statuses = {status.name: status for status in here.catalog.statuses()}
+    runs = here.sources.runs()
+    holdings = {each.name: each for each in here.catalog.holdings()}
+    for name in sorted({*statuses, *runs, *holdings}):
+        yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
+
+
+def _item(source: _Source) -> SourceStateItem:
+    status = source.status or SourceStatus(source.name, "")
+    run = source.run or SourceRun(source.name, status.kind)
+    now = time()
+    holdings = source.holdings
+    by_service = holdings.findings if holdings is not None else {}
+    findings = [_finding("", each) for each in status.rejected]
+    findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
+    held = sorted(holdings.held) if holdings is not None else []
+    return {
+        "name": source.name,
+        "kind": status.kind or run.kind,
+        "state": _state(source),
+        "message": status.message,
+        "read_at": timestamp(status.read_at) if status.read_at else None,
+        "read_age_s": round(max(now - status.read_at, 0), 3) if status.read_at else None,
+        "failing_since": timestamp(status.failing_since) if status.is_failing else None,
+        "retry_at": timestamp(run.retry_at) if run.retry_at is not None else None,
+        "failures_n": status.failures_n,
+        "restarts_n": run.restarts_n,
+        "changes_n": status.changes_n,
+        "services_n": len(holdings.by_service) if holdings is not None else 0,
+        "instances_n": holdings.instances_n if holdings is not None else 0,
+        "waiting_n": run.waiting_n,
+        "waiting_s": round(max(now - run.waiting_since, 0), 3) if run.waiting_since is not None else 0.0,
+        "held": list(islice(held, SHOWN)),
+        "held_n": len(held),
+        "findings": findings[:SHOWN],
+        "findings_n": len(findings),
+    }
+
+
+def _state(source: _Source) -> str:
+    if source.run is None and (source.status is None or source.holdings is None or source.holdings.is_retired):
+        return "removed"
+    if source.status is None:
+        return "starting"
+    if source.status.is_failing:
+        return "failing"
+    began = source.run.started_at if source.run is not None else 0.0
+    return "reading" if source.status.read_at > began else "starting"
+
+
+def _finding(service: str, found: Violation) -> SourceFinding:
+    return {
+        "service": service,
+        "code": found.code,
+        "detail": found.detail,
+        "pointer": found.pointer,
+        "source": found.source,
+        "hint": found.hint,
+    }

@@ -1,0 +1,157 @@
+"""Instances of services: where a service can be reached, and how it is.
+
+Sources observe instances (`xds.catalog.source`); proxies get them as endpoints. Instances are observed state: they make
+no revision and are never rolled back (docs/services.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import ip_address
+from types import MappingProxyType
+
+from xds.model.errors import ValidationError, Violation
+from xds.model.node import Locality
+
+NAME_CHARACTERS = 255
+META_PAIRS = 64
+META_KEY_CHARACTERS = 128
+META_VALUE_CHARACTERS = 512
+TAGS = 64
+CHECKS = 64
+WEIGHT_LIMIT = 65_535
+OUTPUT_CHARACTERS = 4096  # of a check; longer output is cut
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~:-]*")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_PORTS: Mapping[str, int] = MappingProxyType({})
+NOWHERE = Locality()
+
+
+class Health(StrEnum):
+    """The status of a check and of an instance, in Consul's words. ``DRAINING``: the instance is about to go."""
+
+    PASSING = "passing"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    DRAINING = "draining"
+
+
+_WORST_LAST = (Health.PASSING, Health.WARNING, Health.DRAINING, Health.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One health check of an instance. ``kind`` says who checks (``ttl``, ``http``, ``kubernetes`` ...)."""
+
+    id: str
+    status: Health
+    name: str = ""
+    kind: str = ""
+    output: str = ""
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance of a service, as a source observes it.
+
+    * ``id``: unique among the instances of the service that the source knows;
+    * ``address``: an IP address, since Envoy resolves no names in assignments;
+    * ``ports``: further ports by name; ``port`` is the one without a name;
+    * ``weight`` counts while the instance is passing, ``warning_weight`` while a check warns;
+    * ``datacenter``: empty for that of this server;
+    * ``node``: the machine or pod that it runs on.
+    """
+
+    id: str
+    address: str
+    port: int
+    ports: Mapping[str, int] = field(default_factory=lambda: _NO_PORTS, hash=False)
+    meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
+    tags: tuple[str, ...] = ()
+    weight: int = 1
+    warning_weight: int = 1
+    locality: Locality = NOWHERE
+    datacenter: str = ""
+    node: str = ""
+    node_meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def health(self) -> Health:
+        """The worst status of the checks; passing without one."""
+        return worst(check.status for check in self.checks)
+
+
+def worst(statuses: Iterable[Health]) -> Health:
+    """The worst of these statuses; passing where there is none."""
+    return max(statuses, key=_WORST_LAST.index, default=Health.PASSING)
+
+
+def check_service_name(name: str, pointer: str = "") -> list[Violation]:
+    """What is wrong with the name of a service."""
+    if len(name) <= NAME_CHARACTERS and _NAME.fullmatch(name):
+        return []
+    detail = f"{name!r} is no name of a service: letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
+    return [Violation("invalid_service_name", detail, pointer=pointer)]
+
+
+def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
+    """What is wrong with an instance. A source leaves out the instances with findings, and reports them."""
+    found = [*_check_place(one, pointer), *_check_sizes(one, pointer)]
+    for label, weight in (("weight", one.weight), ("warning_weight", one.warning_weight)):
+        if not 0 <= weight <= WEIGHT_LIMIT:
+            detail = f"{label} is {weight}, not in 0..{WEIGHT_LIMIT}"
+            found.append(Violation("invalid_weight", detail, pointer=f"{pointer}/{label}"))
+    return found
+
+
+def require_instance(one: Instance, pointer: str = "") -> Instance:
+    """The instance itself. Raises ``ValidationError`` with everything that is wrong with it."""
+    found = check_instance(one, pointer)
+    if found:
+        raise ValidationError(found)
+    return one
+
+
+def _check_place(one: Instance, pointer: str) -> list[Violation]:
+    found = []
+    if not one.id or len(one.id) > NAME_CHARACTERS:
+        found.append(Violation("invalid_id", f"an id has 1 to {NAME_CHARACTERS} characters", pointer=f"{pointer}/id"))
+    if not is_ip_address(one.address):
+        detail = f"{one.address!r} is no IP address: Envoy resolves no names in endpoints"
+        found.append(Violation("invalid_address", detail, pointer=f"{pointer}/address"))
+    ports = {f"{pointer}/port": one.port, **{f"{pointer}/ports/{name}": port for name, port in one.ports.items()}}
+    for place, port in ports.items():
+        if not 0 < port <= 65_535:
+            found.append(Violation("invalid_port", f"port {port} is not in 1..65535", pointer=place))
+    return found
+
+
+def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
+    found = []
+    for label, count, limit in (
+        ("meta", len(one.meta), META_PAIRS),
+        ("tags", len(one.tags), TAGS),
+        ("checks", len(one.checks), CHECKS),
+        ("ports", len(one.ports), TAGS),
+    ):
+        if count > limit:
+            found.append(Violation("too_many", f"{count} {label}, at most {limit}", pointer=f"{pointer}/{label}"))
+    for key, value in one.meta.items():
+        if not key or len(key) > META_KEY_CHARACTERS or len(value) > META_VALUE_CHARACTERS:
+            detail = f"a key has 1 to {META_KEY_CHARACTERS} characters, a value at most {META_VALUE_CHARACTERS}"
+            found.append(Violation("invalid_meta", detail, pointer=f"{pointer}/meta/{key[:META_KEY_CHARACTERS]}"))
+    return found
+
+
+def is_ip_address(text: str) -> bool:
+    """Whether a text is an IP address as Envoy parses it: no zone index, no leading zeros."""
+    try:
+        return ip_address(text) is not None and "%" not in text
+    except ValueError:
+        return False

@@ -1,0 +1,138 @@
+"""``endpoints bind``, ``unbind``, ``bindings``: assignments that follow services."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from xds.cli.app import Command, shared
+from xds.cli.arguments import GroupOption, YesFlag
+from xds.cli.client import group_path
+from xds.cli.commands.endpoints import endpoints
+from xds.cli.output import Format, say, write_document
+from xds.cli.push_options import confirm, push_query
+from xds.cli.push_options import if_match as header
+from xds.cli.table import Column, Style, TableLayout, write_items
+
+Json = dict[str, Any]
+
+
+def selection_text(item: Json) -> str:
+    """What a binding selects, besides the service."""
+    parts = [f"{name} {item[name]}" for name in ("datacenter", "port", "filter") if item[name]]
+    return ", ".join([*parts, "passing only"] if item["only_passing"] else parts)
+
+
+BINDINGS = TableLayout(
+    name=lambda item: str(item["assignment"]),
+    columns=(
+        Column("ASSIGNMENT", lambda item: item["assignment"]),
+        Column("SERVICE", lambda item: item["service"]),
+        Column("STATE", lambda item: item["state"], lambda item: "good" if item["state"] == "laid" else "warn"),
+        Column("ENDPOINTS", lambda item: str(item["endpoints"])),
+        Column("SELECTS", selection_text),
+        Column("BY", lambda item: item["actor"]),
+        Column("SINCE", lambda item: item["time"] or "", is_time=True),
+        Column("WARNINGS", lambda item: "; ".join(each["detail"] for each in item["warnings"]), lambda item: "warn"),
+    ),
+)
+
+EtagOption = Annotated[
+    str, typer.Option("--if-match", help="Only if the present binding has this etag.", metavar="ETAG")
+]
+AssignmentArgument = Annotated[
+    str, typer.Argument(help="The assignment: the name of the cluster, or its EDS service name.")
+]
+
+
+@endpoints.command(cls=Command)
+def bindings(context: typer.Context, group: GroupOption = "default") -> None:
+    """Show the assignments that follow a service.
+
+    \b
+    Examples:
+      xds endpoints bindings
+      xds endpoints bindings -g edge -o yaml
+    """
+
+    options = shared(context)
+    write_items(options.connect().items(binding_path(group)), BINDINGS, options.style())
+
+
+@endpoints.command(cls=Command)
+def bind(
+    context: typer.Context,
+    assignment: AssignmentArgument,
+    service: Annotated[str, typer.Argument(help="The service of the catalog.")],
+    group: GroupOption = "default",
+    filter: Annotated[
+        str, typer.Option("--filter", help="Only instances that match (docs/filter.md).", metavar="EXPRESSION")
+    ] = "",
+    port: Annotated[str, typer.Option("--port", help="The name of the port.", metavar="NAME")] = "",
+    datacenter: Annotated[str, typer.Option("--datacenter", help="Only instances there.", metavar="NAME")] = "",
+    only_passing: Annotated[
+        bool, typer.Option("--only-passing", help="No requests to instances with a warning either.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would select; change nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Let an assignment follow a service: its endpoints are the instances of the service from now on.
+
+    \b
+    Examples:
+      xds endpoints bind web web
+      xds endpoints bind web-v2 web --filter 'Service.Meta.version == 2' -g edge
+      xds endpoints bind api shop.default --port grpc --dry-run
+    """
+
+    options = shared(context)
+    given = {"filter": filter, "port": port, "datacenter": datacenter, "only_passing": only_passing}
+    document = {"service": service, **{name: value for name, value in given.items() if value}}
+    query = push_query(dry_run=dry_run, strict=strict)
+    item = options.connect().call("PUT", binding_path(group, assignment), query, header(if_match), document)
+    tell_binding(item, options.style(), options.output)
+
+
+@endpoints.command(cls=Command)
+def unbind(
+    context: typer.Context,
+    assignment: AssignmentArgument,
+    group: GroupOption = "default",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check whether it could end; change nothing.")] = False,
+    if_match: EtagOption = "",
+    yes: YesFlag = False,
+) -> None:
+    """End a binding: what was pushed is served again. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds endpoints unbind web -g edge
+    """
+
+    options = shared(context)
+    if not dry_run:
+        confirm(f"end the binding of assignment {assignment} of group {group}?", yes)
+    query = push_query(dry_run=dry_run)
+    options.connect().call("DELETE", binding_path(group, assignment), query, header(if_match))
+    say(f"assignment {assignment} of group {group}: its binding {'would be' if dry_run else 'is'} ended")
+
+
+def binding_path(group: str, assignment: str = "") -> str:
+    """The path of a binding, or of all bindings of a group."""
+    return group_path(group, f"/bindings/{quote(assignment, safe='')}" if assignment else "/bindings")
+
+
+def tell_binding(item: Json, style: Style, format: Format | None) -> None:
+    """A binding that was put: its row, and the warnings as messages; or the whole item."""
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+        return
+    write_items([item], BINDINGS, style)
+    if item.get("dry_run"):
+        say("dry run: nothing was changed")
+    for warning in item["warnings"]:
+        hint = f" ({warning['hint']})" if warning["hint"] else ""
+        say(f"warning: {warning['resource']}: {warning['detail']}{hint}")

@@ -1,0 +1,260 @@
+"""``endpoints list``, ``show``, ``set``, ``add``, ``drain``, ``remove``, ``delete``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.arguments import GroupOption, WatchFlag, YesFlag
+
+endpoints = typer.Typer(
+    help="Live endpoints: change the endpoints of a cluster without a push.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(endpoints, name="endpoints")
+
+NameArgument = Annotated[
+    str, typer.Argument(help="The assignment: the name of the cluster, or its eds service name.", metavar="NAME")
+]
+AddressesArgument = Annotated[list[str], typer.Argument(help="Endpoints, such as 10.0.0.1:8080.", metavar="ADDRESS...")]
+EtagOption = Annotated[str, typer.Option("--if-match", help="Only if the assignment has this etag.", metavar="ETAG")]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show what would be served; change nothing.")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
+NowFlag = Annotated[bool, typer.Option("--now", help="Do not drain: endpoints that go are gone at once.")]
+DrainOption = Annotated[
+    str,
+    typer.Option(
+        "--drain", help="How long endpoints that go drain (default: as the server has it).", metavar="DURATION"
+    ),
+]
+
+
+@endpoints.command("list", cls=Command)
+def list_assignments(
+    context: typer.Context,
+    group: GroupOption = "default",
+    live: Annotated[bool, typer.Option("--live", help="Only those that are laid over pushed ones.")] = False,
+    watch: WatchFlag = False,
+) -> None:
+    """List the assignments that a group is served, each with its owner: the push, somebody by hand, or a service.
+
+    \b
+    Examples:
+      xds endpoints list
+      xds endpoints list -g edge --live
+    """
+    from xds.cli.commands.events import show_again
+    from xds.cli.endpoints import list_text
+    from xds.cli.output import write
+
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if watch:
+        query = {"kinds": "endpoints,push,rollback", "group": group}
+        show_again(options.connect(), query, lambda: list_text(client, group, live, style))
+    else:
+        write(list_text(client, group, live, style))
+
+
+@endpoints.command(cls=Command)
+def show(context: typer.Context, name: NameArgument, group: GroupOption = "default") -> None:
+    """Show the endpoints of an assignment as they are served: health, weight, locality, and until when they drain.
+
+    \b
+    Examples:
+      xds endpoints show web
+      xds endpoints show web -g edge -o yaml
+    """
+    from xds.cli.endpoints import endpoints_path
+    from xds.cli.endpoints import show as show_one
+
+    options = shared(context)
+    item = options.connect().call("GET", endpoints_path(group, name))
+    show_one(item, options.style(), options.output)
+
+
+@endpoints.command("set", cls=Command)
+def set_assignment(
+    context: typer.Context,
+    name: NameArgument,
+    file: Annotated[
+        Path,
+        typer.Option("-f", "--file", help="File with a ClusterLoadAssignment (YAML or JSON), or - (standard input)."),
+    ],
+    group: GroupOption = "default",
+    drain: DrainOption = "",
+    now: NowFlag = False,
+    dry_run: DryRunFlag = False,
+    strict: StrictFlag = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Set all endpoints of an assignment. Pushes do not change them any more; endpoints that go drain first.
+
+    \b
+    Examples:
+      xds endpoints set web -f web.yaml --dry-run
+      xds endpoints set web -g edge -f - < web.json
+    """
+    from xds.cli.endpoints import FILE_LIMIT_BYTES, drain_query, endpoints_path
+    from xds.cli.endpoints import show as show_one
+    from xds.cli.files import read_object
+    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
+
+    options = shared(context)
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), _drain_s(drain, now))
+    body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
+    item = options.connect().call("PUT", endpoints_path(group, name), query, header(if_match), body)
+    show_one(item, options.style(), options.output)
+
+
+@endpoints.command(cls=Command)
+def add(
+    context: typer.Context,
+    name: NameArgument,
+    addresses: AddressesArgument,
+    group: GroupOption = "default",
+    weight: Annotated[int | None, typer.Option(help="Their weight.", min=1)] = None,
+    health: Annotated[str, typer.Option(help="healthy, unhealthy, draining, degraded or unknown.")] = "",
+    locality: Annotated[
+        str,
+        typer.Option(
+            help="Where they are (default: the only locality of the assignment).", metavar="REGION/ZONE/SUB_ZONE"
+        ),
+    ] = "",
+    priority: Annotated[int | None, typer.Option(help="Their priority; 0 is used first.", min=0)] = None,
+    hostname: Annotated[str, typer.Option(help="Their host name, for health checks and rewrites.")] = "",
+    dry_run: DryRunFlag = False,
+    strict: StrictFlag = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Add endpoints, or change those that are there. One that drains is taken back.
+
+    \b
+    Examples:
+      xds endpoints add web 10.0.0.3:8080 10.0.0.4:8080
+      xds endpoints add web 10.0.0.3:8080 --weight 5
+      xds endpoints add web 10.0.1.1:8080 --locality eu/eu-b --priority 1
+    """
+    from xds.cli.endpoints import EndpointOptions, change, put_body
+    from xds.cli.endpoints import show as show_one
+    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
+
+    options = shared(context)
+    body = put_body(addresses, EndpointOptions(weight, health, locality, priority, hostname))
+    query = push_query(dry_run=dry_run, strict=strict)
+    item = change(options.connect(), group, name, body, query, header(if_match))
+    show_one(item, options.style(), options.output)
+
+
+@endpoints.command(cls=Command)
+def drain(
+    context: typer.Context,
+    name: NameArgument,
+    addresses: AddressesArgument,
+    group: GroupOption = "default",
+    for_: Annotated[
+        str, typer.Option("--for", help="For how long (default: as the server has it).", metavar="DURATION")
+    ] = "",
+    dry_run: DryRunFlag = False,
+    strict: StrictFlag = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Drain endpoints, and then remove them: proxies send them nothing new and keep their connections meanwhile.
+
+    `xds endpoints add` takes it back.
+
+    \b
+    Examples:
+      xds endpoints drain web 10.0.0.3:8080
+      xds endpoints drain web 10.0.0.3:8080 --for 10m
+    """
+    _remove(context, name, addresses, group, _drain_s(for_, now=False), dry_run, strict, if_match)
+
+
+@endpoints.command(cls=Command)
+def remove(
+    context: typer.Context,
+    name: NameArgument,
+    addresses: AddressesArgument,
+    group: GroupOption = "default",
+    now: NowFlag = False,
+    dry_run: DryRunFlag = False,
+    strict: StrictFlag = False,
+    if_match: EtagOption = "",
+) -> None:
+    """Remove endpoints. They drain first, as with `drain`, unless --now is given.
+
+    \b
+    Examples:
+      xds endpoints remove web 10.0.0.3:8080
+      xds endpoints remove web 10.0.0.3:8080 --now
+    """
+    _remove(context, name, addresses, group, _drain_s("", now), dry_run, strict, if_match)
+
+
+@endpoints.command(cls=Command)
+def delete(
+    context: typer.Context,
+    name: NameArgument,
+    group: GroupOption = "default",
+    drain: DrainOption = "",
+    now: NowFlag = False,
+    dry_run: DryRunFlag = False,
+    if_match: EtagOption = "",
+    yes: YesFlag = False,
+) -> None:
+    """Delete what was set by hand: what was pushed is served again. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds endpoints delete web -g edge
+    """
+    from xds.cli.endpoints import drain_query, endpoints_path
+    from xds.cli.endpoints import show as show_one
+    from xds.cli.push_options import confirm, push_query
+    from xds.cli.push_options import if_match as header
+
+    options = shared(context)
+    if not dry_run:
+        confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
+    query = drain_query(push_query(dry_run=dry_run), _drain_s(drain, now))
+    item = options.connect().call("DELETE", endpoints_path(group, name), query, header(if_match))
+    show_one(item, options.style(), options.output)
+
+
+def _remove(
+    context: typer.Context,
+    name: str,
+    addresses: list[str],
+    group: str,
+    drain_s: float | None,
+    dry_run: bool,
+    strict: bool,
+    if_match: str,
+) -> None:
+    from xds.cli.endpoints import change, drain_query, remove_body
+    from xds.cli.endpoints import show as show_one
+    from xds.cli.push_options import if_match as header
+    from xds.cli.push_options import push_query
+
+    options = shared(context)
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_s)
+    item = change(options.connect(), group, name, remove_body(addresses), query, header(if_match))
+    show_one(item, options.style(), options.output)
+
+
+def _drain_s(text: str, now: bool) -> float | None:
+    from xds.cli.arguments import parse_duration
+    from xds.cli.errors import CommandError, Exit
+
+    if now and text:
+        raise CommandError(Exit.USAGE, "give a time to drain or --now, not both")
+    if now:
+        return 0.0
+    return parse_duration(text) if text else None

@@ -1,0 +1,170 @@
+"""``services``, ``service NAME``, ``source accept``: the services of the catalog, and losses that are held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from typer.core import TyperGroup
+
+from xds.cli.app import Command, app, shared
+from xds.cli.arguments import YesFlag
+from xds.cli.assignments import place
+from xds.cli.client import Client
+from xds.cli.output import Format, say, write_document
+from xds.cli.push_options import confirm, push_query
+from xds.cli.table import Column, Style, TableLayout, write_items
+
+Json = dict[str, Any]
+
+_HEALTH = {"passing": "good", "warning": "warn", "critical": "bad", "draining": "dim"}
+
+
+def _address(item: Json) -> str:
+    address = f"[{item['address']}]" if ":" in item["address"] else item["address"]
+    return f"{address}:{item['port']}"
+
+
+def _health(item: Json) -> str:
+    return f"{item['health']} (held)" if item["is_held"] else str(item["health"])
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def _checks(item: Json) -> str:
+    return ",".join(f"{each['id']}:{each['status']}" for each in item["checks"])
+
+
+SERVICES = TableLayout(
+    name=lambda item: str(item["service"]),
+    columns=(
+        Column("SERVICE", lambda item: item["service"]),
+        Column("INSTANCES", lambda item: str(item["instances"])),
+        Column("PASSING", lambda item: str(item["passing"])),
+        Column("WARNING", lambda item: str(item["warning"]), lambda item: "warn" if item["warning"] else ""),
+        Column("CRITICAL", lambda item: str(item["critical"]), lambda item: "bad" if item["critical"] else ""),
+        Column("DRAINING", lambda item: str(item["draining"])),
+        Column("HELD", lambda item: str(item["held"]), lambda item: "bad" if item["held"] else ""),
+        Column("SOURCES", lambda item: ",".join(item["sources"])),
+        Column("BINDINGS", lambda item: str(item["bindings"])),
+        Column("CHANGED", lambda item: item["changed_at"] or "", is_time=True),
+    ),
+)
+
+INSTANCES = TableLayout(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("ID", lambda item: item["id"]),
+        Column("ADDRESS", _address),
+        Column("HEALTH", _health, lambda item: _HEALTH.get(item["health"], "")),
+        Column("WEIGHT", lambda item: str(item["weights"]["passing"])),
+        Column("LOCALITY", lambda item: place(item["locality"])),
+        Column("SOURCE", lambda item: item["source"]),
+        Column("AGE", lambda item: item["since"], is_time=True),
+        Column("CHANGED", lambda item: item["changed_at"], is_time=True),
+        Column("READ", lambda item: item["source_read_at"] or "", is_time=True),
+        Column("DATACENTER", lambda item: item["datacenter"], is_wide=True),
+        Column("NODE", lambda item: item["node"], is_wide=True),
+        Column("PORTS", lambda item: _pairs(item["ports"]), is_wide=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True),
+        Column("META", lambda item: _pairs(item["meta"]), is_wide=True),
+        Column("CHECKS", _checks, is_wide=True),
+    ),
+)
+
+
+class ServiceGroup(TyperGroup):
+    """``xds service NAME`` means ``xds service show NAME``."""
+
+    def parse_args(self, context: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a name that is no command is that of a service."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(context, args)
+
+
+service = typer.Typer(
+    cls=ServiceGroup, help="One service of the catalog: xds service NAME.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(service, name="service")
+source = typer.Typer(help="One source of instances.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(source, name="source")
+
+
+@app.command(cls=Command)
+def services(
+    context: typer.Context,
+    source: Annotated[str, typer.Option("--source", help="Only services that this source shows.", metavar="NAME")] = "",
+) -> None:
+    """Show the services of the catalog, with their instances counted by health.
+
+    \b
+    Examples:
+      xds services
+      xds services --source targets
+    """
+
+    options = shared(context)
+    query = {"source": source} if source else {}
+    write_items(options.connect().items("/services", query), SERVICES, options.style())
+
+
+@service.command(cls=Command)
+def show(context: typer.Context, name: Annotated[str, typer.Argument(help="The service.")]) -> None:
+    """Show the instances of a service with health, source, locality and age.
+
+    \b
+    Examples:
+      xds service web
+      xds service show web -o wide
+    """
+
+    options = shared(context)
+    show_service(options.connect(), name, options.style(), options.output)
+
+
+@source.command(cls=Command)
+def accept(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The source.")],
+    service: Annotated[str, typer.Option("--service", help="Only the loss of this service.", metavar="NAME")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; change nothing.")] = False,
+    yes: YesFlag = False,
+) -> None:
+    """Accept that a source lost most of a service's instances at once. They drain and go. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds source accept targets --dry-run
+      xds source accept targets --service web
+    """
+
+    options = shared(context)
+    if not dry_run:
+        what = f"the loss of service {service}" if service else "all losses"
+        confirm(f"accept {what} of source {name}?", yes)
+    query = {**push_query(dry_run=dry_run), **({"service": service} if service else {})}
+    item = options.connect().call("POST", f"/sources/{quote(name, safe='')}/accept", query)
+    for each, count in item["accepted"].items():
+        say(f"{each}: {count} instances {'would go' if dry_run else 'go'}")
+
+
+def show_service(client: Client, name: str, style: Style, format: Format | None) -> None:
+    """The instances of a service, and what follows it as a message; or the whole item. Raises ``CommandError``."""
+    item = client.call("GET", f"/services/{quote(name, safe='')}")
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+        return
+    write_items(item["instances"], INSTANCES, style)
+    if not item["is_known"]:
+        say(f"no source has shown the service {name} yet")
+    for bound in item["bindings"]:
+        say(f"assignment {bound['assignment']} of group {bound['group']} follows it")
+    held = sum(each["is_held"] for each in item["instances"])
+    if held:
+        sources = sorted({each["source"] for each in item["instances"] if each["is_held"]})
+        say(f"{held} instances are kept though lost: xds source accept {sources[0]} --service {name}")

@@ -1,0 +1,121 @@
+"""``xds sources``: where instances of services come from, and how each source is; a point of ``xds check``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.client import Client
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, age, write_document
+from xds.cli.table import Column, Style, TableLayout, write_items
+
+Json = dict[str, Any]
+
+_STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "warn"}
+_NAMED = 3
+REGISTRATION = "registration"  # the kind of what registers itself: it is always there, and read from nowhere
+
+
+def trouble(item: Json) -> str:
+    """What is wrong with a source, or empty."""
+    parts = []
+    if item["state"] == "failing":
+        parts.append(f"cannot be read for {age(item['failing_since'])}: {item['message']}")
+    elif item["findings"]:
+        first = item["findings"][0]
+        place = first["source"] or first["service"] or first["pointer"]
+        parts.append(f"{item['findings_n']} left out, first {place}: {first['detail']}")
+    if item["held_n"]:
+        more = " ..." if item["held_n"] > _NAMED else ""
+        parts.append(f"a loss is held of {', '.join(item['held'][:_NAMED])}{more}")
+    return "; ".join(parts)
+
+
+SOURCES = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("NAME", lambda item: item["name"]),
+        Column("KIND", lambda item: item["kind"]),
+        Column("STATE", lambda item: item["state"], lambda item: _STYLES.get(item["state"], "")),
+        Column("SERVICES", lambda item: str(item["services_n"])),
+        Column("INSTANCES", lambda item: str(item["instances_n"])),
+        Column("READ", lambda item: item["read_at"] or "", is_time=True),
+        Column("HELD", lambda item: str(item["held_n"]), lambda item: "bad" if item["held_n"] else ""),
+        Column("LEFT OUT", lambda item: str(item["findings_n"]), lambda item: "warn" if item["findings_n"] else ""),
+        Column("DETAIL", trouble),
+        Column("CHANGES", lambda item: str(item["changes_n"]), is_wide=True),
+        Column("FAILURES", lambda item: str(item["failures_n"]), is_wide=True),
+        Column("RESTARTS", lambda item: str(item["restarts_n"]), is_wide=True),
+        Column("WAITING", lambda item: str(item["waiting_n"]), is_wide=True),
+    ),
+)
+
+FINDINGS = TableLayout(
+    name=lambda item: f"{item['source']} {item['service']}".strip(),
+    columns=(
+        Column("SERVICE", lambda item: item["service"]),
+        Column("PLACE", lambda item: " ".join(part for part in (item["source"], item["pointer"]) if part)),
+        Column("LEFT OUT", lambda item: f"{item['detail']}; {item['hint']}" if item["hint"] else item["detail"]),
+    ),
+)
+
+
+def _list_sources(client: Client, style: Style) -> None:
+    """All sources. Raises ``CommandError``."""
+    write_items(client.items("/sources"), SOURCES, style)
+
+
+def _show_source(client: Client, name: str, style: Style, format: Format | None) -> None:
+    """One source, and what of it is left out; or the whole item. Raises ``CommandError``."""
+    item = client.call("GET", f"/sources/{quote(name, safe='')}")
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+        return
+    write_items([item], SOURCES, style)
+    if item["findings"] and style.is_table:
+        write_items(item["findings"], FINDINGS, style)
+
+
+def check_sources(client: Client) -> tuple[bool, str]:
+    """Whether all sources can be read and nothing of them is left out or held, and what to say. Raises
+    ``CommandError``."""
+    try:
+        items = list(client.items("/sources"))
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return True, "this version of the server has no such check"  # an older server
+    wrong = [f"{item['name']} {trouble(item)}" for item in items if trouble(item)]
+    if wrong:
+        more = f" (and {len(wrong) - _NAMED} more)" if len(wrong) > _NAMED else ""
+        return False, "; ".join(wrong[:_NAMED]) + more
+    configured = [item for item in items if item["kind"] != REGISTRATION]
+    starting = [item["name"] for item in configured if item["state"] == "starting"]
+    if starting:
+        return False, f"not read yet: {', '.join(starting[:_NAMED])}"
+    return True, f"{len(configured)} can be read" if configured else "no source is configured"
+
+
+@app.command(cls=Command)
+def sources(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Only this source, with what of it is left out.")] = "",
+) -> None:
+    """Show where the instances of services come from, and whether each source can be read.
+
+    \b
+    Examples:
+      xds sources
+      xds sources targets
+      xds sources -o wide
+    """
+    options = shared(context)
+    client, style = options.connect(), options.style()
+    if name:
+        _show_source(client, name, style, options.output)
+    else:
+        _list_sources(client, style)

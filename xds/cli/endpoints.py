@@ -1,0 +1,140 @@
+"""``xds endpoints``: assignments as they are served, and live endpoints set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.arguments import given
+from xds.cli.assignments import place
+from xds.cli.client import Client, group_path
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import Format, say, write, write_document
+from xds.cli.push_options import tell_warnings
+from xds.cli.table import Column, Style, TableLayout, rendered
+
+Json = dict[str, Any]
+
+FILE_LIMIT_BYTES = 16 << 20
+_PARTS = ("region", "zone", "sub_zone")
+_HEALTH_STYLES = {"HEALTHY": "good", "UNHEALTHY": "bad", "TIMEOUT": "bad", "DRAINING": "warn", "DEGRADED": "warn"}
+
+
+def owner_text(owner: Json) -> str:
+    """``pushed``, ``by hand (alice)``, ``service web``."""
+    if owner["kind"] == "binding":
+        return f"service {owner.get('service', '')}".strip()
+    if owner["kind"] == "hand":
+        who = owner.get("actor") or owner.get("author") or ""
+        return f"by hand ({who})" if who else "by hand"
+    return str(owner["kind"])
+
+
+ASSIGNMENTS = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("NAME", lambda item: item["name"]),
+        Column("OWNER", lambda item: owner_text(item["owner"])),
+        Column("ENDPOINTS", lambda item: str(item["endpoints_n"])),
+        Column("DRAINING", lambda item: str(item["draining_n"] or ""), lambda item: "warn"),
+        Column("AGE", lambda item: item["owner"].get("time") or "", is_time=True),
+        Column("VERSION", lambda item: item["version"], is_wide=True),
+        Column("ETAG", lambda item: item["etag"], is_wide=True),
+    ),
+)
+
+ENDPOINTS = TableLayout(
+    name=lambda item: str(item["address"]),
+    columns=(
+        Column("ADDRESS", lambda item: item["address"]),
+        Column("HEALTH", lambda item: item["health"], lambda item: _HEALTH_STYLES.get(item["health"], "")),
+        Column("WEIGHT", lambda item: "" if item["weight"] is None else str(item["weight"])),
+        Column("LOCALITY", lambda item: place(item["locality"])),
+        Column("PRIORITY", lambda item: str(item["priority"])),
+        Column("UNTIL", lambda item: item.get("until") or ""),
+        Column("HOSTNAME", lambda item: item.get("hostname") or "", is_wide=True),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """What ``add`` sets of its endpoints; empty strings and None: as it is."""
+
+    weight: int | None = None
+    health: str = ""
+    locality: str = ""
+    priority: int | None = None
+    hostname: str = ""
+
+
+def endpoints_path(group: str, name: str = "") -> str:
+    """The path of an assignment, or of all of a group."""
+    return group_path(group, f"/endpoints/{quote(name, safe='')}" if name else "/endpoints")
+
+
+def list_text(client: Client, group: str, live: bool, style: Style) -> str:
+    """The assignments of a group. Raises ``CommandError``."""
+    return rendered(client.items(endpoints_path(group), {"live": "true"} if live else {}), ASSIGNMENTS, style)
+
+
+def show(item: Json, style: Style, format: Format | None) -> None:
+    """One assignment: its endpoints, with its owner and warnings as messages; or the whole item."""
+    if format in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, format)
+    else:
+        write(rendered(item["endpoints"], ENDPOINTS, style))
+        for line in _told(item):
+            say(line)
+    tell_warnings(item.get("warnings", ()))
+
+
+def change(
+    client: Client, group: str, name: str, body: Json, query: Mapping[str, str], headers: Mapping[str, str]
+) -> Json:
+    """Change some endpoints. Raises ``CommandError``."""
+    return client.call("PATCH", endpoints_path(group, name), query, headers, body)
+
+
+def put_body(addresses: Sequence[str], options: EndpointOptions) -> Json:
+    """The change that puts these endpoints. Raises ``CommandError``."""
+    fields: Json = {**given(health=options.health, hostname=options.hostname)}
+    if options.weight is not None:
+        fields["weight"] = options.weight
+    if options.priority is not None:
+        fields["priority"] = options.priority
+    if options.locality:
+        fields["locality"] = read_locality(options.locality)
+    return {"put": [{"address": address, **fields} for address in addresses]}
+
+
+def remove_body(addresses: Iterable[str]) -> Json:
+    """The change that removes these endpoints."""
+    return {"remove": list(addresses)}
+
+
+def read_locality(text: str) -> Json:
+    """``REGION/ZONE/SUB_ZONE``; parts from the end may be left out. Raises ``CommandError``."""
+    parts = text.split("/", len(_PARTS) - 1)
+    if not any(parts):
+        raise CommandError(Exit.USAGE, f"not a locality: {text!r} (REGION/ZONE/SUB_ZONE)")
+    return dict(zip(_PARTS, parts, strict=False))
+
+
+def drain_query(query: Mapping[str, str], drain_s: float | None) -> dict[str, str]:
+    """The query with a drain time; None: that of the server."""
+    return {**query, **({"drain_s": f"{drain_s:g}"} if drain_s is not None else {})}
+
+
+def _told(item: Json) -> Iterator[str]:
+    if item.get("dry_run"):
+        yield "dry run: nothing was changed"
+    elif item.get("changed") is False:
+        yield "unchanged"
+    owner = item["owner"]
+    since = f" since {owner['time']}" if "time" in owner else ""
+    yield f"{item['name']} of group {item['group']}: {owner_text(owner)}{since}"
+    if item["leaving"]:
+        yield "deleted: what was pushed is served when all have drained"

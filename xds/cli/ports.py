@@ -1,0 +1,163 @@
+"""What the two ports take from the settings: rules, limits and addresses, and what an operator is told of them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import uvicorn
+from fastapi import FastAPI
+
+from xds.api.browser_rules import ANY, BrowserRules, is_address
+from xds.control.access import Access, NodeAuthMode
+from xds.control.settings import Settings, is_loopback
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK, TlsSettings
+from xds.lrs.report_stream import LoadSettings
+from xds.protocol.requests import StreamLimits
+from xds.server.http_server import HttpLimits, HttpServer
+from xds.server.metrics.counters import Metrics
+from xds.server.options import ServerOptions
+from xds.server.process import OpenFiles
+
+HTTP_KEEP_ALIVE_S = 75
+HTTP_BACKLOG = 2048
+
+
+def browser_rules(settings: Settings) -> BrowserRules:
+    """The rules for requests that a browser makes, and the host names of this server.
+
+    On an address that other machines reach, any name is accepted unless names are set.
+    """
+    door, tokens = settings.server.http, bool(settings.auth.accepted())
+    has_certificates = door.tls is not None and door.tls.client_ca is not None
+    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
+    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
+    return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
+
+
+def warnings_of(settings: Settings) -> Iterator[str]:
+    """Warnings about access for the operator."""
+    door, auth = settings.server, settings.auth
+    exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
+    if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
+        where = " and ".join(f"server.{name}.host" for name in exposed)
+        yield (
+            f"auth.nodes: {where} is reached by others, and no rule says who may be which node: every client that is"
+            " let in can read every group's secrets"
+        )
+    asks = asks_certificates(door.grpc.tls) or asks_certificates(door.http.tls)
+    if asks and not asks_certificates(door.http.tls) and not auth.accepted():
+        yield (
+            "server.http: the gRPC port asks for certificates, but every process that reaches"
+            f" {door.http.host}:{door.http.port} may read and push everything; set auth.tokens"
+        )
+
+
+def asks_certificates(tls: TlsSettings | None) -> bool:
+    """Whether a port asks clients for certificates."""
+    return tls is not None and tls.client_ca is not None
+
+
+def grpc_options(settings: Settings, access: Access) -> ServerOptions:
+    """The gRPC server's options from the settings."""
+    door, limits = settings.server.grpc, settings.limits
+    tls = door.tls
+    return ServerOptions(
+        host=door.host,
+        port=door.port,
+        transport=door.transport,
+        tls_certificate=tls.certificate if tls is not None else None,
+        tls_key=tls.private_key if tls is not None else None,
+        client_ca=tls.client_ca if tls is not None else None,
+        client_cert_optional=tls is not None and tls.client_cert == "optional",
+        access=access,
+        limits=stream_limits(settings),
+        order=settings.order.rules(),
+        max_receive_bytes=limits.grpc_receive_bytes,
+        requests_per_s=limits.requests_per_s,
+        requests_burst=limits.requests_burst,
+        in_flight_bytes=limits.in_flight_bytes,
+        nodes_shown=settings.metrics.per_node_limit if settings.metrics.per_node else 0,
+        drain_s=settings.server.drain_s,
+        load=LoadSettings(settings.load.interval_s, settings.load.by_endpoint, settings.load.longest_interval_s),
+    )
+
+
+def stream_limits(settings: Settings) -> StreamLimits:
+    """The limits of one stream."""
+    limits = settings.limits
+    return StreamLimits(
+        names_per_request=limits.names_per_request,
+        names_per_subscription=limits.names_per_subscription,
+        types_per_stream=limits.types_per_stream,
+        offer_timeout_s=settings.order.offer_timeout_s,
+        node_bytes=limits.node_bytes,
+    )
+
+
+def http_server(settings: Settings, app: FastAPI, metrics: Metrics, files: OpenFiles) -> HttpServer:
+    """The server of the HTTP port, with its limits."""
+    limits = settings.limits
+    bounds = HttpLimits(limits.http_head_bytes, limits.http_head_s, limits.http_body_s, limits.http_body_bytes_per_s)
+    return HttpServer(http_config(settings, app), bounds, metrics.limit_hits, files, limits.http_connections)
+
+
+def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """uvicorn's configuration."""
+    tls = settings.server.http.tls
+    client_ca = tls.client_ca if tls is not None else None
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=HTTP_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=tls.certificate if tls is not None else None,
+        ssl_keyfile=tls.private_key if tls is not None else None,
+        ssl_ca_certs=str(client_ca) if client_ca is not None else None,
+        ssl_cert_reqs=_demand(tls),
+    )
+
+
+def _demand(tls: TlsSettings | None) -> ssl.VerifyMode:
+    if tls is None or tls.client_ca is None:
+        return ssl.CERT_NONE
+    return ssl.CERT_OPTIONAL if tls.client_cert == "optional" else ssl.CERT_REQUIRED
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ``OSError`` that names the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=HTTP_BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def reachable(host: str) -> str:
+    """The address at which a client on this machine reaches a bound address."""
+    bare = host.strip("[]")
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        return bare
+    return ("::1" if address.version == 6 else LOOPBACK) if address.is_unspecified else bare
+
+
+def welcome(grpc: tuple[str, int], http: tuple[str, int]) -> str:
+    """Both addresses, and the next commands to run."""
+    client = "" if http == (LOOPBACK, HTTP_PORT) else f" --server http://{http[0]}:{http[1]}"
+    proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {grpc[0]}:{grpc[1]}"
+    return (
+        f"xDS   {grpc[0]}:{grpc[1]}\n"
+        f"admin {http[0]}:{http[1]}\n"
+        "next:\n"
+        f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
+        f"  xds apply -g default -f snapshot.yaml --wait{client}\n"
+        f"  xds nodes{client}\n"
+    )

@@ -1,0 +1,109 @@
+"""Builds the sources of the settings. Each kind is imported only if there is such a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xds.catalog.source import Source
+from xds.control.consul_settings import ConsulSettings
+from xds.control.kubernetes_settings import KubernetesSettings
+from xds.control.settings import Settings, SettingsError
+from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
+from xds.model.errors import XdsError
+
+
+def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]:
+    """Each source with its section, by name. Raises ``SettingsError`` for a source that cannot be built."""
+    for name, section in sorted(settings.sources.items()):
+        try:
+            yield _BUILDERS[section.kind](name, section, settings), section
+        except (XdsError, OSError, ValueError) as error:
+            raise SettingsError(f"sources.{name}: {error}") from error
+
+
+def _build_files(name: str, section: FilesSettings, settings: Settings) -> Source:
+    from xds.sources.file_source import FilesSource
+
+    return FilesSource(name, section.paths, service_label=section.service_label, rescan_s=section.rescan_s)
+
+
+def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
+    from xds.sources.dns_client import DnsClient
+    from xds.sources.dns_memory import FAMILIES, Pace
+    from xds.sources.dns_source import DnsSource, service_name
+
+    services = {
+        service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()
+    }
+    client = DnsClient(tuple(map(split_server, section.servers)), section.timeout_s)
+    pace = Pace(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
+    return DnsSource(name, services, client, pace, section.queries_at_once)
+
+
+def _build_kubernetes(name: str, section: KubernetesSettings, settings: Settings) -> Source:
+    from xds.sources.kubernetes import KubernetesSource
+    from xds.sources.kubernetes_client import ClientLimits
+    from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
+    from xds.sources.kubernetes_follower import FollowRules
+    from xds.sources.kubernetes_instances import InstanceRules
+    from xds.sources.kubernetes_objects import IPV4, IPV6
+    from xds.sources.kubernetes_view import ViewLimits
+
+    credentials: ClusterCredentials = InCluster()
+    if section.kubeconfig is not None:
+        credentials = Kubeconfig(section.kubeconfig.expanduser(), section.context)
+    instances = InstanceRules(
+        family={"service": "", "ipv4": IPV4, "ipv6": IPV6}[section.family],
+        region=section.region,
+        regions=section.regions,
+        datacenter=section.datacenter,
+        follows_hints=section.zone_hints,
+    )
+    follow = FollowRules(
+        labels=section.labels,
+        page_size=section.page_size,
+        watch_s=section.watch_s,
+        relist_s=section.relist_s,
+        events_per_s=section.events_per_s,
+        retry_s=section.retry_s,
+        longest_retry_s=section.longest_retry_s,
+        limits=ClientLimits(silence_s=section.silence_s),
+    )
+    limits = ViewLimits(section.services_limit, section.endpoints_limit)
+    return KubernetesSource(name, credentials, instances, follow, limits, section.namespaces)
+
+
+def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
+    from xds.sources.own import load_source
+
+    return load_source(name, section.object, section.options, section.directory)
+
+
+def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Source:
+    from xds.sources.consul_health import Reading
+    from xds.sources.consul_source import ConsulOptions, ConsulSource
+
+    options = ConsulOptions(
+        address=section.address,
+        datacenter=section.datacenter or "",
+        token=section.token.get_secret_value() if section.token is not None else "",
+        token_path=section.token_path,
+        tls=section.tls_context(),
+        connections=section.connections,
+        queries_per_s=section.queries_per_s,
+        every_s=section.every_s,
+        wait_s=section.wait_s,
+        stale=section.stale,
+        reading=Reading(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
+    )
+    return ConsulSource(name, options)
+
+
+_BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
+    "consul": _build_consul,
+    "files": _build_files,
+    "dns": _build_dns,
+    "kubernetes": _build_kubernetes,
+    "python": _build_python,
+}

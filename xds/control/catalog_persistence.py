@@ -1,0 +1,154 @@
+"""Keeps the last good set of each source and service across restarts.
+
+It is observed state and is written in batches, at most once a second for each service. A crash may lose the last second
+of changes; the sources show them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import structlog
+
+from xds.catalog.holding import ServiceHolding
+from xds.catalog.holding_record import decoded, encoded
+from xds.catalog.service_index import ServiceIndex
+from xds.control.source_feed import SourceStatus
+from xds.control.threads import run_rarely_collected
+from xds.store.base import ObservedRecord, Store, StoreError
+
+WRITE_EVERY_S = 1.0
+BATCH = 200  # records that the event loop encodes at once
+BATCH_EVERY_S = 0.05
+RETRY_AT_MOST_S = 30.0
+STATUS_EVERY_S = 30.0  # how old the stored time of the last reading of a source may be
+_STATUS = ""  # instead of a service: the record of the source itself
+
+Key = tuple[str, str]  # source and service
+
+_log = structlog.get_logger(logger_name="xds.control.catalog_persistence")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """A source from before a restart. ``read_at`` (epoch seconds) is when it was last read."""
+
+    name: str
+    kind: str = ""
+    read_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCatalog:
+    """What was stored. ``unreadable`` are the keys of records that this release cannot read."""
+
+    sources: Sequence[StoredSource]
+    holdings: Sequence[tuple[str, str, ServiceHolding]]
+    unreadable: Sequence[Key]
+
+
+async def read_catalog(store: Store) -> StoredCatalog:
+    """Read the last good sets. Raises ``StoreError``."""
+    return await run_rarely_collected(_read, await store.observed())
+
+
+def _read(records: Iterable[ObservedRecord]) -> StoredCatalog:
+    sources: dict[str, StoredSource] = {}
+    holdings: list[tuple[str, str, ServiceHolding]] = []
+    unreadable: list[Key] = []
+    for record in records:
+        if "/" in record.source:
+            continue  # not a source: registrations are stored in records of their own
+        sources.setdefault(record.source, StoredSource(record.source))
+        try:
+            if record.service == _STATUS:
+                sources[record.source] = _read_source(record)
+            else:
+                holdings.append((record.source, record.service, decoded(record.body)))
+        except ValueError as error:
+            unreadable.append((record.source, record.service))
+            _log.error("catalog.unreadable", source=record.source, service=record.service, error_message=str(error))
+    return StoredCatalog(tuple(sources.values()), holdings, unreadable)
+
+
+def _read_source(record: ObservedRecord) -> StoredSource:
+    try:
+        document = json.loads(record.body)
+        return StoredSource(record.source, str(document["kind"]), float(document["read_at"]))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"not the record of a source: {error!r:.100}") from error
+
+
+class CatalogWriter:
+    """Writes what has changed. ``statuses`` returns how the sources are."""
+
+    def __init__(self, store: Store, index: ServiceIndex, statuses: Callable[[], Iterable[SourceStatus]]) -> None:
+        self._store = store
+        self._index = index
+        self._statuses = statuses
+        self._stored_at: dict[str, float] = {}  # the time of the last reading that is stored, by source
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        delay_s = WRITE_EVERY_S
+        while True:
+            await asyncio.sleep(delay_s)
+            keys = set(self._index.unsaved)  # of this second: what changes meanwhile is written in the next one
+            while keys and await self._write(set(islice(keys, BATCH)), STATUS_EVERY_S):
+                keys -= set(islice(keys, BATCH))
+                await asyncio.sleep(BATCH_EVERY_S)
+            if not keys:
+                await self._write(set(), STATUS_EVERY_S)
+            delay_s = min(2 * delay_s, RETRY_AT_MOST_S) if self._is_failing else WRITE_EVERY_S
+
+    async def finish(self) -> None:
+        """Write everything that is left, as far as the store accepts it."""
+        while await self._write(set(islice(self._index.unsaved, BATCH)), 0.0) and self._index.unsaved:
+            pass
+
+    async def _write(self, keys: set[Key], status_every_s: float) -> bool:
+        """Write these records, and the sources whose stored time is too old. False when the store failed."""
+        self._index.unsaved -= keys
+        put, gone = [], []
+        for source, service in keys:
+            holding = self._index.holding(source, service)
+            if holding is None:
+                gone.append((source, service))
+            else:
+                put.append(ObservedRecord(source, service, encoded(holding)))
+        read_at = self._newer(status_every_s)
+        put += [_status_record(status) for status in self._statuses() if status.name in read_at]
+        gone += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]
+        if not (put or gone):
+            return True
+        try:
+            await self._store.put_observed(put, gone)
+        except BaseException as error:
+            self._index.unsaved |= keys
+            if not isinstance(error, StoreError):
+                raise
+            if not self._is_failing:
+                _log.warning("catalog.not_kept", error_message=str(error))
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        self._stored_at = {name: at for name, at in self._stored_at.items() if (name, _STATUS) not in gone} | read_at
+        return True
+
+    def _newer(self, every_s: float) -> dict[str, float]:
+        """The sources whose stored time of reading is too old, with the present one."""
+        return {
+            status.name: status.read_at
+            for status in self._statuses()
+            if status.name not in self._stored_at or status.read_at > self._stored_at[status.name] + every_s
+        }
+
+
+def _status_record(status: SourceStatus) -> ObservedRecord:
+    body = json.dumps({"kind": status.kind, "read_at": status.read_at}).encode()
+    return ObservedRecord(status.name, _STATUS, body)

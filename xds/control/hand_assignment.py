@@ -1,0 +1,107 @@
+"""One assignment that is set by hand: what is wanted, what drains, its stored form, and how it is told. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xds.codec.record import dump_record, load_record
+from xds.control.etags import NO_ETAG, document_etag
+from xds.control.live_endpoints import Owner, OwnerKind
+from xds.lower.live_assignment import DrainingEndpoint, addresses_of, still_draining, with_draining
+from xds.model.resource import Resource
+
+_ADDRESSES_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class HandAssignment:
+    """An assignment that was set by hand.
+
+    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, and ``wanted`` is what
+    was pushed then. ``actor`` and ``author`` changed it last, at ``time_s``.
+    """
+
+    wanted: Resource
+    draining: tuple[DrainingEndpoint, ...] = ()
+    leaving: bool = False
+    actor: str = ""
+    author: str = ""
+    time_s: float = 0.0
+
+    def served(self) -> Resource:
+        """The assignment that proxies are served."""
+        return with_draining(self.wanted, self.draining)
+
+    def owner(self) -> Owner:
+        """Its owner."""
+        return Owner(OwnerKind.HAND, actor=self.actor or self.author, time_s=self.time_s)
+
+    @property
+    def etag(self) -> str:
+        """The etag of what is wanted. The end of a draining endpoint does not change it."""
+        return NO_ETAG if self.leaving else assignment_etag(self.wanted)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether an endpoint has drained, or all have of an assignment that was deleted."""
+        return any(one.until_s <= now_s for one in self.draining) or self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was deleted and nothing is left to drain."""
+        return self.leaving and not self.draining
+
+    def advanced(self, now_s: float) -> HandAssignment:
+        """This assignment without the endpoints that have drained."""
+        return replace(self, draining=still_draining(self.draining, self.wanted, now_s))
+
+    def is_same(self, other: HandAssignment) -> bool:
+        """Whether both want and drain the same."""
+        return self.wanted.version == other.wanted.version and self.draining == other.draining
+
+    def told(self) -> dict[str, Any]:
+        """The assignment in the audit list: its endpoints. Costs some 10 us for each of them."""
+        addresses = list(addresses_of(self.wanted))
+        told: dict[str, Any] = {"endpoints_n": len(addresses), "endpoints": addresses[:_ADDRESSES_SHOWN]}
+        if self.draining:
+            told["draining"] = [one.address for one in self.draining][:_ADDRESSES_SHOWN]
+        return told
+
+    def document(self) -> dict[str, Any]:
+        """The stored form."""
+        draining = [
+            {"address": one.address, "entry": b64encode(one.entry).decode(), "until_s": one.until_s}
+            for one in self.draining
+        ]
+        return {
+            "assignment": b64encode(dump_record(self.wanted)).decode(),
+            "draining": draining,
+            "leaving": self.leaving,
+            "actor": self.actor,
+            "author": self.author,
+            "time_s": self.time_s,
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> HandAssignment:
+        """The assignment of a stored document. Raises ``ValueError``, ``KeyError``, ``TypeError``."""
+        draining = tuple(
+            DrainingEndpoint(str(one["address"]), b64decode(one["entry"]), float(one["until_s"]))
+            for one in document["draining"]
+        )
+        wanted = load_record(b64decode(document["assignment"]))
+        return cls(
+            wanted,
+            draining,
+            bool(document["leaving"]),
+            str(document["actor"]),
+            str(document["author"]),
+            float(document["time_s"]),
+        )
+
+
+def assignment_etag(wanted: Resource) -> str:
+    """The etag of an assignment."""
+    return document_etag("e", {"version": wanted.version})

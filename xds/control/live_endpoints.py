@@ -1,0 +1,129 @@
+"""Live endpoints: who lays which assignment over the pushed ones of a group (docs/services.md#live-endpoints).
+
+An assignment of a group has at most one owner besides the push: somebody who sets it by hand (`xds.control.
+hand_assignments`), or a binding to a service of the catalog. A second owner is refused with both named, so that no two
+of them take turns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xds.model.errors import ConflictError
+from xds.model.resource import Resource
+from xds.protocol.cache import SnapshotCache
+
+
+class OwnerKind(StrEnum):
+    """What owns a live assignment."""
+
+    HAND = "hand"
+    BINDING = "binding"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns a live assignment. ``service`` is that of a binding; ``actor`` changed it last, at ``time_s``."""
+
+    kind: OwnerKind
+    service: str = ""
+    actor: str = ""
+    time_s: float = 0.0
+
+    def __str__(self) -> str:
+        """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
+        if self.kind is OwnerKind.BINDING:
+            return f"bound to service {self.service!r}" if self.service else "bound to a service"
+        return f"set by hand by {self.actor}" if self.actor else "set by hand"
+
+
+class OwnedError(ConflictError):
+    """The assignment has another owner. The message names both."""
+
+    def __init__(self, group: str, name: str, owner: Owner, wanted: Owner) -> None:
+        super().__init__(f"assignment {name!r} of group {group!r} is {owner}: it cannot be {wanted}", 0, group)
+        self.owner = owner
+
+
+class LiveEndpoints:
+    """The owners of the live assignments of all groups, and their assignments in the cache.
+
+    ``wake`` is called once for each change that a group is served.
+    """
+
+    def __init__(self, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
+        self.changes: Counter[OwnerKind] = Counter()  # of what groups are served
+        self._cache = cache
+        self._wake = wake
+        self._owners: dict[str, dict[str, Owner]] = {}
+
+    def owner(self, group: str, name: str) -> Owner | None:
+        """Who owns an assignment besides the push; None for nobody."""
+        return self._owners.get(group, {}).get(name)
+
+    def owners(self, group: str) -> Mapping[str, Owner]:
+        """The owners of a group by the name of the assignment."""
+        return self._owners.get(group, {})
+
+    def get(self, group: str, name: str) -> Resource | None:
+        """The live assignment; None where there is none, or its owner has not given one yet."""
+        return self._cache.observed(group).get(name)
+
+    def check(self, group: str, names: Iterable[str], owner: Owner) -> None:
+        """Raises ``OwnedError`` for the first name that has an owner of another kind."""
+        held = self.owners(group)
+        for name in names:
+            found = held.get(name)
+            if found is not None and found.kind is not owner.kind:
+                raise OwnedError(group, name, found, owner)
+
+    def claim(self, group: str, name: str, owner: Owner) -> None:
+        """Own a name before there is an assignment, or as another owner of the same kind. Raises ``OwnedError``."""
+        self.check(group, (name,), owner)
+        self._owners.setdefault(group, {})[name] = owner
+
+    def assign(
+        self, group: str, owner: Owner, put: Mapping[str, Resource], gone: Collection[str] = (), *, wakes: bool = True
+    ) -> bool:
+        """Lay these assignments over the group, and take away those of ``gone``, in one step.
+
+        The names of ``put`` belong to ``owner`` from now on (those that its kind claimed keep their claim), the names
+        of ``gone`` to nobody. Returns whether the group is served other content; its streams are woken once then.
+        Nothing is changed on ``OwnedError``. Nothing is stored: that is the owner's business.
+        """
+        self.check(group, (*put, *gone), owner)
+        held = self._owners.setdefault(group, {})
+        for name in put:
+            held.setdefault(name, owner)
+        for name in gone:
+            held.pop(name, None)
+        if not held:
+            del self._owners[group]
+        changed = self._cache.observe(group, put, gone)
+        self.changes[owner.kind] += changed
+        if changed and wakes:
+            self._wake((group,))
+        return changed
+
+    def disown_all(self) -> None:
+        """Forget all owners, before these are loaded anew: their assignments stay until ``sweep``."""
+        self._owners.clear()
+
+    def sweep(self) -> None:
+        """Take away the assignments that nobody owns. The streams are not woken."""
+        for group in self._cache.observed_groups():
+            held = self.owners(group)
+            gone = [name for name in self._cache.observed(group) if name not in held]
+            self._cache.observe(group, {}, gone)
+
+    def counts(self) -> Counter[tuple[str, OwnerKind]]:
+        """The number of owned names by group and kind of owner. May be called from another thread."""
+        owners = list(self._owners.items())
+        return Counter((group, owner.kind) for group, held in owners for owner in list(held.values()))
+
+    def release(self, group: str, names: Collection[str], owner: Owner) -> bool:
+        """Give up names: what was pushed under them is served again. Raises ``OwnedError``."""
+        return self.assign(group, owner, {}, names)

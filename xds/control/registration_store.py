@@ -1,0 +1,87 @@
+"""Registrations as records of the store. All requests that wait are written together, so a fleet registers quickly."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from xds.catalog.registered_instance import AGENT_NODE, Key, Registered, RegisteredNode, decode, encode
+from xds.catalog.registration_table import Edit
+from xds.store.base import ObservedRecord, Store, StoreError
+
+RECORDS = "registration/records"  # what the store keeps them under; no source has such a name
+BATCH = 500  # edits that are written together
+
+_log = structlog.get_logger(logger_name="xds.control.registration")
+
+
+class RegistrationStore:
+    """Reads and writes registrations. Edits of one key must be written one after the other."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def load(self) -> list[Registered]:
+        """All registrations and nodes, nodes first. Raises ``StoreError``.
+
+        What this release cannot read is logged, not used, and kept in the store.
+        """
+        found: list[Registered] = []
+        for record in await self._store.observed():
+            if record.source != RECORDS:
+                continue
+            try:
+                found.append(decode(record.body))
+            except (ValueError, TypeError) as error:
+                _log.error("registration.unreadable", key=record.service[:200], error_message=str(error))
+        return sorted(found, key=lambda one: isinstance(one, RegisteredNode), reverse=True)
+
+    async def write(self, edit: Edit) -> None:
+        """Write an edit durably. Raises ``StoreError``."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((edit, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await done
+
+    async def close(self) -> None:
+        """Wait until everything is written."""
+        while self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                await self._write_batch(batch)
+        finally:
+            self._task = None
+
+    async def _write_batch(self, batch: list[tuple[Edit, asyncio.Future[None]]]) -> None:
+        put: dict[Key, ObservedRecord] = {}
+        gone: dict[Key, None] = {}
+        for edit, _ in batch:
+            for key in edit.gone:
+                put.pop(key, None)
+                gone[key] = None
+            for one in edit.put:
+                gone.pop(one.key, None)
+                put[one.key] = ObservedRecord(RECORDS, record_id(one.key), encode(one))
+        try:
+            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in gone])
+        except StoreError as error:
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for _, done in batch:
+            if not done.done():
+                done.set_result(None)
+
+
+def record_id(key: Key) -> str:
+    """The id of a record. Names of nodes have no slash."""
+    return f"{key.node}/{key.id}" if key.node != AGENT_NODE else f"/{key.id}"

@@ -1,0 +1,108 @@
+"""What is wrong with settings, in words: the path of the setting, what was expected, and the nearest name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+
+_TAG = "kind"  # what tells the sections of a mapping apart
+
+
+def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """One error of pydantic about the settings of ``model``. Values that may be secret are not shown."""
+    path = [str(part) for part in detail["loc"]]
+    steps = _steps(path, model)
+    where = ".".join(step for step, _ in steps)
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: unknown setting{name_hint(path[-1], _names(steps[-2][1] if len(steps) > 1 else model))}"
+    if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        return f"{where}.{_TAG}: {_wrong_kind(detail, list(_kinds_below(steps[-1][1])))}"
+    given = detail["input"]
+    hides = path[0] == "auth" or isinstance(given, Mapping) or _is_secret(steps[-1][1])
+    shown = "" if hides else f" (got {given!r})"
+    return f"{where}: {detail['msg']}{shown}"
+
+
+def _wrong_kind(detail: Mapping[str, Any], kinds: Sequence[str]) -> str:
+    told = detail.get("ctx", {}).get("tag")
+    if told is None:
+        return f"Field required (one of {', '.join(kinds)})"
+    return f"{told!r} is no kind of source{name_hint(str(told), kinds)}"
+
+
+def name_hint(word: str, choices: Sequence[str]) -> str:
+    """The choice that was probably meant, or all."""
+    close = get_close_matches(word, choices, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f" (one of {', '.join(choices)})" if choices else ""
+
+
+def section_class(annotation: Any) -> type[BaseModel] | None:
+    """The section of a setting: ``TlsSettings`` of ``TlsSettings | None``; None for a value."""
+    choices = get_args(annotation) or (annotation,)
+    return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
+
+
+def section_kinds(annotation: Any) -> dict[str, type[BaseModel]]:
+    """The sections by kind, of a setting that maps names to sections of several kinds; empty for any other."""
+    return _kinds_below(get_args(annotation)[1]) if get_origin(annotation) is dict else {}
+
+
+def _kinds_below(annotation: Any) -> dict[str, type[BaseModel]]:
+    found: dict[str, type[BaseModel]] = {}
+    for choice in _choices(annotation):
+        if issubclass(choice, BaseModel) and _TAG in choice.model_fields:
+            found |= dict.fromkeys(map(str, get_args(choice.model_fields[_TAG].annotation)), choice)
+    return found
+
+
+def _choices(annotation: Any) -> Iterator[type]:
+    """The classes among the alternatives of an annotation, through ``Annotated`` and unions."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+        return
+    for each in get_args(annotation):
+        yield from _choices(each)
+
+
+def _steps(path: Sequence[str], model: type[BaseModel]) -> list[tuple[str, Any]]:
+    """The parts of a path that the operator wrote, each with the annotation of what it names.
+
+    pydantic puts the kind of a section behind its name, and ``[key]`` behind a name that is wrong itself.
+    """
+    found: list[tuple[str, Any]] = []
+    at: Any = model
+    kinds: dict[str, type[BaseModel]] = {}
+    for part in path:
+        if part in kinds:
+            at = kinds[part]
+            found[-1] = (found[-1][0], at)
+        elif part != "[key]":
+            kinds, at = section_kinds(at), _below(at, part)
+            found.append((part, at))
+            continue
+        kinds = {}
+    return found
+
+
+def _below(annotation: Any, part: str) -> Any:
+    """The annotation of a member; None where it is unknown."""
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    section = section_class(annotation)
+    if section is not None:
+        return section.model_fields[part].annotation if part in section.model_fields else None
+    return get_args(annotation)[0] if get_origin(annotation) is tuple else None
+
+
+def _names(annotation: Any) -> list[str]:
+    section = section_class(annotation)
+    return list(section.model_fields) if section is not None else []
+
+
+def _is_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(map(_is_secret, get_args(annotation)))

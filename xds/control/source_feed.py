@@ -1,0 +1,144 @@
+"""The sink of one source: what it has shown and the catalog has not taken over yet, and how the source is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xds.catalog.service_index import SourceHoldings
+from xds.catalog.source import Instances
+from xds.control.wanted_services import WantedServices
+from xds.model.errors import Violation
+
+FINDINGS_LIMIT = 100  # of `Sink.rejected`
+TOLD_EVERY_S = 10.0  # a source that fails and recovers all the time is told of no more often
+
+
+@dataclass(slots=True)
+class SourceStatus:
+    """How a source is. Times are epoch seconds, 0 for never.
+
+    ``read_at`` is when it was last read, ``failing_since`` when it began to fail; ``message`` says why it fails.
+    """
+
+    name: str
+    kind: str
+    read_at: float = 0.0
+    failing_since: float = 0.0
+    message: str = ""
+    failures_n: int = 0
+    changes_n: int = 0
+    left_out_n: int = 0
+    rejected: tuple[Violation, ...] = ()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the source cannot be read."""
+        return self.failing_since > 0
+
+
+class SourceFeed:
+    """A `Sink`. Of each service only the latest state is kept until ``take``, so a flood of changes costs little.
+
+    ``source`` is what the catalog has taken over. ``notify`` is called when there is something to take; ``tell`` when
+    the source fails (True) or recovers.
+    """
+
+    def __init__(
+        self,
+        status: SourceStatus,
+        source: SourceHoldings,
+        wanted: WantedServices,
+        clock: Callable[[], float],
+        notify: Callable[[], None],
+        tell: Callable[[SourceStatus, bool], None],
+        services_limit: int,
+    ) -> None:
+        self.status = status
+        self._wanted = wanted
+        self._clock = clock
+        self.source = source
+        self._notify = notify
+        self._tell = tell
+        self._limit = services_limit
+        self._pending: dict[str, Instances | None] = {}
+        self._told_at = 0.0
+        self._was_told = False
+
+    def put(self, service: str, instances: Instances) -> None:
+        """As in `Sink`."""
+        self._add(service, tuple(instances))
+        self.alive()
+
+    def remove(self, service: str) -> None:
+        """As in `Sink`."""
+        self._add(service, None)
+        self.alive()
+
+    def replace(self, services: Mapping[str, Instances]) -> None:
+        """As in `Sink`."""
+        known = (*self.source.by_service, *self.source.findings)
+        self._pending = dict.fromkeys(service for service in known if service not in services)
+        for service, instances in services.items():
+            self._add(service, tuple(instances))
+        self._notify()
+        self.alive()
+
+    def alive(self) -> None:
+        """As in `Sink`."""
+        status = self.status
+        status.read_at = self._clock()
+        if status.is_failing:
+            status.failing_since, status.message = 0.0, ""
+            if self._was_told:
+                self._was_told = False
+                self._tell(status, False)
+
+    def failed(self, message: str) -> None:
+        """As in `Sink`."""
+        now, status = self._clock(), self.status
+        status.failures_n += 1
+        status.message = message
+        status.failing_since = status.failing_since or now
+        if not self._was_told and now - self._told_at >= TOLD_EVERY_S:
+            self._was_told, self._told_at = True, now
+            self._tell(status, True)
+
+    def rejected(self, findings: Sequence[Violation]) -> None:
+        """As in `Sink`."""
+        self.status.rejected = tuple(findings[:FINDINGS_LIMIT])
+
+    def wanted(self) -> frozenset[str]:
+        """As in `Sink`."""
+        return self._wanted.names
+
+    async def wait_for_wanted(self, seen: frozenset[str]) -> frozenset[str]:
+        """As in `Sink`."""
+        return await self._wanted.wait(seen)
+
+    # For the catalog
+
+    @property
+    def pending_n(self) -> int:
+        """Services that the catalog has not taken over yet."""
+        return len(self._pending)
+
+    def take(self, service: str) -> tuple[bool, Instances | None]:
+        """Take the latest state of a service out: whether there is one, and its instances; None: it is gone."""
+        if service in self._pending:
+            return True, self._pending.pop(service)
+        return False, None
+
+    def take_next(self) -> tuple[str, Instances | None] | None:
+        """Take the latest state of the service that has waited longest."""
+        for service in self._pending:
+            return service, self._pending.pop(service)
+        return None
+
+    def _add(self, service: str, instances: Instances | None) -> None:
+        if len(self._pending) >= self._limit and service not in self._pending:
+            self.status.left_out_n += 1  # the catalog would leave it out, too
+            return
+        self._pending[service] = instances
+        self.status.changes_n += 1
+        self._notify()

@@ -1,0 +1,106 @@
+"""Who a client is: the address and the certificate of its connection, and which node it may be.
+
+Node authorisation is checked wherever a node names itself (gRPC streams, Fetch, REST). The rules are those of
+`xds.control.access`. A refusal goes to the client, the log, the events and a counter; in audit mode the client is
+accepted, and the refusal goes to the other three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic, time
+from typing import Any
+
+from xds.control.access import Access, Identity
+from xds.control.certificate import Certificate, read_der
+from xds.fleet.event_log import EventKind, EventLog
+from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.node import Node
+from xds.server.flow.limits import RateLimit
+from xds.server.logs import get_logger, shorten
+from xds.server.metrics.counters import Metrics
+
+_MAPPED = "::ffff:"  # an IPv4 client on a socket for both versions
+
+# A client that polls or reconnects at once would fill the log and the events; the counters have every refusal.
+REPORTED_PER_S, REPORTED_BURST = 5.0, 100.0
+
+_log = get_logger("xds.server.auth")
+
+Authorize = Callable[[Node, str], None]
+"""Raises ``RemoteProtocolError`` where the client of a request may not be this node or follow this group."""
+
+
+def peer_name(address: Any) -> str:
+    """The address as gRPC writes it, ``ipv4:10.0.0.1:4711``; empty for a connection that is not of IP."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return ""
+    host, port = address[:2]
+    if ":" not in host:
+        return f"ipv4:{host}:{port}"
+    if host.startswith(_MAPPED):
+        return f"ipv4:{host.removeprefix(_MAPPED)}:{port}"
+    return f"ipv6:[{host}]:{port}"
+
+
+def peer_certificate(tls: Any) -> Certificate | None:
+    """The client certificate of a TLS connection, verified by OpenSSL; None without TLS or certificate.
+
+    ``tls`` is an ``SSLObject``. A certificate that cannot be read has no names and so no rights.
+    """
+    data = tls.getpeercert(binary_form=True) if tls is not None else None
+    if not data:
+        return None
+    try:
+        return read_der(data)
+    except ValueError:
+        return Certificate()
+
+
+class NodeAuthorizer:
+    """Authorises the nodes of one server."""
+
+    def __init__(self, access: Access, events: EventLog, metrics: Metrics) -> None:
+        self.access = access
+        self._events = events
+        self._metrics = metrics
+        self._reports = RateLimit(REPORTED_PER_S, REPORTED_BURST)
+
+    def for_request(self, identity: Identity, service: str, peer: str) -> Authorize:
+        """The check for one request."""
+        return partial(self._check_request, identity, service, peer)
+
+    def _check_request(self, identity: Identity, service: str, peer: str, node: Node, group: str) -> None:
+        self.check(identity, node, group, service, peer)
+
+    def allows(self, identity: Identity, node: Node, group: str) -> bool:
+        """Whether the client may have the content of a group. Reports nothing; in audit mode it may."""
+        refusal = self.access.refusal(identity, node, group)
+        return refusal is None or not refusal.enforced
+
+    def check(self, identity: Identity, node: Node, group: str, service: str, peer: str) -> None:
+        """Raises ``RemoteProtocolError`` (PERMISSION_DENIED). An empty group: none matches the node yet."""
+        refusal = self.access.refusal(identity, node, group)
+        if refusal is None:
+            return
+        if refusal.enforced:
+            self._metrics.refused["node"] += 1
+        else:
+            self._metrics.node_audits += 1
+        now = monotonic()
+        if self._reports.reserve(now, 0.0) <= 0:
+            self._reports.reserve(now)
+            self._report(identity, node, group, service, peer, refusal.reason, refused=refusal.enforced)
+        if refusal.enforced:
+            raise RemoteProtocolError(StatusCode.PERMISSION_DENIED, refusal.reason)
+
+    def _report(
+        self, identity: Identity, node: Node, group: str, service: str, peer: str, reason: str, *, refused: bool
+    ) -> None:
+        client = {"principal": shorten(identity.principal), "service": service, "peer": peer}
+        action = "refused" if refused else "audited"
+        _log.warning(f"node.{action}", node_id=shorten(node.id), group=shorten(group), error_message=reason, **client)
+        self._events.record(
+            EventKind.AUTH, action, time(), group=group, node=node.id, message=reason, details=dict(client)
+        )

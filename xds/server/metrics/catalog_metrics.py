@@ -1,0 +1,60 @@
+"""Metrics of services: what each source has shown, losses that are held, and the bindings that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog, SourceCounts
+from xds.server.metrics.counters import PREFIX, Labels, family
+
+_SOURCE: Labels = ("source", "kind")
+
+
+def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[Labels, float]:
+    return {(one.status.name, one.status.kind): value for one, value in zip(counted, values, strict=True)}
+
+
+class CatalogMetrics(Collector):
+    """The catalog of services. Runs in a thread, over copies. There are as many series as sources are configured."""
+
+    def __init__(self, catalog: ServiceCatalog, bindings: Bindings) -> None:
+        self._catalog = catalog
+        self._bindings = bindings
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        catalog, bindings = self._catalog, self._bindings
+        yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
+        states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
+        text = "Assignments that follow a service: laid over the push, or waiting until a source has shown the service"
+        yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
+        text = "Changes of services that failed in the server; what was served before stays"
+        failures = catalog.failures + bindings.failures
+        yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
+        yield from self._sources()
+
+    def _sources(self) -> Iterator[Metric]:
+        counted = self._catalog.source_counts()
+        for name, text, values in (
+            ("source_services", "Services that a source has shown", [one.services_n for one in counted]),
+            ("source_instances", "Instances that a source has shown", [one.instances_n for one in counted]),
+            ("source_held_services", "Services of which a sudden loss is held", [one.held_n for one in counted]),
+            ("source_held_instances", "Instances that are kept though lost", [one.kept_n for one in counted]),
+            ("source_findings", "What cannot be used of a source at present", [one.findings_n for one in counted]),
+            ("source_failing", "1 while a source cannot be read", [one.status.is_failing for one in counted]),
+            (
+                "source_read_time_seconds",
+                "When a source was last read, epoch seconds; 0 for never",
+                [one.status.read_at for one in counted],
+            ),
+        ):
+            yield family(GaugeMetricFamily, name, text, _labelled(counted, values), _SOURCE)
+        for name, text, values in (
+            ("source_changes", "States of services that a source has shown", [one.status.changes_n for one in counted]),
+            ("source_failures", "Attempts to read a source that failed", [one.status.failures_n for one in counted]),
+        ):
+            yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)

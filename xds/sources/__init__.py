@@ -1,0 +1,1 @@
+"""Sources: each observes one system (files, Consul, Kubernetes, DNS) and hands instances to the catalog."""

@@ -1,0 +1,160 @@
+"""Answers of Consul's `/v1/health/service/NAME` as instances. Pure.
+
+The answer lists, for each instance, the node, the service and the checks of both (docs/services.md#consul).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xds.catalog.instance import OUTPUT_CHARACTERS, Check, Health, Instance
+from xds.catalog.source import SourceError
+from xds.model.node import Locality
+
+Json = Mapping[str, Any]
+
+_STATUSES = {status.value: status for status in (Health.PASSING, Health.WARNING, Health.CRITICAL)}
+_TEXT_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How instances are read.
+
+    * ``own_datacenter``: in another one, addresses that are tagged ``wan`` come first;
+    * ``region_meta``, ``zone_meta``: keys of the metadata of services and nodes, for registrations without locality.
+    """
+
+    own_datacenter: str = "dc1"
+    region_meta: str = ""
+    zone_meta: str = ""
+
+
+def read_instances(body: bytes, reading: Reading) -> list[Instance]:
+    """The instances of an answer. Raises ``SourceError`` for an answer that Consul does not give.
+
+    Addresses and ports are not checked here: the sink leaves out what cannot be used, and reports it.
+    """
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        raise SourceError(f"the answer is no JSON: {error}") from error
+    return [_instance(entry, reading) for entry in _objects(answer, "the answer")]
+
+
+def _instance(entry: Json, reading: Reading) -> Instance:
+    node, service = _object(entry, "Node"), _object(entry, "Service")
+    name = _text(node, "Node")
+    datacenter = _text(node, "Datacenter")
+    is_own = datacenter in ("", reading.own_datacenter)
+    address, port = _place(node, service, is_own=is_own)
+    weights = _object(service, "Weights")
+    return Instance(
+        id=f"{name}/{_text(service, 'ID') or _text(service, 'Service')}",
+        address=address,
+        port=port,
+        meta=_texts(service, "Meta"),
+        tags=tuple(_strings(service, "Tags")),
+        weight=_number(weights, "Passing", 1),
+        warning_weight=_number(weights, "Warning", 1),
+        locality=_locality(node, service, reading),
+        datacenter="" if is_own else datacenter,
+        node=name,
+        node_meta=_texts(node, "Meta"),
+        checks=tuple(_check(check) for check in _objects(entry.get("Checks"), "Checks")),
+    )
+
+
+def _place(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
+    """Address and port. The address of the service comes before that of its node, and ``wan`` before both."""
+    port = _number(service, "Port", 0)
+    if not is_own:
+        wan = _object(_object(service, "TaggedAddresses"), "wan")
+        if _text(wan, "Address"):
+            return _text(wan, "Address"), _number(wan, "Port", 0) or port
+    own = _text(service, "Address")
+    if own:
+        return own, port
+    if not is_own and (of_node := _text(_object(node, "TaggedAddresses"), "wan")):
+        return of_node, port
+    return _text(node, "Address"), port
+
+
+def _locality(node: Json, service: Json, reading: Reading) -> Locality:
+    """The locality of the service, else of the node, else what the metadata says."""
+    for found in (_object(service, "Locality"), _object(node, "Locality")):
+        if _text(found, "Region") or _text(found, "Zone"):
+            return Locality(_text(found, "Region"), _text(found, "Zone"))
+    meta = {**_texts(node, "Meta"), **_texts(service, "Meta")}
+    return Locality(meta.get(reading.region_meta, ""), meta.get(reading.zone_meta, ""))
+
+
+def _check(check: Json) -> Check:
+    status = _text(check, "Status")
+    if status not in _STATUSES:
+        raise SourceError(f"the status of a check is {status[:_TEXT_SHOWN]!r}, not one of {', '.join(_STATUSES)}")
+    return Check(
+        _text(check, "CheckID"),
+        _STATUSES[status],
+        name=_text(check, "Name"),
+        kind=_text(check, "Type"),
+        output=_text(check, "Output")[:OUTPUT_CHARACTERS],
+        notes=_text(check, "Notes")[:OUTPUT_CHARACTERS],
+    )
+
+
+# The answer is checked as it is read. Consul writes null for an empty list or object.
+
+
+def _objects(value: Any, place: str) -> Iterator[Json]:
+    if not isinstance(value, list | None):
+        raise SourceError(f"{place} is no list but {_shown(value)}")
+    for one in value or ():
+        if not isinstance(one, dict):
+            raise SourceError(f"{place} has an element that is no object but {_shown(one)}")
+        yield one
+
+
+def _object(parent: Json, key: str) -> Json:
+    value = parent.get(key)
+    if not isinstance(value, dict | None):
+        raise SourceError(f"{key} is no object but {_shown(value)}")
+    return value or {}
+
+
+def _text(parent: Json, key: str) -> str:
+    value = parent.get(key)
+    if not isinstance(value, str | None):
+        raise SourceError(f"{key} is no string but {_shown(value)}")
+    return value or ""
+
+
+def _number(parent: Json, key: str, default: int) -> int:
+    value = parent.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise SourceError(f"{key} is no integer but {_shown(value)}")
+    return value
+
+
+def _strings(parent: Json, key: str) -> list[str]:
+    value = parent.get(key)
+    if not isinstance(value, list | None) or not all(isinstance(one, str) for one in value or ()):
+        raise SourceError(f"{key} is no list of strings but {_shown(value)}")
+    return value or []
+
+
+def _texts(parent: Json, key: str) -> Mapping[str, str]:
+    found = _object(parent, key)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise SourceError(f"{key} has a value that is no string: {_shown(found)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}..."

@@ -1,0 +1,125 @@
+"""Asks DNS servers, and judges what they answer: records, none, or no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import dns.asyncquery
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
+import dns.resolver
+
+from xds.catalog.source import SourceError
+from xds.sources.dns_memory import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
+
+PAYLOAD_BYTES = 1232  # of an answer over UDP that is never fragmented; longer ones come over TCP
+RESOLV_CONF = Path("/etc/resolv.conf")
+SYSTEM_S = 10.0  # /etc/resolv.conf is read again after so long
+
+Server = tuple[str, int]  # address and port
+
+
+class DnsClient:
+    """Asks ``servers`` in their order, each for ``timeout_s`` at most; without any, those of ``/etc/resolv.conf``."""
+
+    def __init__(self, servers: Sequence[Server] = (), timeout_s: float = 2.0) -> None:
+        self._servers = tuple(servers)
+        self._timeout_s = timeout_s
+        self._of_system: tuple[Server, ...] = ()
+        self._of_system_s = -inf  # when they were read, monotonic seconds
+
+    async def ask(self, question: Question) -> Outcome:
+        """The answer of the first server that has one. Raises ``SourceError`` if there is no server to ask."""
+        failures = []
+        for server in self._servers or await self._system():
+            try:
+                outcome = judge(question, await self._ask_one(question, server))
+            except (dns.exception.DNSException, OSError, EOFError, TimeoutError) as error:
+                outcome = NoAnswer(_told(error))
+            if not isinstance(outcome, NoAnswer):
+                return outcome
+            failures.append(f"{outcome.message} ({server[0]}:{server[1]})")
+        return NoAnswer("; ".join(failures))
+
+    async def _system(self) -> tuple[Server, ...]:
+        if monotonic() - self._of_system_s > SYSTEM_S:
+            self._of_system, self._of_system_s = await asyncio.to_thread(system_servers), monotonic()
+        return self._of_system
+
+    async def _ask_one(self, question: Question, server: Server) -> dns.message.Message:
+        """Over UDP, and over TCP if the answer is truncated."""
+        query = dns.message.make_query(question.name, question.type, use_edns=0, payload=PAYLOAD_BYTES)
+        answer = await self._exchange(query, server)
+        if answer.rcode() in (dns.rcode.FORMERR, dns.rcode.NOTIMP):  # a server that knows no EDNS
+            answer = await self._exchange(dns.message.make_query(question.name, question.type), server)
+        return answer
+
+    async def _exchange(self, query: dns.message.Message, server: Server) -> dns.message.Message:
+        async with asyncio.timeout(2 * self._timeout_s):
+            answer, _ = await dns.asyncquery.udp_with_fallback(
+                query, server[0], self._timeout_s, server[1], ignore_unexpected=True, ignore_errors=True
+            )
+        return answer
+
+
+def system_servers() -> tuple[Server, ...]:
+    """The servers of ``/etc/resolv.conf``. Raises ``SourceError`` if there are none."""
+    try:
+        found = dns.resolver.Resolver(str(RESOLV_CONF))
+    except (dns.exception.DNSException, OSError) as error:
+        raise SourceError(f"{RESOLV_CONF}: {error}") from None
+    return tuple((str(address), found.port) for address in found.nameservers)
+
+
+def judge(question: Question, message: dns.message.Message) -> Outcome:
+    """What an answer says. Raises ``DNSException`` for one that breaks the protocol."""
+    if not isinstance(message, dns.message.QueryMessage) or message.rcode() not in (
+        dns.rcode.NOERROR,
+        dns.rcode.NXDOMAIN,
+    ):
+        return NoAnswer(dns.rcode.to_text(message.rcode()))
+    chain = message.resolve_chaining()
+    if chain.answer is not None:
+        values = tuple(_value(each) for each in chain.answer)
+        return Records(values, float(chain.minimum_ttl))
+    return _none(message, chain.canonical_name)
+
+
+def _none(message: dns.message.QueryMessage, name: dns.name.Name) -> Outcome:
+    """No records: it counts only from the zone of the name, which shows its SOA record (RFC 2308)."""
+    said = "NXDOMAIN" if message.rcode() == dns.rcode.NXDOMAIN else "no such records"
+    for rrset in message.authority:
+        if rrset.rdtype != dns.rdatatype.SOA or not name.is_subdomain(rrset.name):
+            continue
+        if rrset.name == dns.name.root:
+            return NoAnswer(f"{said}, by the root zone: this server does not know the zone of the name")
+        ttl_s = 0 if message.flags & dns.flags.AA else min(rrset.ttl, rrset[0].minimum)
+        return NoRecords(f"{said}, by the zone {rrset.name.to_text(omit_final_dot=True)}", float(ttl_s))
+    return NoAnswer(f"{said}, without the SOA record of the zone")
+
+
+def _value(record: Any) -> Value:
+    if record.rdtype == dns.rdatatype.SRV:
+        return SrvRecord(record.priority, record.weight, record.port, plain_name(record.target))
+    return str(record.address)
+
+
+def plain_name(name: dns.name.Name) -> str:
+    """A name in lower case and without the last dot; the root is ``.``."""
+    return name.to_text(omit_final_dot=True).lower()
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, dns.exception.Timeout | TimeoutError):
+        return "timed out"
+    return f"{type(error).__name__}: {error}"
