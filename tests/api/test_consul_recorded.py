@@ -18,7 +18,7 @@ import pytest
 from bench.consul.agent_process import consul_agent
 from tests.api.conftest import Api
 from tests.chain.comparison import unequal
-from tests.support.consul_exchange import EXCHANGE, Asked, Player, Told
+from tests.support.consul_exchange import EXCHANGE, Asked, Told, play_all
 
 RECORDED = Path(__file__).parent / "recorded" / "consul-1.12.9.json"
 GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
@@ -33,12 +33,7 @@ MEANT: Mapping[str, tuple[int, int]] = {  # Consul's status, ours
 
 
 async def played(client: httpx.AsyncClient) -> list[Told]:
-    async def send(method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
-        answer = await client.request(method, path, content=body)
-        return answer.status_code, answer.headers, answer.content
-
-    player = Player(send)
-    return [await player.play(asked) for asked in EXCHANGE]
+    return await play_all(client, EXCHANGE)
 
 
 def differences(consuls: list[Told], ours: list[Told]) -> Iterator[str]:

@@ -18,7 +18,7 @@ import pytest
 from bench.consul.agent_process import consul_agent
 from tests.api.conftest import Api
 from tests.chain.comparison import unequal
-from tests.support.consul_exchange import Asked, Player, Told
+from tests.support.consul_exchange import Asked, Told, play_all
 from tests.support.consul_services import SERVICES_EXCHANGE
 from xds.catalog.registered_instance import AGENT_NODE
 
@@ -47,12 +47,7 @@ _INDICES = ("CreateIndex", "ModifyIndex", "ContentHash")
 
 
 async def played(client: httpx.AsyncClient) -> list[Told]:
-    async def send(method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
-        answer = await client.request(method, path, content=body)
-        return answer.status_code, answer.headers, answer.content
-
-    player = Player(send)
-    return [await player.play(asked) for asked in SERVICES_EXCHANGE]
+    return await play_all(client, SERVICES_EXCHANGE)
 
 
 def differences(consuls: list[Told], ours: list[Told]) -> Iterator[str]:

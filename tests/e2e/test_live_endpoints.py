@@ -9,10 +9,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import pytest
 
 from tests.e2e.test_grpc_clients import TARGET, backend, service
 from tests.support import resources as r
+from tests.support.answering import PATIENCE_S, Clients, GrpcCalls
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
@@ -35,55 +35,17 @@ GROUPS = {WEB: "test", SVC: "grpc"}
 GROUP = GROUPS[WEB]
 VARIANTS = (Variant.ADS_DELTA, Variant.ADS_SOTW)
 DRAIN_S = 3.0
-SAMPLE = 60
-RECONNECT_S = 30.0
+RECONNECT_S = PATIENCE_S
 RANDOM_STEPS = 40
 
 
-class GrpcCalls:
-    """Calls one after the other, in a thread. Every call that does not end ``OK`` is lost."""
-
-    def __init__(self, client: GrpcClient) -> None:
-        self.bodies: Counter[str] = Counter()
-        self.lost: list[str] = []
-        self._client = client
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(0.01):
-            outcome = self._client.call(TARGET)
-            if outcome.status == "OK":
-                self.bodies[outcome.body] += 1
-            else:
-                self.lost.append(f"{outcome.status} {outcome.details}")
-
-    @contextmanager
-    def running(self) -> Iterator[GrpcCalls]:
-        self._thread.start()
-        try:
-            yield self
-        finally:
-            self._stopped.set()
-            self._thread.join()
-
-    def split(self) -> dict[str, int]:
-        """Who answers the next calls."""
-        before, goal = Counter(self.bodies), self.bodies.total() + SAMPLE
-        wait_until(lambda: self.bodies.total() >= goal or self.lost, "gRPC calls")
-        return dict(self.bodies - before)
-
-
 @dataclass
-class Site:
+class Site(Clients):
     """The clients, the endpoints by name, and the load."""
 
     server: ServerProcess
     upstreams: dict[str, Upstream]
     backends: dict[str, GrpcBackend]
-    envoys: list[EnvoyProcess] = field(default_factory=list)
-    loads: list[HttpLoad] = field(default_factory=list)
-    calls: GrpcCalls | None = None
 
     def address(self, name: str, assignment: str = WEB) -> str:
         port = self.upstreams[name].port if assignment == WEB else self.backends[name].port
@@ -123,32 +85,9 @@ class Site:
         for assignment in (WEB, SVC):
             self.ask("PATCH", assignment, {"remove": [self.address(name, assignment)]}, **query)
 
-    def splits(self) -> list[dict[str, int]]:
-        """Who answers the next requests of each client."""
-        found = []
-        for load in self.loads:
-            before = Counter(load.report.bodies)
-            load.wait_total(SAMPLE)
-            found.append(dict(load.report.bodies - before))
-        return [*found, *([self.calls.split()] if self.calls is not None else [])]
-
-    def wait_answered_by(self, *names: str) -> None:
-        """Wait until all clients are answered by exactly these."""
-
-        def is_so() -> bool:
-            self.check()
-            return all(set(split) == set(names) for split in self.splits())
-
-        wait_until(is_so, f"answers by {names}", RECONNECT_S, detail=self.splits)
-
     def wait_hosts(self, *names: str) -> None:
         """Wait until the Envoys have exactly these endpoints, draining ones included."""
-        ports = {self.upstreams[name].port for name in names}
-
-        def found() -> list[set[int]]:
-            return [envoy.endpoint_ports(WEB) for envoy in self.envoys]
-
-        wait_until(lambda: found() == [ports] * len(self.envoys), f"endpoints {names}", RECONNECT_S, detail=found)
+        self.wait_endpoints(WEB, {self.upstreams[name].port for name in names})
 
     def health(self, name: str) -> list[str]:
         """The health of an endpoint in each Envoy; empty where it has none."""
@@ -159,11 +98,6 @@ class Site:
             at = [each for each in hosts if each["address"]["socket_address"]["port_value"] == port]
             found.append(at[0]["health_status"].get("eds_health_status", "") if at else "")
         return found
-
-    def check(self) -> None:
-        """No request is lost, and the pushed endpoints are not used."""
-        lost = [sample for load in self.loads for sample in load.report.samples]
-        assert [*lost, *(self.calls.lost if self.calls is not None else [])] == []
 
 
 @pytest.fixture
@@ -189,7 +123,7 @@ def site(
     client = GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port, node_id="grpc", node_cluster=GROUPS[SVC]))
     running.enter_context(client)
     client.wait_body(TARGET, "a")
-    site.calls = running.enter_context(GrpcCalls(client).running())
+    site.calls = running.enter_context(GrpcCalls(client, TARGET).running())
     yield site
 
 

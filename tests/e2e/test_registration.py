@@ -7,30 +7,31 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.e2e.test_grpc_clients import TARGET, backend, service
 from tests.support import resources as r
+from tests.support.answering import PATIENCE_S, Clients, GrpcCalls
 from tests.support.background import Background
-from tests.support.bootstrap import EnvoyBootstrap, Variant
+from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.envoy import EnvoyProcess
+from tests.support.grpc_client import GrpcBackend, GrpcClient
 from tests.support.load import HttpLoad
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
 GROUP, WEB = "test", "web"
+GRPC_GROUP, SVC = "grpc", "svc"
 VARIANTS = (Variant.ADS_DELTA, Variant.ADS_SOTW)
 DRAIN_S = 1.0
 TTL_S = 2.0
-SAMPLE = 60
-PATIENCE_S = 30.0
 
 
 def put(server: ServerProcess, path: str, body: object = None) -> httpx.Response:
@@ -172,14 +173,16 @@ class Heart:
 
 
 @dataclass
-class Site:
-    """Instances by name, which register themselves, and Envoys that are sent to them."""
+class Site(Clients):
+    """Instances by name, which register themselves, and clients that are sent to them.
+
+    The instances of ``web`` are for Envoys, those of ``svc`` with the same names for a gRPC client.
+    """
 
     server: ServerProcess
     upstreams: dict[str, Upstream]
+    backends: dict[str, GrpcBackend]
     heart: Heart
-    envoys: list[EnvoyProcess] = field(default_factory=list)
-    loads: list[HttpLoad] = field(default_factory=list)
 
     def push(self, timeout: str = "1s") -> None:
         """Push the configuration. The pushed endpoints are of nobody: none of them may be used."""
@@ -192,48 +195,43 @@ class Site:
                 r.route_config(WEB, r.route(WEB)),
             ],
         )
+        self.server.push(GRPC_GROUP, service(SVC, self.backends["pushed"].port, connect_timeout=timeout))
+
+    def ids(self, name: str) -> dict[str, r.Json]:
+        """The definitions of an instance by id."""
+        web = definition(name, self.upstreams[name].port)
+        svc = {**definition(f"{SVC}-{name}", self.backends[name].port), "Name": SVC}
+        return {web["ID"]: web, svc["ID"]: svc}
 
     def register(self, name: str, **fields: object) -> None:
-        body = {**definition(name, self.upstreams[name].port), **fields}
-        assert put(self.server, "agent/service/register", body).status_code == 200
-        assert put(self.server, f"agent/check/pass/service:{name}").status_code == 200
-        self.heart.beating.add(name)
+        for id, body in self.ids(name).items():
+            assert put(self.server, "agent/service/register", {**body, **fields}).status_code == 200
+            assert put(self.server, f"agent/check/pass/service:{id}").status_code == 200
+            self.heart.beating.add(id)
 
     def deregister(self, name: str) -> None:
-        self.heart.beating.discard(name)
-        assert put(self.server, f"agent/service/deregister/{name}").status_code == 200
+        for id in self.ids(name):
+            self.heart.beating.discard(id)
+            assert put(self.server, f"agent/service/deregister/{id}").status_code == 200
 
-    def splits(self) -> list[dict[str, int]]:
-        """Who answers the next requests of each Envoy."""
-        found = []
-        for load in self.loads:
-            before = Counter(load.report.bodies)
-            load.wait_total(SAMPLE)
-            found.append(dict(load.report.bodies - before))
-        return found
+    def maintain(self, name: str, is_enabled: bool) -> None:
+        for id in self.ids(name):
+            path = f"agent/service/maintenance/{id}?enable={str(is_enabled).lower()}"
+            assert put(self.server, path).status_code == 200
 
-    def wait_answered_by(self, *names: str) -> None:
-        """Wait until all Envoys are answered by exactly these."""
-
-        def is_so() -> bool:
-            self.check()
-            return all(set(split) == set(names) for split in self.splits())
-
-        wait_until(is_so, f"answers by {names}", PATIENCE_S, detail=self.splits)
+    def fall_silent(self, name: str) -> None:
+        """Tell the status of an instance no more."""
+        self.heart.beating -= self.ids(name).keys()
 
     def wait_hosts(self, *names: str) -> None:
         """Wait until the Envoys have exactly these endpoints, draining and unhealthy ones included."""
-        ports = {self.upstreams[name].port for name in names}
-
-        def found() -> list[set[int]]:
-            return [envoy.endpoint_ports(WEB) for envoy in self.envoys]
-
-        wait_until(lambda: found() == [ports] * len(self.envoys), f"endpoints {names}", PATIENCE_S, detail=found)
+        self.wait_endpoints(WEB, {self.upstreams[name].port for name in names})
 
     def check(self) -> None:
         """No request is lost, and nobody was sent to the pushed endpoint."""
-        assert [sample for load in self.loads for sample in load.report.samples] == []
+        super().check()
         assert all(load.report.bodies["pushed"] == 0 for load in self.loads)
+        assert self.calls is None or self.calls.bodies["pushed"] == 0
 
 
 @pytest.fixture
@@ -242,17 +240,24 @@ def site(
 ) -> Iterator[Site]:
     environment = {"XDS_ORDER__ENDPOINT_DRAIN_S": str(DRAIN_S), "XDS_SERVER__DRAIN_S": "0.5"}
     server = running.enter_context(ServerProcess(tmp_path, environment=environment))
-    site = Site(server, {name: upstream(name) for name in ("a", "b", "c", "pushed")}, Heart(server))
+    names = ("a", "b", "c", "pushed")
+    backends = {name: backend(running, tmp_path, name) for name in names}
+    site = Site(server, {name: upstream(name) for name in names}, backends, Heart(server))
     running.enter_context(site.heart.running())
     site.register("a")
     site.push()
-    answer = server.request("PUT", f"/api/v1/groups/{GROUP}/bindings/{WEB}", json={"service": WEB})
-    assert answer.status_code == 200, answer.text
+    for group, name in ((GROUP, WEB), (GRPC_GROUP, SVC)):
+        answer = server.request("PUT", f"/api/v1/groups/{group}/bindings/{name}", json={"service": name})
+        assert answer.status_code == 200, answer.text
     for variant in VARIANTS:
         bootstrap = EnvoyBootstrap(server.grpc_port, variant, node_id=f"envoy-{variant.value}")
         envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap, f"envoy-{variant.value}"))
         site.envoys.append(envoy)
         site.loads.append(running.enter_context(HttpLoad(background, envoy.wait_listener(WEB), rps=150)))
+    client = GrpcClient(tmp_path, grpc_bootstrap(server.grpc_port, node_id="grpc", node_cluster=GRPC_GROUP))
+    running.enter_context(client)
+    client.wait_body(TARGET, "a")
+    site.calls = running.enter_context(GrpcCalls(client, TARGET).running())
     yield site
 
 
@@ -262,26 +267,27 @@ def test_instances_come_change_weight_and_health_drain_and_go_without_a_lost_req
     site.wait_answered_by("a", "b")
     site.register("b", Weights={"Passing": 9, "Warning": 1})
 
-    def is_weighed() -> bool:
-        return all(split.get("b", 0) > 3 * split.get("a", 0) for split in site.splits())
+    def is_weighed() -> bool:  # gRPC shares requests by the weights of localities, not of endpoints
+        return all(split.get("b", 0) > 3 * split.get("a", 0) for split in site.splits()[: len(VARIANTS)])
 
     wait_until(is_weighed, "nine tenths to b", PATIENCE_S, detail=site.splits)
     site.push("2s")
     site.wait_answered_by("a", "b")
-    assert put(site.server, "agent/service/maintenance/a?enable=true").status_code == 200
+    site.maintain("a", True)
     site.wait_answered_by("b")
     site.wait_hosts("a", "b")
-    assert put(site.server, "agent/service/maintenance/a?enable=false").status_code == 200
+    site.maintain("a", False)
     site.wait_answered_by("a", "b")
-    site.heart.beating.discard("a")  # its status is told no more
+    site.fall_silent("a")
     site.wait_answered_by("b")
-    site.heart.beating.add("a")
+    site.heart.beating |= site.ids("a").keys()
     site.wait_answered_by("a", "b")
     # Requests in flight on an instance that goes end well, and it may stop once the proxies have dropped it.
     site.upstreams["a"].delay_s = 0.5
     site.deregister("a")
     site.wait_hosts("b")
     site.upstreams["a"].close()
+    site.backends["a"].kill()
     site.register("c")
     site.wait_answered_by("b", "c")
     assert site.server.get(f"/groups/{GROUP}")["revision"] == revision + 1, "none of it makes a revision"
@@ -321,8 +327,7 @@ def test_a_random_run_ends_with_equal_sets_after_every_step(site: Site, seed: in
                 maintained.discard(name)
             elif wanted - maintained - {name}:
                 maintained.add(name)
-            enable = str(name in maintained).lower()
-            assert put(site.server, f"agent/service/maintenance/{name}?enable={enable}").status_code == 200
+            site.maintain(name, name in maintained)
         elif name in wanted and wanted - maintained - {name} and act < 0.7:
             wanted.discard(name)
             maintained.discard(name)

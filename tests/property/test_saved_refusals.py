@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -301,8 +301,81 @@ STORIES: dict[str, Story] = {
         ],
         Plan(inline="a", svc="inline"),
     ),
+    "an internal listener stays while the cluster that leads to it is not replaced": (
+        SOTW,
+        False,
+        "refusals",
+        Plan(r1="t", behind="cluster"),
+        [Push(Plan(r2="t", svc="r2", trouble="malformed")), Wait(620.0)],
+        PLAIN,
+    ),
+    "what that listener leads to stays, too": (
+        SOTW,
+        False,
+        "refusals",
+        Plan(r1="t", behind="cluster"),
+        [Push(Plan(r2="t", svc="r2", trouble="malformed")), Wait(16.0)],
+        Plan(inline="b", svc="inline"),
+    ),
+    "a cluster that was proved while another one warms lingers": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", svc="inline", trouble="malformed"),)),
+            Wait(6.0),
+            Push(Plan(r2="t", svc="r2", texts=("hc:8", "@1", "@1"), behind="assignment")),
+        ],
+        PLAIN,
+    ),
+    "the version_info beside an error says which response was accepted before": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(inline="c", svc="inline"),
+        [
+            Push(PLAIN),
+            Push(Plan(r1="b", load="2", trouble="leading")),
+            Wait(1.0),
+            Cut(missed=(Plan(svc="inline"),)),
+        ],
+        PLAIN,
+    ),
+    "a version_info that two responses have accepts the older one": (
+        SOTW,
+        False,
+        "delays refusals",
+        Plan(r1="d", load="2"),
+        [Push(Plan(trouble="assignment")), Go((0, 0)), Wait(6.0)],
+        PLAIN,
+    ),
+    "a cluster that leads over a rejected listener is not used before its next version": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [Push(Plan(inline="t", svc="inline", web="r2", extra="sds:s", trouble="inner", behind="cluster"))],
+        Plan(r2="t", web="r2", extra="sds:s"),
+    ),
+    "what is proved of a rejected response leaves the rest of it rejected": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(inline="c", web="inline", texts=("hc:8", "@1", "@1"), trouble="malformed")),
+            Wait(1.0),
+            Cut(),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
+}
+
+# As above, without the variant: each happened in both.
+IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
     "the repair of a route that is in use waits for the filter of its listener": (
-        DELTA,
         False,
         "refusals",
         Plan(svc="r1"),
@@ -315,19 +388,16 @@ STORIES: dict[str, Story] = {
         ],
         Plan(svc="r1"),
     ),
-    "the same in SotW": (
-        SOTW,
+    "the repair of a route that was never accepted waits for the filters of its listener": (
         False,
         "refusals",
-        Plan(svc="r1"),
+        Plan(inline="c", svc="inline"),
         [
-            Push(Plan(svc="r1", web="inline", trouble="route")),
-            Go((0,)),
-            Push(Plan(svc="r1")),
+            Push(Plan(r2="c", svc="r2", trouble="route")),
             Guard(),
-            Push(Plan(svc="r1")),
+            Push(Plan(r2="ad", svc="r2", extra="ecds:f")),
         ],
-        Plan(svc="r1"),
+        PLAIN,
     ),
 }
 
@@ -335,3 +405,9 @@ STORIES: dict[str, Story] = {
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_refusal_loses_no_request(name: str) -> None:
     play(*STORIES[name])
+
+
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("name", IN_BOTH_VARIANTS)
+def test_a_saved_refusal_loses_no_request_in_both_variants(name: str, variant: Variant) -> None:
+    play(variant, *IN_BOTH_VARIANTS[name])

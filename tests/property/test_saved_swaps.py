@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Drop, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Action, Cut, Drop, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -24,6 +24,14 @@ STORIES: dict[str, Story] = {
         "cuts",
         Plan(r2="t", web="r2", behind="cluster"),
         [Cut(missed=(PLAIN,), backwards=True)],
+        PLAIN,
+    ),
+    "the assignment of a cluster that was about to warm stays for a client that comes back": (
+        DELTA,
+        False,
+        "cuts",
+        Plan(r2="t", web="r2", behind="cluster"),
+        [Cut(missed=(Plan(r2="t", web="r2"),)), Go((0,)), Cut(missed=(PLAIN,))],
         PLAIN,
     ),
     "a route waits for its listener while another listener is held": (
@@ -291,9 +299,106 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener that was sent stays, though it was not ACKed before it was removed": (
+        SOTW,
+        True,
+        "",
+        PLAIN,
+        [Push(Plan(r1="t", behind="assignment")), Go((0,)), Push(Plan(r1="t"))],
+        PLAIN,
+    ),
+    "a route waits for the assignment that leads over no listener any more": (
+        SOTW,
+        True,
+        "",
+        Plan(r1="d"),
+        [Push(Plan(r1="t", behind="assignment")), Go((0,)), Push(Plan(r1="t"))],
+        PLAIN,
+    ),
+    "an internal listener that shares its routes with others goes before them": (
+        SOTW,
+        True,
+        "",
+        PLAIN,
+        [
+            Push(Plan(svc="r2")),
+            Push(Plan(r2="c", inline="t", svc="inline", behind="assignment", within="r2")),
+        ],
+        PLAIN,
+    ),
+    "a cluster that a response on its way removes is not there any more": (
+        SOTW,
+        False,
+        "cuts delays",
+        PLAIN,
+        [
+            Cut(missed=(Plan(r1="bc", texts=("@1", "static", "static")),)),
+            Go((0,)),
+            Push(Plan(r1="b", texts=("@1", "hc:8", "@1"), extra="sds:s")),
+            Wait(3.0),
+            Cut(missed=(Plan(inline="c", web="inline"),)),
+        ],
+        PLAIN,
+    ),
+    "a cluster of a former group that warms gets its assignment after a cut": (
+        SOTW,
+        False,
+        "cuts groups",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", web="inline", behind="cluster"),)),
+            Wait(1.0),
+            Push(Plan(inline="t", web="inline")),
+            Push(PLAIN, group="node"),
+            Go((0,)),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "an assignment that is not known stays until the listener that the new one leads to is there": (
+        SOTW,
+        False,
+        "overlays restarts",
+        Plan(r2="t", web="r2"),
+        [LayOver("abxy"), Go((0,)), Cut(True, (Plan(r1="t", behind="assignment"),))],
+        PLAIN,
+    ),
+    "listeners that wait for an internal one of their tree, and one that is removed, end together": (
+        SOTW,
+        False,
+        "",
+        Plan(svc="r2", web="r2"),
+        [],
+        Plan(r1="t", r2="d", behind="cluster", within="r2"),
+    ),
+}
+
+# As above, without whether each type has a stream of its own: each happened both with and without.
+ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
+    "an internal listener stays for a client that comes back from a group whose assignment leads to it": (
+        SOTW,
+        "cuts delays groups",
+        Plan(r2="t", svc="r2", behind="assignment"),
+        [Cut(), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
+    "an assignment of a former group stays until the listener that the new one leads to is there": (
+        SOTW,
+        "cuts groups",
+        Plan(inline="t", web="inline"),
+        [Push(Plan(inline="t", svc="inline", behind="assignment", within="to:c"), group="node"), Cut()],
+        PLAIN,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_swap_loses_no_request(name: str) -> None:
     play(*STORIES[name])
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("name", ON_ANY_STREAMS)
+def test_a_saved_swap_loses_no_request_on_any_streams(name: str, split: bool) -> None:
+    variant, features, first, happenings, last = ON_ANY_STREAMS[name]
+    play(variant, split, features, first, happenings, last)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx
 
 Json = dict[str, Any]
 
@@ -91,6 +93,17 @@ class Player:
             return Told(status, json.loads(_TRUST_DOMAIN.sub("consul", text)), index=index)
         assert not text or headers["content-type"].startswith("text/plain")
         return Told(status, text=text, index=index)
+
+
+async def play_all(client: httpx.AsyncClient, exchange: Iterable[Asked]) -> list[Told]:
+    """All requests in order, and their answers."""
+
+    async def send(method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+        answer = await client.request(method, path, content=body)
+        return answer.status_code, answer.headers, answer.content
+
+    player = Player(send)
+    return [await player.play(asked) for asked in exchange]
 
 
 def put(body: object, query: str = "", about: str = "") -> Asked:

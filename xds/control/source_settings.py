@@ -53,13 +53,14 @@ class SourceSettings(Section):
 
     ``changes_per_s`` bounds how many services a second the source may put into the catalog; of more, the latest state
     of each service is put. A source that fails is run again after ``retry_s``, doubled each time up to
-    ``longest_retry_s``.
+    ``longest_retry_s``. ``hold_share`` replaces that of ``services``.
     """
 
     kind: str
     changes_per_s: float = Field(1_000.0, gt=0, le=1_000_000)
     retry_s: float = Field(1.0, gt=0, le=600)
     longest_retry_s: float = Field(60.0, gt=0, le=3_600)
+    hold_share: float | None = Field(None, ge=0, le=1)
 
     @model_validator(mode="after")
     def _grows(self) -> SourceSettings:

@@ -17,7 +17,7 @@ from xds.control.source_settings import SourceSettings
 STEADY_S = 60.0  # a source that ran so long begins with the shortest delay again
 CLOSE_S = 5.0  # a source that is cancelled has so long to end
 
-MakeSink = Callable[[str, str], Sink]
+MakeSink = Callable[[str, str, float | None], Sink]  # name, kind, and the share of a loss that is held
 
 _log = structlog.get_logger(logger_name="xds.control.sources")
 
@@ -80,7 +80,7 @@ class _RunningSource:
 
     def start(self) -> None:
         self._started_at = time()
-        inner = self._make_sink(self._source.name, self._source.kind)
+        inner = self._make_sink(self._source.name, self._source.kind, self._settings.hold_share)
         self._sink = PacedSink(inner, self._settings.changes_per_s)
         self._task = asyncio.create_task(self._run(self._sink), name=f"source {self._source.name}")
 

@@ -42,6 +42,7 @@ def note_answer(
 def _refuse(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
     type_url, asked, shown = watch.type.type_url, watch.asked, watch.shown
+    watch.accept_superseded(dialect.accepted_version(request))
     response, guilty = watch.refuse(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
     offers.lose_removed(watch, response)
     if asked and watch.acked_set is not None:
@@ -53,6 +54,7 @@ def _refuse(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers,
         # Rule 18: "clients apply the valid resources of CDS and LDS".
         held = watch.acked_set or empty_set(type_url)
         watch.acked_set = releases.mixed(response.resource_set, held, frozenset(guilty))
+        watch.superseded = ()
     return Nacked(type_url, request.nonce, response, request.error, guilty)
 
 

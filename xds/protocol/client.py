@@ -26,11 +26,18 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal, on_grid
+from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.release import Releases, joined
-from xds.protocol.removals import sent_of, with_accepted, with_removed, with_sent_clusters, without_unsent
+from xds.protocol.removals import (
+    sent_of,
+    start_clock,
+    with_accepted,
+    with_removed,
+    with_sent_clusters,
+    without_unsent,
+)
 from xds.protocol.returning import Shown, come_back, is_early
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
@@ -277,7 +284,7 @@ class ClientState:
         released = with_accepted(self, self.released, lingering)
         self.release(self.releases.release(released, self.goal, joined(keep, lingering)), now_s)
         if transition.is_shown(self):
-            self._start_clock(transition, now_s)
+            start_clock(self, transition, now_s)
             if transition.is_over(self):
                 self.transition = None
                 self.warm = self._warm_now(transition.readiness.before)
@@ -441,21 +448,6 @@ class ClientState:
             transition.returning_until_s = now_s + self.rules.return_s
         return transition
 
-    def _start_clock(self, transition: Transition, now_s: float) -> None:
-        """Set the end of removals: "where a listener changed or was removed, they stay another `listener_drain_s`", and
-        "a later push does not shorten a drain" (docs/protocol.md#removals)."""
-        delay_s = _either(self.order.removal_delay_s, self.rules.removal_delay_s)
-        drain_s = _either(self.order.listener_drain_s, self.rules.listener_drain_s)
-        if transition.drains and self._drains_listeners():
-            self.drain_until_s = on_grid(now_s + drain_s + delay_s)
-        transition.drains = False
-        transition.origin = self.released
-        ends_s = max(on_grid(now_s + delay_s), self.drain_until_s)
-        if self.lingering.is_pending:
-            self.lingering = self.releases.lingerings.with_ends(self.lingering, ends_s)
-        if self.unknown_until_s is None and any(w.unknown for url in self.watches for w in self.watches.of(url)):
-            self.unknown_until_s = ends_s
-
     def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
         """The clusters that are warm: those of the newest snapshot, and lingering ones that were warm before."""
         url = self.url_of("clusters")
@@ -466,11 +458,6 @@ class ClientState:
         if before is not None:
             never = never.difference(before.resources)
         return self.releases.mixed(acked, empty_set(url), never)
-
-    def _drains_listeners(self) -> bool:
-        """Whether a listener of this client drains: those of "clients that request listeners by name (gRPC)" do not."""
-        watches = self.watches.of(self.url_of("listeners"))
-        return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         self.lingering = lingering
@@ -494,7 +481,3 @@ class ClientState:
                     watch.unknown = _NOTHING
                     self.watches.mark_pending(watch, now_s)
         self._has_moved = True
-
-
-def _either(own: float | None, general: float) -> float:
-    return own if own is not None else general

@@ -136,9 +136,9 @@ class Lingerings:
         left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
         return self._of(tuple(each for each in left if each.names))
 
-    def with_ends(self, lingering: Lingering, ends_s: float) -> Lingering:
-        """``lingering`` with this end for all removals that have none."""
-        return self._made.get((lingering, ends_s), lambda: _with_ends(lingering, ends_s))
+    def with_ends(self, lingering: Lingering, ends_s: float, used: Names = NO_NAMES) -> Lingering:
+        """``lingering`` with this end for all removals that have none, but those of names in ``used``."""
+        return self._made.get((lingering, ends_s, used), lambda: _with_ends(lingering, ends_s, used))
 
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
         """What still lingers at ``now_s``."""
@@ -215,9 +215,12 @@ def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
     return Lingering(tuple(removals)) if removals else NOTHING_LINGERS
 
 
-def _with_ends(lingering: Lingering, ends_s: float) -> Lingering:
-    started = (each if each.ends_s is not None else replace(each, ends_s=ends_s) for each in lingering.removals)
-    return Lingering(tuple(started))
+def _with_ends(lingering: Lingering, ends_s: float, used: Names) -> Lingering:
+    def starts(removal: Removal) -> bool:
+        has = removal.names.get
+        return removal.ends_s is None and all(names.isdisjoint(has(url, ())) for url, names in used)
+
+    return Lingering(tuple(replace(each, ends_s=ends_s) if starts(each) else each for each in lingering.removals))
 
 
 def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet
 from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.refusals import Refusals
@@ -32,6 +33,7 @@ NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
 Sets = tuple[ResourceSet, ...]
 NOTHING_SENT: Mapping[str, Sets] = MappingProxyType({})
+NOTHING_LINGERED: Mapping[str, ResourceSet] = MappingProxyType({})
 
 
 class ClientMemory(NamedTuple):
@@ -46,7 +48,8 @@ class ClientMemory(NamedTuple):
     * ``refused``: by type URL, name to rejected version;
     * ``left_s``: when it left;
     * ``suspected``: by type URL, rejections whose bad resource was not found yet;
-    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them.
+    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them;
+    * ``lingered``: by type URL, for types that are kept on a move, sets with the content of the lingering names.
     """
 
     sets: Mapping[str, ResourceSet]
@@ -59,6 +62,7 @@ class ClientMemory(NamedTuple):
     left_s: float
     suspected: Mapping[str, Refusals] = NO_SUSPECTS
     sent: Mapping[str, Sets] = NOTHING_SENT
+    lingered: Mapping[str, ResourceSet] = NOTHING_LINGERED
 
 
 class Memories:
@@ -171,8 +175,18 @@ class Past:
     def acked(self, type_url: str, releases: Releases) -> ResourceSet | None:
         """The set of a type that the client had ACKed; None if some memory has none.
 
-        Proxies with one node id may have ACKed different sets: only names in all memories count.
+        Proxies with one node id may have ACKed different sets: only names in all memories count. Nor do names count
+        that a response removed of which the ACK was not received: the client may have applied it (rule 18).
         """
+        found = self._agreed(type_url, releases)
+        if found is None:
+            return None
+        for each in (each for memory in self._own for each in memory.sent.get(type_url, ())):
+            found = releases.common(found, each)
+        return found
+
+    def _agreed(self, type_url: str, releases: Releases) -> ResourceSet | None:
+        """What all memories have of the set of a type; None if some memory has none."""
         found: ResourceSet | None = None
         for memory in self._own:
             each = memory.sets.get(type_url)
@@ -234,6 +248,8 @@ class Past:
             now_s,
             {url: each for url, each in refusals.items() if each.suspects} or NO_SUSPECTS,
             sent or NOTHING_SENT,
+            {url: client.released.get(url) for url in client.lingering.names if resource_type(url).kept_on_move}
+            or NOTHING_LINGERED,
         )
 
     def _add_unseen(self, held: dict[str, _Acked], sent: dict[str, Sets], client: ClientState) -> None:
@@ -245,7 +261,7 @@ class Past:
         for url in dict.fromkeys(url for memory in self._own for url in memory.sets):
             if url in held or client.watches.of(url):
                 continue
-            acked = self.acked(url, client.releases)
+            acked = self._agreed(url, client.releases)
             if acked is not None:
                 labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""

@@ -185,13 +185,17 @@ class Readiness:
             cold |= self._on_its_way(client, acked)
         elif acked is not self.before:
             cold |= self._settling(client, acked, now_s)
+        cold |= self._over_absent(client)
         unfit = self._unfit(client)
         if unfit:
             cold |= unfit
         if cold and client.order.proceed_on_nack:
             cold = cold.difference(client.refused(url), unfit)
         if cold and self.is_one_by_one and client.is_aggregated:
-            self.proved |= self._proved(client, cold)
+            proved = self._proved(client, cold)
+            if not proved <= self.proved:
+                self.proved |= proved
+                self._note_accepted(client, proved)
             cold -= self.proved
         return cold if cold != self.cold else self.cold
 
@@ -226,6 +230,14 @@ class Readiness:
             and all(is_proved(each) for each in _versions(name, (goal, *(found.resources for found in sent))))
         )
 
+    def _note_accepted(self, client: ClientState, proved: frozenset[str]) -> None:
+        """Clusters that are proved while the ACK of CDS is withheld are accepted: they linger, and are no suspects."""
+        for watch in client.watches.of(client.url_of("clusters")):
+            offered, held = watch.ack.offered, watch.acked_set
+            if offered is not None and held is not None:
+                new = proved.difference(held.resources).intersection(offered.resource_set.resources)
+                watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
+
     def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet, on an aggregated stream.
 
@@ -245,6 +257,38 @@ class Readiness:
         if acked is not goal:
             users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
         return users if new is None else users & new
+
+    def _over_absent(self, client: ClientState) -> frozenset[str]:
+        """New clusters that name an internal listener that the client does not have, or whose assignments do.
+
+        The client has an earlier version, whose listener a push removed before it was sent or that was rejected: the
+        client is to get the newer version first.
+        """
+        url, goal = client.url_of("endpoints"), client.goal.get(client.url_of("clusters"))
+        users = self._held_over_absent(client, goal.type.type_url).intersection(goal.resources)
+        assignments = self._held_over_absent(client, url)
+        if assignments:
+            users |= client.releases.clusters_of(goal, assignments)
+        if not users or self.before is None:
+            return users
+        return users & client.releases.added(self.before, goal)
+
+    def _held_over_absent(self, client: ClientState, url: str) -> frozenset[str]:
+        """The clusters or assignments that the client has in an earlier version, which names such a listener."""
+        found, goal = set[str](), client.goal.get(url)
+        for watch in client.watches.of(url):
+            held, interest = watch.acked_set, watch.subscription.interest
+            if held is not None and held is not goal and (named := client.releases.internal_listeners(held)):
+                acked = client.watches.acked(client.url_of("listeners"))
+                absent = named.difference(acked.resources if acked is not None else ())
+                found |= {
+                    name
+                    for name, each in (held.resources.items() if absent else ())
+                    if interest.wants_name(name)
+                    and (name not in goal.resources or goal.resources[name].version != each.version)
+                    and any(listener.name in absent for listener in each.references)
+                }
+        return frozenset(found)
 
     def _settling(self, client: ClientState, acked: ResourceSet, now_s: float) -> frozenset[str]:
         """On separate streams: clusters that are not warm yet, of those ACKed since the transition began.

@@ -97,11 +97,15 @@ class Refusals:
     def note_ack(self, accepted: Mapping[str, str]) -> None:
         """The client accepted a response with these names and versions, or shows on a new stream that it holds them."""
         was_probe = bool(self.probe)
+        self.probe = _NOTHING
+        self.note_proved(accepted, is_halved=was_probe)
+
+    def note_proved(self, accepted: Mapping[str, str], *, is_halved: bool = False) -> None:
+        """The client uses these names and versions; ``is_halved``: other suspects are tried in smaller groups now."""
         left = {name: version for name, version in self.whole.items() if accepted.get(name) != version}
         mine = (*self.refused.items(), *self.suspects.items())
         self._clear([name for name, version in mine if accepted.get(name) == version])
-        self.probe = _NOTHING
-        if was_probe and self.groups and len(self.groups[0]) > 1:
+        if is_halved and self.groups and len(self.groups[0]) > 1:
             self.groups = (*_halves(self.groups[0]), *self.groups[1:])
         self.whole = left
         if len(left) == 1 and left.items() <= self.suspects.items():

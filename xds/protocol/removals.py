@@ -1,19 +1,21 @@
-"""Which removals of a push linger for one client, and what it keeps when it moves to another group.
+"""Which removals of a push linger for one client, when their clock starts, and what it keeps when it changes groups.
 
 The rules are in docs/protocol.md#removals; ``linger`` has the values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot, empty_set
-from xds.protocol.linger import Lingering, Names, keep_of
+from xds.protocol.linger import NO_NAMES, Lingering, Names, keep_of, on_grid
 from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
+    from xds.protocol.transition import Transition
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -38,6 +40,59 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     latest = lingerings.latest(made, client.rules.linger_max)
     client.cut += made.removals[: len(made.removals) - len(latest.removals)]
     return latest
+
+
+def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
+    """Set the end of removals: "where a listener changed or was removed, they stay another `listener_drain_s`", and
+    "a later push does not shorten a drain" (docs/protocol.md#removals)."""
+    order, rules = client.order, client.rules
+    delay_s = _either(order.removal_delay_s, rules.removal_delay_s)
+    drain_s = _either(order.listener_drain_s, rules.listener_drain_s)
+    if transition.drains and _drains_listeners(client):
+        client.drain_until_s = on_grid(now_s + drain_s + delay_s)
+    transition.drains = False
+    transition.origin = client.released
+    ends_s = max(on_grid(now_s + delay_s), client.drain_until_s)
+    if client.lingering.is_pending:
+        used = _listeners_in_use(client)
+        client.lingering = client.releases.lingerings.with_ends(client.lingering, ends_s, used)
+    watches = (watch for url in client.watches for watch in client.watches.of(url))
+    if client.unknown_until_s is None and any(watch.unknown for watch in watches):
+        client.unknown_until_s = ends_s
+
+
+def _drains_listeners(client: ClientState) -> bool:
+    """Whether a listener of this client drains: those of "clients that request listeners by name (gRPC)" do not."""
+    watches = client.watches.of(client.url_of("listeners"))
+    return not watches or any(w.subscription.interest.wildcard or w.subscription.interest.globs for w in watches)
+
+
+def _listeners_in_use(client: ClientState) -> Names:
+    """The lingering internal listeners that clusters and assignments name that the client uses and that do not linger.
+
+    docs/protocol.md#removals: "an internal listener stays as long as a cluster whose endpoints name it". The push that
+    removed it changed that cluster or assignment, and the client did not accept the change yet.
+    """
+    url = client.url_of("listeners")
+    names = client.lingering.names
+    if url not in names:
+        return NO_NAMES
+    return keep_of({url: _named_by(client, names) & names[url]})
+
+
+def _named_by(client: ClientState, besides: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The internal listeners that clusters and assignments name that were sent, except those in ``besides``."""
+    found = set[str]()
+    for url in map(client.url_of, ("clusters", "endpoints")):
+        gone = besides.get(url, _NOTHING)
+        for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
+            left = client.releases.mixed(held, empty_set(url), gone.intersection(held.resources))
+            found |= client.releases.internal_listeners(left)
+    return frozenset(found)
+
+
+def _either(own: float | None, general: float) -> float:
+    return own if own is not None else general
 
 
 def without_unsent(client: ClientState, removed: Names) -> Names:
@@ -118,6 +173,9 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     """The removed names of a type that the client may use."""
     held, type = client.watches.acked(url), resource_type(url)
     names = gone.intersection(held.resources) if held is not None else _NOTHING
+    if type.alias == "listeners":
+        # One that the client did not ACK yet is in use, too, as soon as it applies a cluster or an assignment.
+        names |= gone & _named_by(client, {})
     if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
         if held is not None and client.transition is not None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.resource_type import ResourceType, alias_of, resource_type
-from xds.model.snapshot import ResourceSet, empty_set
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.content import NOTHING
 from xds.protocol.diffs import leads_within
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from xds.protocol.removals import with_removed
 from xds.protocol.trees import listeners_naming
 
+NO_CONTENT = Snapshot("", 0)
 _NAMED = ("endpoints", "secrets")  # types that clusters and listeners refer to and that are in no tree
 
 
@@ -66,6 +67,13 @@ class Origin(NamedTuple):
     def groups(self) -> Sequence[str]:
         """The groups from whose history the content may come, the likelier ones first."""
         return (*self.former, self.group)
+
+    def is_guarded(self, type: ResourceType) -> bool:
+        """Whether labels and names do not prove that the client was sent resources of its former groups.
+
+        docs/protocol.md#removals: "other names are not sent to it, and what it has is not updated".
+        """
+        return type.kept_on_move and self.has_moved
 
     def named(self, type_url: str, label: str) -> ResourceSet | None:
         """The remembered set of a type with the version_info ``label`` that the client ACKed, or was sent last.
@@ -107,9 +115,16 @@ def origin_of(
 
 
 class Shown(NamedTuple):
-    """A client shows that it holds content; ``held`` is that content, None if it is unknown."""
+    """A client shows that it holds content.
+
+    * ``held``: that content, None if it is unknown;
+    * ``origin``: where it may come from;
+    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown.
+    """
 
     held: ResourceSet | None
+    origin: Origin
+    unproved: frozenset[str] = NOTHING
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -126,14 +141,13 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     url = type.type_url
     held = origin.named(url, label) or cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
-        groups = origin.groups
-        if type.kept_on_move and origin.has_moved:
-            # A label and names do not prove that the client was sent these secrets or endpoints: "other names are not
-            # sent to it, and what it has is not updated" (docs/protocol.md#removals).
-            held, groups = empty_set(type.type_url), (origin.group,)
+        unproved = NOTHING
+        if origin.is_guarded(type):
+            held, unproved = empty_set(type.type_url), request.names
         watch.shown = held
-        held = cache.history.part(held, request.names, origin.clusters, groups, origin.api, origin.fed)
-    return Shown(held)
+        held = _with_names(held, request.names, cache, origin)
+        return Shown(held, origin, unproved)
+    return Shown(held, origin, request.names if held is None else NOTHING)
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -154,8 +168,25 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
     released = origin.released.resources
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
-    held = cache.history.part(empty_set(type.type_url), names, origin.clusters, origin.groups, origin.api, origin.fed)
-    return Shown(held) if held.resources else None
+    held = _with_names(empty_set(type.type_url), names, cache, origin)
+    return Shown(held, origin) if held.resources else None
+
+
+def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> ResourceSet:
+    """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
+
+    Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
+    knows that it was sent that.
+    """
+    if not origin.is_guarded(held.type):
+        return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
+    held = cache.history.part(held, names, origin.clusters, (origin.group,), origin.api, origin.fed)
+    url = held.type.type_url
+    for memory in origin.own:
+        if url in memory.lingered:
+            left = names.intersection(memory.lingering.names[url]).difference(held.resources)
+            held = cache.releases.mixed(held, memory.lingered[url], left)
+    return held
 
 
 def _takes_all(type: ResourceType, request: SotwRequest) -> bool:
@@ -178,19 +209,19 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     )
     watch.known.base = watch.shown = held
     if held is not None and len(held) == len(versions):
-        if type.in_tree and not request.subscribe <= held.resources.keys():
+        if (type.in_tree or type.alias in _NAMED) and not request.subscribe <= held.resources.keys():
             names = request.subscribe.union(held.resources)
-            held = cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
-        return Shown(held)
+            held = _with_names(held, names, cache, origin)
+        return Shown(held, origin)
     unknown = {name: version for name, version in versions.items() if held is None or name not in held.resources}
     if type.in_tree:
         watch.known.uncertain = unknown
-        return Shown(None)
+        return Shown(None, origin)
     served = cache.served_names(origin.group, type.type_url, origin.api)
     if type.lingers:
         watch.unknown = frozenset(name for name in unknown if name not in served)
     watch.known.uncertain = {name: version for name, version in unknown.items() if name not in watch.unknown}
-    return Shown(held)
+    return Shown(held, origin)
 
 
 def unanswered_at_first(
@@ -259,11 +290,14 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         held = _without_refused(client, watch, held, watch.refusals)
         watch.refusals.note_ack(held.versions())  # it does not reject what it holds
     if held is not None:
-        _hold(client, watch, held, now_s, is_first=is_first)
+        _hold(client, watch, shown._replace(held=held), now_s, is_first=is_first)
     elif watch.type.in_tree:
         transition = client.begin_return(now_s)
         transition.silent |= {url}
         transition.drains = True
+    elif over := _over(client, client.goal.get(url), shown.unproved):
+        client.begin_return(now_s)
+        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -279,12 +313,14 @@ def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refus
     return client.releases.mixed(held, accepted, unproved)
 
 
-def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *, is_first: bool) -> None:
+def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_first: bool) -> None:
     """Release what the client holds, and begin a transition from there to the newest snapshot if one is needed."""
-    url = watch.type.type_url
+    url, held = watch.type.type_url, shown.held
+    assert held is not None, "it is known what the client holds"
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
-    if not change.changed and not change.removed and not (watch.type.full_state and change.added):
+    over = _over(client, goal, shown.unproved)
+    if not over and not change.changed and not change.removed and not (watch.type.full_state and change.added):
         refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
         watch.acked_set = client.releases.mixed(goal, held, refused)
         if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
@@ -294,6 +330,9 @@ def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *,
     _restore(client)
     clusters = client.last_acked(client.url_of("clusters"))
     client.released = client.releases.resumed(client.released, url, held, clusters, is_first=is_first)
+    if over:
+        # What it has instead is not known, and cannot be sent to it: nothing is, until the listeners are ready.
+        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
     step = client.releases.step(client.released, client.goal, client.lingering)
     if (
         step.is_simple
@@ -307,20 +346,28 @@ def _hold(client: ClientState, watch: Watch, held: ResourceSet, now_s: float, *,
     transition.origin = client.releases.resumed(transition.origin, url, held, clusters, is_first=is_first)
     # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
-    removed = joined(step.removed, _removed_internal(client, url, change.removed))
+    removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
 
 
-def _removed_internal(client: ClientState, url: str, removed: Sequence[str]) -> Names:
-    """The removed listeners that clusters or assignments of a retained revision name.
+def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Sequence[str]) -> Names:
+    """The removed listeners that clusters or assignments of a retained revision name, of its former groups too.
 
-    They linger, even if the client did not show these clusters and assignments yet: its streams come in any order.
+    They linger, even if the client did not show these clusters and assignments: its streams come in any order, and what
+    it was sent of a former group is not always proved.
     """
     if not removed or alias_of(url) != "listeners":
         return NO_NAMES
     urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
-    sets = (each for kind in urls for each in client.cache.retained_sets((client.goal.group,), kind, ""))
+    sets = (each for kind in urls for each in client.cache.retained_sets(origin.groups, kind, origin.api))
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
+
+
+def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
+    """The assignments among these names whose endpoints name internal listeners in the newest set."""
+    if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
+        return NOTHING
+    return frozenset(name for name in names & goal.resources.keys() if goal.resources[name].references)
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:

@@ -132,12 +132,14 @@ class Transition:
             or self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
             or not tree.listeners.isdisjoint(back)
         ]
-        if any(tree.has_added_listener for tree in held):
+        partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
+        if any(tree.has_added_listener for tree in (*held, *partly)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in held]
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly)]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
+        kept += [tree.besides for tree in partly]
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
@@ -181,9 +183,9 @@ class Transition:
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
 
-        Rejected names do not wait, so that a repair is sent at once; a client that serves an accepted version can wait
-        for the filters of its listener. Names that an unready listener ``used`` before
-        wait in any case: its new version becomes ready with what the client holds under them.
+        Rejected names do not wait, so that a repair is sent at once, except for the filters of the listeners that use
+        them; a client that serves an accepted version can wait for its listener. Names that an unready listener
+        ``used`` before wait in any case: its new version becomes ready with what the client holds under them.
         """
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
@@ -194,7 +196,19 @@ class Transition:
                 needed = without(needed, client.releases.newly_named(acked, each.resource_set))
         if used:
             needed = keep_of({kind: [n for n in names if (kind, n) not in used] for kind, names in needed})
-        return without(without(waiting, needed), client.watches.never_accepted())
+        return without(without(waiting, needed), self._repairs(client))
+
+    def _repairs(self, client: ClientState) -> Names:
+        """What the client rejects and never had, unless a listener that uses it lacks its newest version or others."""
+        refused = client.watches.never_accepted()
+        if not refused:
+            return NO_NAMES
+        url = client.url_of("listeners")
+        goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
+        missing = self._not_fetched(client, refused)
+        unready = client.releases.renewed(acked, goal) | self._filters_unready(client)
+        used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
+        return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in refused})
 
     def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
         """The aggregate clusters that stay as they were released, because a member of the new version is cold.
@@ -254,15 +268,21 @@ class Transition:
 
         docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
         """
-        url = client.url_of("listeners")
-        named = client.releases.newly_named(self.origin.get(url), client.released.get(url))
-        missing = client.watches.not_fetched(named) if named and not self.is_fetch_over else NO_NAMES
+        missing = self._not_fetched(client)
         if not missing:
             self.fetch_since_s = None
             return _NOTHING
         if self.fetch_since_s is None:
             self.fetch_since_s = now_s
         return listeners_naming(missing, client.released)
+
+    def _not_fetched(self, client: ClientState, besides: Names = NO_NAMES) -> Names:
+        """The names that released listeners newly name and that the client did not ACK yet, without ``besides``."""
+        if self.is_fetch_over:
+            return NO_NAMES
+        url = client.url_of("listeners")
+        named = without(client.releases.newly_named(self.origin.get(url), client.released.get(url)), besides)
+        return client.watches.not_fetched(named) if named else NO_NAMES
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:
         """Whether the client's clusters are known, so that silent types may be sent.
@@ -316,10 +336,13 @@ class Transition:
         return not any(resource_type(url).in_tree for url in client.watches.lagging_types)
 
     def is_over(self, client: ClientState) -> bool:
-        """Whether all clusters are warm and CDS is ACKed: once `is_shown` holds as well, the transition ends."""
-        return not self.readiness.cold and not any(
-            resource_type(url).is_route_target for url in client.watches.lagging_types
-        )
+        """Whether all clusters are warm, CDS is ACKed, and all removals have an end.
+
+        Once `is_shown` holds as well, the transition ends.
+        """
+        if self.readiness.cold or client.lingering.is_pending:
+            return False
+        return not any(resource_type(url).is_route_target for url in client.watches.lagging_types)
 
     def expire(self, client: ClientState, now_s: float) -> bool:
         """Give up waits that lasted too long; True when content is released without proof that the client is ready."""

@@ -34,6 +34,8 @@ class Tree(NamedTuple):
     * ``leads_to``: the names of the clusters that the new content refers to;
     * ``needs``: the internal listeners that endpoints in these clusters name, except those that refer back to this
       tree. The tree waits for new ones;
+    * ``within``: the internal listeners among its own that endpoints in these clusters name, and that refer to none of
+      its listeners; ``besides``: the names that wait for new ones of these: all but resources that nothing uses yet;
     * ``is_unreadable``: the new content has references that cannot be read, so it may refer to any cluster;
     * ``has_added_listener``, ``has_removed_listener``: a listener is new, or was removed.
     """
@@ -44,6 +46,8 @@ class Tree(NamedTuple):
     listeners: frozenset[str]
     leads_to: frozenset[str]
     needs: frozenset[str]
+    within: frozenset[str]
+    besides: Names
     is_unreadable: bool
     has_added_listener: bool
     has_removed_listener: bool
@@ -140,13 +144,16 @@ def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released
     named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
     clusters = with_members(leads_to - {WILDCARD}, goal)
     changed = {url: names.intersection(released.get(url).resources) for url, names in then.items()}
+    needs, within = _needs(clusters, named_by, goal)
     return Tree(
         keep_of(first),
         keep_of(then),
         keep_of(changed),
         named_by,
         clusters,
-        _needs(clusters, named_by, goal),
+        needs,
+        within,
+        _besides({**first, **then}, within, released),
         WILDCARD in leads_to,
         has_added,
         has_removed,
@@ -164,13 +171,27 @@ def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
     return found
 
 
-def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> frozenset[str]:
-    """The internal listeners that endpoints in clusters name, except those that refer back to ``listeners``.
+def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
+    """The internal listeners that endpoints in clusters name: those beside ``listeners``, and those among them.
 
-    docs/protocol.md#additions: "listeners that refer to each other are sent together".
+    Both without those that refer back to ``listeners``. docs/protocol.md#additions: "listeners that refer to each other
+    are sent together".
     """
-    needed = _behind(clusters, goal) - listeners
-    return frozenset(name for name in needed if listeners.isdisjoint(_all_behind(name, goal)))
+    needed = frozenset(name for name in _behind(clusters, goal) if listeners.isdisjoint(_all_behind(name, goal)))
+    return needed - listeners, needed & listeners
+
+
+def _besides(parts: Mapping[str, Iterable[str]], within: frozenset[str], released: Snapshot) -> Names:
+    """What waits for the internal listeners ``within``: other listeners, and what is in use already."""
+    if not within:
+        return ()
+    found = {}
+    for url, names in parts.items():
+        is_listeners = alias_of(url) == "listeners"
+        found[url] = {
+            name for name in names if (name not in within if is_listeners else name in released.get(url).resources)
+        }
+    return keep_of(found)
 
 
 def _behind(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
@@ -199,9 +220,10 @@ def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
 
 
 def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> NewlyBehind:
-    """The changed clusters and assignments that newly name internal listeners, with these listeners.
+    """The clusters and assignments in use that newly name internal listeners, with these listeners.
 
-    A cluster also names those that its assignment names: a push may give it another assignment.
+    A cluster also names those that its assignment names: a push may give it another assignment. An assignment is in use
+    too if it is new and a released cluster refers to it.
     """
     found = dict[Part, frozenset[str]]()
     for url, each in change.items():
@@ -214,7 +236,32 @@ def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change
                     listeners = _behind_one(new, goal) - _behind_one(old, released)
                     if listeners:
                         found[url, name] = frozenset(listeners)
+            if type.alias == "endpoints":
+                found |= _added_in_use(
+                    url, [after[name] for name in each.added if after[name].references], released, goal
+                )
     return found
+
+
+def _added_in_use(
+    url: str, added: Iterable[Resource], released: Snapshot, goal: Snapshot
+) -> dict[Part, frozenset[str]]:
+    """New assignments of released clusters, with the internal listeners that they name and that do not refer back."""
+    found = dict[Part, frozenset[str]]()
+    for assignment in added:
+        if _has_user(url, assignment.name, released):
+            listeners = {name for name in _behind_one(assignment, goal) if name not in _all_behind(name, goal)}
+            if listeners:
+                found[url, assignment.name] = frozenset(listeners)
+    return found
+
+
+def _has_user(url: str, assignment: str, snapshot: Snapshot) -> bool:
+    """Whether some cluster of a snapshot refers to this assignment."""
+    clusters = (
+        each for held in snapshot.sets.values() if held.type.is_route_target for each in held.resources.values()
+    )
+    return any(each.type_url == url and each.name == assignment for cluster in clusters for each in cluster.references)
 
 
 def _all_behind(listener: str, goal: Snapshot) -> set[str]:

@@ -278,6 +278,24 @@ class Watch:
         self.acked_label = response.resource_set.version_info
         return response
 
+    def accept_superseded(self, version_info: str) -> None:
+        """The client says beside an error that it accepted this version: if a newer response replaced it, note that.
+
+        Only of full-state types: for them a version stands for one set.
+        """
+        for at, each in enumerate(self.superseded):
+            if self.type.full_state and each.version_info == version_info:
+                self.acked_set, self.acked_label = each, version_info
+                self.superseded = self.superseded[at + 1 :]
+                return
+
+    def accept_part(self, accepted: ResourceSet) -> None:
+        """It is proved that the client uses all of this set, which has new names, though it withholds the ACK."""
+        if self.refusals is not None and self.acked_set is not None:
+            new = accepted.resources.keys() - self.acked_set.resources.keys()
+            self.refusals.note_proved({name: accepted.resources[name].version for name in new})
+        self.acked_set = accepted
+
     def refuse(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
         """The client NACKed the response in flight with this message: it may hold any part of it (rule 18).
 
@@ -311,7 +329,8 @@ class Watch:
         if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
-            return True
+            # It may have accepted an earlier response with parts of the same set.
+            return all(each.version_info != version_info for each in self.superseded)
         return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def arrived(self) -> frozenset[str]:
