@@ -1,13 +1,14 @@
 """Traffic assignment over a simulated fleet, faster than real time: what becomes of demand, faults and missing reports.
 
-    python -m bench.assignment [--seed 1] [--only jump,flood] [--out docs/load-assignment]
+    python -m bench.assignment [--seed 1] [--only jump,flood] [--foresight] [--out docs/load-assignment]
 
 Proxies in zones send by chance, second by second, balance as Envoy does, and report every ten seconds, ten seconds
 late; ``xds.assignment.decide`` is asked once an interval, and followed a second later. Each scenario is run also under
 a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
 bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
-(needs matplotlib), and the table is printed as it is in the documentation. The columns are explained at
-``bench.zones.figures.Row``; equal seeds give equal figures.
+(needs matplotlib), and the table is printed as it is in the documentation. ``--foresight`` also prints what a control
+plane would do that knows the mean demand ahead (`bench.zones.foresight`), at no more above capacity. The columns are
+explained at ``bench.zones.figures.Row``; equal seeds give equal figures.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.zones.control import Envoys, Plain
-from bench.zones.figures import Row, markdown, numbers, row, table
+from bench.zones.figures import Row, figures, markdown, numbers, row, table
+from bench.zones.foresight import foreseen
 from bench.zones.nine_zones import NINE_ZONES
 from bench.zones.plot import draw
 from bench.zones.run import Run, run
@@ -35,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(scenario.name for scenario in SCENARIOS))
+    parser.add_argument("--foresight", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     known = {scenario.name: scenario for scenario in SCENARIOS}
@@ -44,6 +47,11 @@ def main() -> None:
     began = time.perf_counter()
     runs = [run(known[name], given.seed) for name in names]
     rows = [row(one, run(one.scenario, given.seed, Plain), run(one.scenario, given.seed, Envoys)) for one in runs]
+    for one in runs if given.foresight else ():
+        bound = foreseen(one.scenario, given.seed, figures(one).above)
+        print(
+            f"{one.scenario.name} with foresight: {bound.above:.2%} above capacity, {bound.away:.1%} out of their zone"
+        )
     simulated_h = sum(len(one.beats) * one.interval_s for one in runs) / 3_600
     print(f"{simulated_h:.1f} hours")
     print(markdown(rows) if given.out else table(rows))

@@ -4,9 +4,10 @@
         [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 3] [--docs docs]
 
 The reports are those of `bench.load_reports`, each node sends its own at its own time of the interval of 10 s. CPU is
-that of ``xds serve``, all threads, by the kernel's clock of the process, over the rounds behind the first. At last the
-server is asked what it has counted: a report that it did not take would cost nothing. With ``--docs``, the figures are
-kept there and put into the page of performance.
+that of ``xds serve``, all threads, by the kernel's clock of the process, for all reports behind those of the first
+interval: it is taken when the server has counted them, however long other work on the machine keeps it from that. A
+report that it did not take would cost nothing. With ``--docs``, the figures are kept there and put into the page of
+performance.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -37,8 +38,10 @@ from bench.load_reports import (
 )
 from bench.peers.peer import Peer
 from bench.suite import machine
-from bench.suite.process import quiet
 
+READ_WITHIN_S, READ_PAUSE_S, SCRAPE_TIMEOUT_S = 240.0, 0.5, 120.0
+# So little CPU in a pause, so many times in turn: nothing is left to read.
+STILL_S, STILL_TIMES = 0.02, 6
 METHOD = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 STREAMS_PER_CONNECTION = 20  # grpc.aio's connections are dear, and the server does not mind
 FIXED_INTERVAL = {"XDS_LOAD__LONGEST_INTERVAL_S": "0"}  # under load, too
@@ -47,9 +50,9 @@ TITLE = "Load reports"
 INTRODUCTION = """\
 Reports as Envoy sends them, each node at its own time of the interval of 10 s: the clusters in another order in each
 report, localities without traffic left out, the node of 61 kB repeated. Written by `python -m bench.load_served --docs
-docs`. *CPU* is that of `xds serve`, all threads, in cores, behind the first interval; *reading* is the part from the
-bytes of a report to what is counted, the rest is HTTP/2, gRPC and the event loop. A report counts if the server has
-counted it some seconds after the last was sent.
+docs`. *CPU* is that of `xds serve`, all threads: seconds for the reports of an interval, by the 10 s of it; the first
+interval is left out. *Reading* is the part from the bytes of a report to what is counted, the rest is HTTP/2, gRPC and
+the event loop.
 """
 COLUMNS = (
     "commit", "nodes", "clusters", "localities with traffic", "order", "CPU", "us a cluster", "reading", "memory MB",
@@ -57,8 +60,6 @@ COLUMNS = (
 )  # fmt: skip
 NOTE = """\
 Goals: one locality with traffic under 0.5 of a core, three under 1.0, at most 1,000 MB, shuffled within 1.2 of ordered.
-Where not all reports are counted, the machine was too busy with other work for the server to read them in time: such a
-row shows no more than what was read.
 Reports take one process; where they need more than a core, several processes would have to read them, each for some of
 the nodes, and merge their windows once a second.
 """
@@ -67,13 +68,13 @@ _READING = re.compile(r"^xds_server_lrs_reading_seconds_total (\S+)$", re.MULTIL
 
 
 class Measured(NamedTuple):
-    """Seconds of CPU and of time, memory beyond that of a start, reports that were sent and that were counted.
+    """Seconds of CPU for so many intervals, memory beyond that of a start, reports that were sent and counted.
 
     ``reading_s``: CPU for reading and counting them, as the server has it, those of the first round included.
     """
 
     cpu_s: float
-    lasted_s: float
+    intervals: int
     memory_kb: int
     sent: int
     counted: int
@@ -81,7 +82,8 @@ class Measured(NamedTuple):
 
     @property
     def core(self) -> float:
-        return self.cpu_s / self.lasted_s
+        """Cores for the reports of an interval, all along."""
+        return self.cpu_s / self.intervals / INTERVAL_S
 
 
 async def open_streams(target: str, fleet: Fleet, running: AsyncExitStack) -> list[Any]:
@@ -110,39 +112,49 @@ async def measure(fleet: Fleet, rounds: int) -> Measured:
             peer = await running.enter_async_context(Peer.start("ours", environment=FIXED_INTERVAL))
             begun_kb = peer.rss_kb()
             streams = await open_streams(peer.target, fleet, running)
-            begin = measured_from = monotonic() + 1.0
+            begin = monotonic() + 1.0
             cpu_s = peer.cpu_s()
             for number in range(fleet.nodes * (1 + rounds)):
                 (node, _, report), following = following, await asyncio.to_thread(next, reports, following)
                 if number == fleet.nodes:
-                    cpu_s, measured_from = peer.cpu_s(), monotonic()
+                    cpu_s, begin = await until_read(peer.cpu_s), monotonic() - INTERVAL_S
                 await asyncio.sleep(begin + number / fleet.nodes * INTERVAL_S - monotonic())
                 await streams[node].write(node_field(fleet, node, tail) + report)
-            cpu_s, lasted_s = await quiet(peer.cpu_s) - cpu_s, monotonic() - measured_from
-            counted, reading_s = await until_counted(peer.admin, fleet.nodes * (1 + rounds))
             sent = fleet.nodes * (1 + rounds)
-            return Measured(cpu_s, lasted_s, peer.rss_kb() - begun_kb, sent, counted, reading_s)
+            cpu_s = await until_read(peer.cpu_s) - cpu_s
+            memory_kb = peer.rss_kb() - begun_kb
+            return Measured(cpu_s, rounds, memory_kb, sent, *await counted(peer.admin))
 
 
-async def until_counted(admin: str, sent: int) -> tuple[int, float]:
-    """How many reports the server has counted, once that is all of them, or after a while; CPU for reading them."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        for _ in range(50):
-            text = (await client.get(f"{admin}/metrics")).text
-            counted = sum(float(number) for number in _COUNTED.findall(text))
-            if counted >= sent:
-                break
-            await asyncio.sleep(0.1)
-        return int(counted), sum(float(number) for number in _READING.findall(text))
+async def until_read(cpu: Callable[[], float]) -> float:
+    """The CPU time of the server once it has read all that was sent: when it has had nothing to do for some seconds.
+
+    Other work on the machine may keep it waiting. It is not asked meanwhile: a scrape with so many clusters costs as
+    much as some hundred reports.
+    """
+    until, before_s, still = monotonic() + READ_WITHIN_S, cpu(), 0
+    while still < STILL_TIMES and monotonic() < until:
+        await asyncio.sleep(READ_PAUSE_S)
+        still = still + 1 if cpu() - before_s < STILL_S else 0
+        before_s = cpu()
+    return cpu()
+
+
+async def counted(admin: str) -> tuple[int, float]:
+    """How many reports the server has counted, and CPU for reading them."""
+    async with httpx.AsyncClient(trust_env=False, timeout=SCRAPE_TIMEOUT_S) as client:
+        text = (await client.get(f"{admin}/metrics")).text
+    return round(sum(map(float, _COUNTED.findall(text)))), sum(map(float, _READING.findall(text)))
 
 
 def told(fleet: Fleet, found: Measured) -> str:
     """A line for people."""
     core = found.core
+    reading = found.reading_s / (found.sent / fleet.nodes) / INTERVAL_S
     cluster_us = core * INTERVAL_S / fleet.reported * 1e6
     return (
         f"{fleet}, served: {cluster_us:.2f} us per cluster,"
-        f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE});"
+        f" {core:.2f} of a core at {INTERVAL_S:.0f} s (goal {GOAL_CORE}), {reading:.2f} of it reading;"
         f" {found.memory_kb / 1e3:.0f} MB (goal {GOAL_MB}); {found.counted} of {found.sent} reports counted"
     )
 

@@ -18,12 +18,16 @@ KEY_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """A folder of Go sources. ``modules`` is its file of modules, ``tags`` are build tags."""
+    """A folder of Go sources. ``modules`` is its file of modules, ``tags`` are build tags.
+
+    ``package`` is what is built: the folder itself, or a program of one of its modules.
+    """
 
     name: str
     sources: Path
     modules: str = "go.mod"
     tags: str = ""
+    package: str = "."
 
 
 GO_CONTROL_PLANE = GoProgram("go-control-plane", Path(__file__).resolve().parent / "go-control-plane")
@@ -56,7 +60,7 @@ def build(program: GoProgram = GO_CONTROL_PLANE) -> Path:
 def _compile(go: str, program: GoProgram, path: Path) -> None:
     partial = path.with_suffix(".partial")
     argv = [go, "build", "-trimpath", "-mod=readonly", f"-modfile={program.modules}", f"-tags={program.tags}"]
-    argv += ["-buildvcs=false", "-ldflags=-s -w", "-o", str(partial), "."]
+    argv += ["-buildvcs=false", "-ldflags=-s -w", "-o", str(partial), program.package]
     built = subprocess.run(
         argv,
         cwd=program.sources,

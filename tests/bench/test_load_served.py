@@ -23,7 +23,7 @@ async def test_every_report_that_is_sent_is_counted(monkeypatch: pytest.MonkeyPa
 
 def test_the_page_tells_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "performance").mkdir()
-    fleet, found = Fleet(10, 100, 3, 50.0), load_served.Measured(2.0, 20.0, 5_000, 30, 30, 3.0)
+    fleet, found = Fleet(10, 100, 3, 50.0), load_served.Measured(2.0, 2, 5_000, 30, 30, 3.0)
     for _ in range(2):
         load_served.keep(load_served.row_of(fleet, found), tmp_path)
     text = "\n".join(load_served.section(tmp_path / "performance"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from random import Random
 
 import pytest
@@ -11,6 +12,8 @@ from bench.assignment import SCENARIOS
 from bench.zones.control import Envoys
 from bench.zones.figures import COLUMNS, Figures, figures, numbers
 from bench.zones.fleet import Hosts, balanced
+from bench.zones.foresight import foreseen
+from bench.zones.optimum import optimum
 from bench.zones.run import run
 from bench.zones.scenarios import ENDPOINT_RPS, HOSTS, HOUR_S, A, B, Moment, Scenario, hosts
 from tests.support.process import REPOSITORY
@@ -77,6 +80,18 @@ def test_a_day_of_random_events_comes_to_rest_again_and_again(seed: int) -> None
     for event in range(0, len(found.beats), 180):
         rest = found.beats[event + 120 : event + 180]
         assert sum(len(beat.changed) for beat in rest) <= 12 * len(HOSTS)
+
+
+def test_knowing_the_mean_demand_does_not_help_where_requests_come_by_chance() -> None:
+    """A zone of one endpoint: within two points of the linear program is out of reach, with as little overload."""
+    own = run(KNOWN["tiny"], 1)
+    known = [(optimum(beat.demand, beat.capacity), sum(beat.demand.values())) for beat in own.beats]
+    bound = foreseen(KNOWN["tiny"], 1, figures(own).above)
+    assert bound.above <= figures(own).above
+    assert 0 < bound.away < figures(own).away
+    least = sum(found.away / total for found, total in known) / len(known)
+    if isfinite(least):  # without scipy there is no optimum
+        assert bound.away > least + 0.02
 
 
 def test_the_page_has_the_figures_that_were_measured() -> None:

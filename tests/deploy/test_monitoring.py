@@ -16,12 +16,15 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.proxy import Proxy
+from tests.cli.proxy import METHOD, Proxy
+from tests.deploy.alert_cases import CASES, AlertCase
 from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.server import ServerProcess
 from xds.assignment.assignment import ReasonCode
+from xds.model.resource_type import ENDPOINT
+from xds.proto import wire_pb2
 
 Json = dict[str, Any]
 
@@ -36,7 +39,9 @@ MATCHER = re.compile(r'(\w+)(=~|!=|=|!~)"([^"]*)"')
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 # Labels that Prometheus adds.
 ADDED = {"job", "instance"}
-SUFFIXES = ("_total", "_bucket", "_sum", "_count")
+INCREASE = re.compile(r"\b(?:increase|rate)\((xds_server_\w+(?:\{[^}]*\})?)\[")
+# No sample within a minute.
+UNSEEN = {"xds_server_nodes_stale": {"type", "group"}}
 LOAD_ALERTS = {
     "XdsZoneFull",
     "XdsOverload",
@@ -57,17 +62,25 @@ class Served(NamedTuple):
         return {label for labels, _ in self.samples[name] for label in labels}
 
     def select(self, selector: str) -> list[tuple[dict[str, str], float]]:
-        """The samples of ``name{matchers}`` with equal signs."""
+        """The samples of ``name{matchers}``, each with ``=`` or ``=~``."""
         found = SERIES.fullmatch(selector)
         assert found is not None
-        wanted = {name: value for name, _, value in MATCHER.findall(found[2] or "")}
-        return [one for one in self.samples.get(found[1], ()) if wanted.items() <= one[0].items()]
+        wanted = {
+            name: value if sign == "=~" else re.escape(value) for name, sign, value in MATCHER.findall(found[2] or "")
+        }
+        return [
+            one
+            for one in self.samples.get(found[1], ())
+            if all(re.fullmatch(value, one[0].get(name, "")) for name, value in wanted.items())
+        ]
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A scrape of a server with a source that cannot be read, and a policy whose cluster has too little capacity,
-    errors, drops and a silent node."""
+    """A scrape of a server with a policy whose cluster has too little capacity, errors, drops and a silent node.
+
+    A source cannot be read, one node rejects its clusters, one requests what does not exist, and a backup was made.
+    """
     stop = Event()
     with ExitStack() as running:
         directory = tmp_path_factory.mktemp("server")
@@ -81,6 +94,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         running.callback(stop.set)
         silent = running.enter_context(Proxy(server.grpc_port, "silent", GROUP, zone="z1"))
         silent.answer()
+        server.push("edge", [r.steered_cluster("web"), r.zoned_load_assignment("web", {"z1": [1]})])
+        refusing = running.enter_context(Proxy(server.grpc_port, "refusing", "edge"))
+        refusing.refusal = "no good"
+        refusing.answer()
+        _subscribe(running, server.grpc_port, "absent")
+        assert server.request("GET", "/api/v1/backup").status_code == 200
         rate = {"per_locality_rps": 50}
         policy = {"capacity": {"rates": [rate]}, "interval_s": 1, "stale_after_s": 5, "fallback_after_s": 60}
         answer = server.request("PUT", f"/api/v1/groups/{GROUP}/assignments/web", json=policy)
@@ -90,7 +109,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         def is_told() -> bool:
             found.append(_scrape(server))
             reasons = {labels["reason"] for labels, _ in found[-1].select("xds_assignment_reasons")}
-            return {"overload", "partial_reports"} <= reasons
+            seen = ("xds_server_nodes_nacked", "xds_server_missing_resources")
+            return {"overload", "partial_reports"} <= reasons and all(found[-1].samples[name] for name in seen)
 
         wait_until(is_told, "the policy is overloaded, and a node is silent", 60.0, detail=lambda: found[-1].samples)
         yield found[-1]
@@ -115,6 +135,18 @@ def _report(port: int, stop: Event) -> None:
                 pass
         except grpc.RpcError:
             assert stop.is_set()
+
+
+def _subscribe(running: ExitStack, port: int, name: str) -> None:
+    """Request a ClusterLoadAssignment of this name, on a stream of its own."""
+    channel = running.enter_context(grpc.insecure_channel(f"{LOOPBACK}:{port}"))
+    call = channel.stream_stream(METHOD.format("v3"), request_serializer=wire_pb2.DiscoveryRequest.SerializeToString)
+    node = wire_pb2.Node(id="asking", cluster="edge").SerializeToString()
+    request = wire_pb2.DiscoveryRequest(node=node, type_url=ENDPOINT, resource_names=[name])
+    over = Event()
+    stream = call((one for one in (request, None) if one is not None or over.wait()), timeout=STREAM_DEADLINE_S)
+    running.callback(stream.cancel)
+    running.callback(over.set)
 
 
 def _scrape(server: ServerProcess) -> Served:
@@ -167,6 +199,25 @@ def test_an_alert_uses_series_and_labels_that_are_served(rule: Json, served: Ser
         assert set(re.findall(r"\$labels\.(\w+)", texts)) <= labels
     for name, _, value in MATCHER.findall(rule["expr"]):
         assert name != "reason" or "xds_assignment" not in rule["expr"] or value in set(ReasonCode)
+
+
+@pytest.mark.parametrize("selector", [one for rule in rules() for one in INCREASE.findall(rule["expr"])])
+def test_a_counter_of_an_alert_is_there_before_it_counts(selector: str, served: Served) -> None:
+    """Prometheus sees no increase in a series that begins with 1: the first event would raise no alert."""
+    assert served.select(selector), selector
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_a_case_of_an_alert_has_the_series_as_they_are_served(case: AlertCase, served: Served) -> None:
+    """`tests/deploy/test_alerts.py` evaluates the alerts over these series."""
+    for series in {one for each in (case.fires, *case.silent) for one in each}:
+        name, _, matchers = series.partition("{")
+        assert name in served.samples, name
+        labels = {label: value for label, _, value in MATCHER.findall(matchers)}
+        told = served.labels(name) if served.samples[name] else UNSEEN[name]
+        assert labels.keys() == told, series
+        if "reason" in labels and name == "xds_assignment_reasons":
+            assert labels["reason"] in set(ReasonCode)
 
 
 def test_there_are_alerts_for_load_and_sources() -> None:

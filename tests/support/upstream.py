@@ -27,6 +27,8 @@ class Upstream:
 
     With ``rate_rps`` it serves at most this many a second, one after the other; others wait.
 
+    ``head`` is further lines of each answer's head, each with its line ending.
+
     With ``ending`` the connection is reset: ``reset`` in place of an answer, ``cut`` in the middle of its body.
 
     ``/retried`` answers 503 to what Envoy calls a first attempt (``include_request_attempt_count``), and ``/paused`` is
@@ -41,6 +43,7 @@ class Upstream:
         self.delay_s = 0.0
         self.pause_s = (0.0, 0.0)
         self.rate_rps = 0.0
+        self.head = ""
         self.ending: Literal["answer", "reset", "cut"] = "answer"
         self._free_at = 0.0
         self.requests = 0
@@ -80,7 +83,7 @@ class Upstream:
         status = 503 if path == RETRIED_PATH and FIRST_ATTEMPT in head else self.status
         self.failures += status >= 400
         pause_s = random.uniform(*self.pause_s) if path == PAUSED_PATH else self.delay_s
-        return _Answer(status, self.name.encode()), pause_s + self._waits_s()
+        return _Answer(status, self.name.encode(), self.head), pause_s + self._waits_s()
 
     def _waits_s(self) -> float:
         if not self.rate_rps:
@@ -94,9 +97,10 @@ class Upstream:
 class _Answer:
     status: int
     body: bytes
+    head: str = ""
 
     def encode(self) -> bytes:
-        head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(self.body)}\r\n\r\n"
+        head = f"HTTP/1.1 {self.status} X\r\ncontent-length: {len(self.body)}\r\n{self.head}\r\n"
         return head.encode() + self.body
 
 

@@ -149,12 +149,14 @@ class SourceMemory:
     """Smoothed demand of a source, and the time of its latest report.
 
     ``measured_rps`` is the latest figure, ``variation`` the mean change from one figure to the next, as a fraction.
+    ``recent_rps``: the figures of the latest intervals, the newest last, as many as tell a trend.
     """
 
     demand_rps: float
     heard_at: float
     measured_rps: float = 0.0
     variation: float = UNKNOWN_VARIATION
+    recent_rps: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from xds.assignment.assignment import (
     SourceMemory,
     Standing,
 )
+from xds.assignment.trend import TREND_FIGURES
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
@@ -75,6 +76,7 @@ def _memory(item: Any) -> AssignmentMemory:
             _finite(own["heard_at"]),
             _finite(own.get("measured_rps", 0.0)),
             _finite(own.get("variation", UNKNOWN_VARIATION)),
+            tuple(_finite(rps) for rps in own.get("recent_rps", ())[-TREND_FIGURES:]),
         )
         for own in item["sources"]
     }

@@ -50,6 +50,7 @@ from xds.assignment.reasons import (
     spill_reasons,
 )
 from xds.assignment.shedding import shed_fractions
+from xds.assignment.trend import slope
 from xds.assignment.weights import (
     PADDING_SHARE,
     allotments,
@@ -201,7 +202,8 @@ class _Decider:
             self.shed = shed_fractions(self.policy, demand, self.capacity, used, self.reachable, before)
             demand = {source: rps * (1.0 - self.shed[source]) for source, rps in demand.items()}
         variation = self._variation(demand)
-        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, variation)
+        rise = self._rise(demand)
+        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, variation, rise)
         if band.surplus:
             reasons.append(overload_reason(band.surplus))
         plans = self._plans(sources, demand, used, band)
@@ -213,6 +215,11 @@ class _Decider:
         """How much the demand of all sources changes between two reports, as a fraction."""
         memories = [(rps, self.estimates[source].memory) for source, rps in demand.items()]
         return sum(rps * memory.variation for rps, memory in memories if memory) / sum(demand.values())
+
+    def _rise(self, demand: Mapping[Locality, float]) -> float:
+        """By how much the demand of the source that rises fastest does so in an interval, as a fraction."""
+        memories = [(rps, self.estimates[source].memory) for source, rps in demand.items()]
+        return max((slope(memory.recent_rps) / rps for rps, memory in memories if memory), default=0.0)
 
     def _plans(
         self,

@@ -9,12 +9,14 @@ from math import isfinite
 from xds.assignment.assignment import UNKNOWN_VARIATION, Demand, Reason, ReasonCode, SourceMemory
 from xds.assignment.capacity import smooth
 from xds.assignment.policy import Policy
+from xds.assignment.trend import TREND_FIGURES, extrapolate
 
 # Weights of a new figure after one interval. A rise counts almost at once: demand that is underestimated overloads a
 # zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
 # noise makes the estimate a little high, which is the safe side.
 RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
 VARIATION_WEIGHT = 0.1
+_AN_INTERVAL = 0.9  # a timer may fire a little early
 
 
 class Freshness(StrEnum):
@@ -53,9 +55,28 @@ def estimate_demand(
     is_valid = isfinite(demand.rps) and demand.rps >= 0
     if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
         return _without_report(policy, demand, memory, is_valid, now)
-    demand_rps = _smoothed_rps(policy, demand, memory, intervals, now)
+    recent_rps = _recent(policy, demand, memory, intervals, now)
+    demand_rps = extrapolate(_smoothed_rps(policy, demand, memory, intervals, now), recent_rps)
     variation = _variation(demand.rps, memory, intervals)
-    return DemandEstimate(Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at, demand.rps, variation))
+    return DemandEstimate(
+        Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at, demand.rps, variation, recent_rps)
+    )
+
+
+def _recent(
+    policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float
+) -> tuple[float, ...]:
+    """The latest figures, one an interval; a decision between two intervals adds none."""
+    if memory is None or _is_forgotten(policy, memory, now):
+        return (demand.rps,)
+    if intervals < _AN_INTERVAL and memory.recent_rps:
+        return memory.recent_rps
+    return (*memory.recent_rps, demand.rps)[-TREND_FIGURES:]
+
+
+def _is_forgotten(policy: Policy, memory: SourceMemory, now: float) -> bool:
+    """Whether the reports paused for so long that the figures before tell nothing."""
+    return now - memory.heard_at > policy.stale_after_s + policy.interval_s
 
 
 def _variation(rps: float, memory: SourceMemory | None, intervals: float) -> float:
@@ -66,7 +87,7 @@ def _variation(rps: float, memory: SourceMemory | None, intervals: float) -> flo
 
 
 def _smoothed_rps(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:
-    if memory is None or now - memory.heard_at > policy.stale_after_s + policy.interval_s:
+    if memory is None or _is_forgotten(policy, memory, now):
         return demand.rps
     weight = RISE_WEIGHT if demand.rps > memory.demand_rps else FALL_WEIGHT
     return smooth(memory.demand_rps, demand.rps, weight, intervals)

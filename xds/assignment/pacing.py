@@ -25,7 +25,10 @@ _EQUAL = 1.0 / WEIGHT_TOTAL
 # Where demand exceeds what all targets serve up to the middle of the band, this part of a target's capacity stays free:
 # the requests of its own zone come before those of others, and their number is not known exactly.
 _RESERVED = 0.01
-_LEAST_FREE, _RELIEVED_FREE = 0.1, 0.4  # of the band
+# Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
+# it will rise by in the next three intervals.
+_LEAST_FREE, _RELIEVED_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.4, 0.15, 0.5
+_RISE_INTERVALS = 3.0
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -75,16 +78,23 @@ def hysteresis_band(
     used: Rates,
     reachable: Reachable | None = None,
     variation: float = UNKNOWN_VARIATION,
+    rise: float = 0.0,
 ) -> HysteresisBand:
     """Where demand should go. ``used`` is the load of sources that cannot be moved now.
+
+    ``rise`` is by how much demand rises in an interval, as a fraction, where it follows a trend.
 
     ``variation`` is how much demand changes between two reports, as a fraction. Steady demand fills a target nearer to
     its capacity, up to a fifth of the band; by default, and at most, half of the band stays free.
     """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    free = min(max(1.5 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis / 2)
+    free = min(max(1.5 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis * _MOST_FREE)
     placements = [_filled(policy, demand, capacity, used, ranked, below) for below in (free, 0.0, policy.hysteresis)]
-    placements.append(_filled(policy, demand, capacity, used, ranked, policy.hysteresis * _RELIEVED_FREE))
+    relieved_free = policy.hysteresis * _RELIEVED_FREE
+    if rise > 0:
+        relieved_free = policy.hysteresis * _RISING_FREE + _RISE_INTERVALS * rise
+    relieved_free = min(relieved_free, policy.hysteresis * _MOST_FREE)
+    placements.append(_filled(policy, demand, capacity, used, ranked, relieved_free))
     middle, upper, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.

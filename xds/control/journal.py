@@ -18,13 +18,15 @@ from xds.store.base import Delta, Drop, FullSet, GroupChange, Meta, Rollback, St
 _log = structlog.get_logger(logger_name="xds.control.publisher")
 
 _TRIGGERS: Mapping[type, str] = {FullSet: "snapshot", Delta: "resource", Rollback: "rollback", Drop: "delete_group"}
+RESULTS = ("committed", "unchanged", "invalid", "conflict", "not_found", "refused", "failed")
 
 
 class PushJournal:
     """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason."""
 
     def __init__(self, events: EventLog) -> None:
-        self.commits: Counter[str] = Counter()
+        # All from 0 on: an alert sees no increase in a series that begins with 1.
+        self.commits: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.triggers: Counter[str] = Counter()
         self.rollbacks: Counter[str] = Counter()
         self._events = events

@@ -33,6 +33,10 @@ _SIZE_BOUNDS = (1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7)
 _TIME_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BUILD_BOUNDS = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, *_TIME_BOUNDS)
 KEPT_S = 1.0  # how long a rendered text is served to further scrapes
+# What an alert looks at is there from 0 on: Prometheus sees no increase in a series that begins with 1.
+FOREIGN_REASONS = ("host", "origin")
+REFUSAL_REASONS = ("unauthenticated", "forbidden", "node")
+RELOAD_RESULTS = ("ok", "failed")
 KINDS = ("initial", "ack", "nack", "subscribe", "repeat", "stale", "poll")
 
 
@@ -83,11 +87,11 @@ class Metrics:
         self.closed: Counter[str] = Counter()  # gRPC status code name
         self.nacks: Counter[tuple[str, str]] = Counter()  # (type, group)
         self.limit_hits: Counter[str] = Counter()
-        self.foreign_refused: Counter[str] = Counter()  # reason
-        self.refused: Counter[str] = Counter()  # streams refused, by reason
+        self.foreign_refused: Counter[str] = Counter(dict.fromkeys(FOREIGN_REASONS, 0))  # reason
+        self.refused: Counter[str] = Counter(dict.fromkeys(REFUSAL_REASONS, 0))  # streams refused, by reason
         self.node_mismatches = 0
         self.node_audits = 0  # nodes accepted in audit mode although no rule allows them
-        self.auth_reloads: Counter[str] = Counter()  # result
+        self.auth_reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_RESULTS, 0))  # result
         self.files_exhausted = 0
         self.awaiting_admission = 0
         self.admission_seconds = Distribution(_TIME_BOUNDS)
