@@ -88,14 +88,14 @@ class AnswerItem(TypedDict):
     instances: NotRequired[list[OriginItem]]
 
 
-class Origin(TypedDict, total=False):
+class EndpointOrigins(TypedDict, total=False):
     """What is told of the endpoints of an assignment that follows a service, as in `AnswerItem`."""
 
     sources: dict[str, int]
     instances: list[OriginItem]
 
 
-Origins = Callable[[ResourceDelivery], Origin]
+OriginsOf = Callable[[ResourceDelivery], EndpointOrigins]
 
 
 class ExplanationItem(TypedDict):
@@ -142,7 +142,7 @@ async def explain_document(
     return JSONResponse(explanation_item(found, (), _origins(here, found, name)))
 
 
-def explanation_item(found: Explanation, principals: Iterable[str], origins: Origins) -> ExplanationItem:
+def explanation_item(found: Explanation, principals: Iterable[str], origins: OriginsOf) -> ExplanationItem:
     """The JSON of an explanation."""
     node, chosen = found.node, found.chosen
     return {
@@ -176,7 +176,7 @@ def _candidate_item(candidate: GroupCandidate) -> GroupCandidateItem:
     return item
 
 
-def _answer_item(found: ResourceDelivery, origin: Origin) -> AnswerItem:
+def _answer_item(found: ResourceDelivery, origin: EndpointOrigins) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
@@ -196,16 +196,16 @@ def _answer_item(found: ResourceDelivery, origin: Origin) -> AnswerItem:
     return item
 
 
-def _origins(here: Here, found: Explanation, name: str) -> Origins:
+def _origins(here: Here, found: Explanation, name: str) -> OriginsOf:
     """Where the endpoints of an assignment come from that follows a service."""
     group = found.chosen.match.group if found.chosen is not None else ""
 
-    def origin(answer: ResourceDelivery) -> Origin:
+    def origin(answer: ResourceDelivery) -> EndpointOrigins:
         bound = here.bindings.find((group, answer.name))
         if answer.owner is None or answer.owner.kind is not OwnerKind.BINDING or bound is None:
             return {}
         instances = here.bindings.selected(bound)
-        told: Origin = {"sources": dict(Counter(one.source for one in instances))}
+        told: EndpointOrigins = {"sources": dict(Counter(one.source for one in instances))}
         if name:
             told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
         return told
