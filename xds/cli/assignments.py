@@ -16,7 +16,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Color, Format, say, write, write_document
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, Style, TableLayout, place, rendered
 
 Json = dict[str, Any]
 
@@ -232,11 +232,6 @@ def _told(item: Json) -> Iterator[str]:
     for warning in item["warnings"]:
         hint = f" ({warning['hint']})" if warning["hint"] else ""
         yield f"warning: {warning['resource']}: {warning['detail']}{hint}"
-
-
-def place(locality: Mapping[str, str]) -> str:
-    """``region/zone/sub_zone``, without the parts that are empty."""
-    return "/".join(filter(None, locality.values()))
 
 
 def _split(shares: Iterable[Json]) -> str:

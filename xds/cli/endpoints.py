@@ -8,12 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.arguments import given
-from xds.cli.assignments import place
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import tell_warnings
-from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.table import Column, Style, TableLayout, place, rendered
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -169,3 +169,8 @@ def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
             Column("MESSAGE", lambda item: item["message"]),
         ),
     )
+
+
+def place(locality: Mapping[str, str]) -> str:
+    """``region/zone/sub_zone``, without the parts that are empty."""
+    return "/".join(filter(None, locality.values()))

@@ -13,7 +13,6 @@ from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
 from xds.cli.commands.services import service
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import read_object
 from xds.cli.output import say, write
 from xds.cli.push_options import confirm
 from xds.cli.table import Column, TableLayout, rendered
@@ -60,6 +59,8 @@ def _path(id: str) -> str:
 
 def _put(client: Client, file: Path) -> Json:
     """Register the instance that a file describes. Raises ``CommandError``."""
+    from xds.cli.files import read_object
+
     definition = read_object(file, "one service", SERVICE_LIMIT_BYTES)
     inner = next((definition[key] for key in definition if key.lower() == "service" and len(definition) == 1), None)
     if isinstance(inner, dict):  # the form of files that Consul's agent reads

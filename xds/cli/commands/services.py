@@ -11,11 +11,10 @@ from typer.core import TyperGroup
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
-from xds.cli.assignments import place
 from xds.cli.client import Client
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query
-from xds.cli.table import Column, Style, TableLayout, write_items
+from xds.cli.table import Column, Style, TableLayout, place, write_items
 
 Json = dict[str, Any]
 
