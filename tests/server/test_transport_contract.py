@@ -189,7 +189,7 @@ async def test_rule_9_no_stream_is_answered_before_the_state_is_loaded(start: St
     stream = RawStream(channel)
     await stream.request()
     assert (await stream.receive()).version_info == "1"
-    assert server.metrics.refused == {"starting": 1}
+    assert +server.metrics.refused == {"starting": 1}
 
 
 async def test_drain_ends_streams_in_good_order(server: Harness) -> None:
@@ -233,7 +233,7 @@ async def test_tokens(start: Start) -> None:
         await stream.request()
         assert (await stream.receive()).version_info == "1"
     assert await health(await server.channel()) == SERVING
-    assert server.metrics.refused == {"unauthenticated": 6}
+    assert +server.metrics.refused == {"unauthenticated": 6}
 
 
 async def test_tls_and_client_certificates(start: Start, authority: CertificateAuthority) -> None:

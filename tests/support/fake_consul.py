@@ -93,7 +93,7 @@ class FakeConsul:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((LOOPBACK, port or self.port))
         self.port = listening.getsockname()[1]
-        config = uvicorn.Config(self, lifespan="off", log_level="critical", ws="none", **self._tls)
+        config = uvicorn.Config(self, lifespan="off", log_config=None, ws="none", **self._tls)
         self._server = uvicorn.Server(config)
         self._server.capture_signals = _no_signals  # type: ignore[method-assign]
         self._task = asyncio.create_task(self._server.serve([listening]))

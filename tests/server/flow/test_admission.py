@@ -197,7 +197,7 @@ async def test_a_storm_of_newcomers_is_answered_and_the_others_get_their_pushes(
             response = await established.receive()
         await established.ack(response)
     assert await asyncio.wait_for(asyncio.gather(*storm), 120) == ["answered"] * NEWCOMERS
-    assert not server.metrics.refused
+    assert not +server.metrics.refused
 
 
 class Newcomer:
