@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import add, attrgetter
 from typing import NamedTuple
 
-from xds.lrs.attempts import attempted, repeats_at_most
 from xds.lrs.cluster_counters import target_of
 from xds.lrs.figures import (
     Breakdown,
@@ -24,6 +23,8 @@ from xds.lrs.figures import (
     SourceDemand,
     TargetTotals,
     Totals,
+    attempted,
+    repeats_at_most,
 )
 from xds.lrs.reporting import NodeTotals
 from xds.lrs.series import LoadSeries
