@@ -18,7 +18,7 @@ from tests.support.fake_consul import FakeConsul
 from tests.support.pki import CertificateAuthority
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Health
-from xds.control.consul_settings import ConsulSettings
+from xds.control.source_settings import ConsulSettings
 from xds.sources.consul_health import Reading
 from xds.sources.consul_source import ConsulOptions, ConsulSource
 

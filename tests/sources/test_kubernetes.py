@@ -24,10 +24,9 @@ from tests.support.kubernetes_api import (
 )
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Health
-from xds.sources.kubernetes import KubernetesSource
+from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ApiAccess
-from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
 from xds.sources.kubernetes_view import ViewLimits
 

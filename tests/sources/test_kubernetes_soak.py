@@ -15,10 +15,9 @@ from tests.support.kubernetes_api import SERVICES, SLICES, endpoint, endpoint_sl
 from tests.support.kubernetes_cluster import STRANGER, KubernetesCluster
 from tests.support.process import LOOPBACK
 from tests.support.recording_sink import RecordingSink
-from xds.sources.kubernetes import KubernetesSource
+from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
-from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
 
 GO_TIMEOUT_S = 3_000  # the first run builds the API server, on whatever machine

@@ -16,9 +16,7 @@ from xds.control.service_view import ServiceView
 from xds.control.settings import Settings
 from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
-from xds.server.metrics.catalog_metrics import CatalogMetrics
-from xds.server.metrics.registration_metrics import RegistrationMetrics
-from xds.server.metrics.source_metrics import SourceMetrics
+from xds.server.metrics.service_metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
 from xds.store.base import Store
 
 

@@ -1,0 +1,132 @@
+"""Metrics of services: the catalog, the sources, registrations, and live assignments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from time import time
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog, SourceCounts
+from xds.control.hand_assignments import HandAssignments
+from xds.control.live_endpoints import LiveEndpoints, OwnerKind
+from xds.control.registration import Registrations
+from xds.control.sources import Sources
+from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+
+_SOURCE: Labels = ("source", "kind")
+
+
+def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[Labels, float]:
+    return {(one.status.name, one.status.kind): value for one, value in zip(counted, values, strict=True)}
+
+
+class CatalogMetrics(Collector):
+    """The catalog of services. Runs in a thread, over copies. There are as many series as sources are configured."""
+
+    def __init__(self, catalog: ServiceCatalog, bindings: Bindings) -> None:
+        self._catalog = catalog
+        self._bindings = bindings
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        catalog, bindings = self._catalog, self._bindings
+        yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
+        states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
+        text = "Assignments that follow a service: laid over the push, or waiting until a source has shown the service"
+        yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
+        text = "Changes of services that failed in the server; what was served before stays"
+        failures = catalog.failures + bindings.failures
+        yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
+        yield from self._sources()
+
+    def _sources(self) -> Iterator[Metric]:
+        counted = self._catalog.source_counts()
+        for name, text, values in (
+            ("source_services", "Services that a source has shown", [one.services_n for one in counted]),
+            ("source_instances", "Instances that a source has shown", [one.instances_n for one in counted]),
+            ("source_held_services", "Services of which a sudden loss is held", [one.held_n for one in counted]),
+            ("source_held_instances", "Instances that are kept though lost", [one.kept_n for one in counted]),
+            ("source_findings", "What cannot be used of a source at present", [one.findings_n for one in counted]),
+            ("source_failing", "1 while a source cannot be read", [one.status.is_failing for one in counted]),
+            (
+                "source_read_time_seconds",
+                "When a source was last read, epoch seconds; 0 for never",
+                [one.status.read_at for one in counted],
+            ),
+        ):
+            yield family(GaugeMetricFamily, name, text, _labelled(counted, values), _SOURCE)
+        for name, text, values in (
+            ("source_changes", "States of services that a source has shown", [one.status.changes_n for one in counted]),
+            ("source_failures", "Attempts to read a source that failed", [one.status.failures_n for one in counted]),
+        ):
+            yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)
+
+
+class LiveMetrics(Collector):
+    """The live assignments of all groups."""
+
+    def __init__(self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments) -> None:
+        self._metrics = metrics
+        self._live = live
+        self._by_hand = by_hand
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        owned: Counter[Labels] = Counter()
+        for (group, kind), number in self._live.counts().items():
+            owned[self._metrics.group(group), str(kind)] += number
+        text = "Assignments that are laid over pushed ones, or beside them"
+        yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
+        changes: dict[Labels, float] = {(str(kind),): self._live.changes[kind] for kind in OwnerKind}
+        text = "Changes of what groups are served by live assignments"
+        yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
+        draining = self._by_hand.draining_n()
+        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", "Endpoints set by hand that drain", value=draining)
+
+
+class RegistrationMetrics(Collector):
+    """Registrations. Runs in a thread, over single numbers."""
+
+    def __init__(self, registrations: Registrations) -> None:
+        self._registrations = registrations
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        of = self._registrations
+        for name, text, value in (
+            ("registered_instances", "Instances that are registered over HTTP", len(of.table)),
+            ("registered_ttl_checks", "TTL checks whose clock runs", of.ttl_checks_n),
+            ("registrations_unsaved", "Registrations whose last status is not stored yet", of.unsaved_n),
+        ):
+            yield family(GaugeMetricFamily, name, text, {(): float(value)})
+        for name, text, count in (
+            ("registered_checks_expired", "TTL checks that were not told their status in time", float(of.expired_n)),
+            ("registered_instances_reaped", "Instances deregistered because they stayed critical", float(of.reaped_n)),
+            ("registration_standstill_seconds", "How long clocks stood still, as the server did not run", of.lost_s),
+            ("registration_failures", "Failures in the server while clocks were looked at", float(of.failures)),
+        ):
+            yield CounterMetricFamily(f"{PREFIX}{name}", text, value=count)
+
+
+class SourceMetrics(Collector):
+    """The running of sources. What they have shown is told by `CatalogMetrics`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        now = time()
+        runs = [((run.name, run.kind), run) for run in self._sources.runs().values()]
+        restarts = {labels: run.restarts_n for labels, run in runs}
+        yield family(CounterMetricFamily, "source_restarts", "Sources that ended and were run again", restarts, _SOURCE)
+        waiting = {labels: run.waiting_n for labels, run in runs}
+        text = "Services whose latest state waits for changes_per_s"
+        yield family(GaugeMetricFamily, "source_waiting_services", text, waiting, _SOURCE)
+        lag = {labels: max(now - run.waiting_since, 0.0) if run.waiting_since else 0.0 for labels, run in runs}
+        text = "How long states of services have been waiting for changes_per_s"
+        yield family(GaugeMetricFamily, "source_waiting_seconds", text, lag, _SOURCE)
