@@ -17,7 +17,8 @@ from tests.catalog.service_world import (
     instance_sets,
 )
 from tests.support.examples import examples
-from xds.catalog.holding import HoldRule, decode_holding, encode_holding
+from xds.catalog.holding import HoldRule
+from xds.catalog.holding_record import decoded, encoded
 from xds.catalog.instance import Health, Instance
 from xds.catalog.service_index import CatalogLimits, ServiceIndex
 
@@ -70,7 +71,7 @@ class SourcesAndTime(RuleBasedStateMachine):
         for source in self.index.sources():
             again = index.add_source(source.name, RULE)
             for service, holding in source.by_service.items():
-                index.restore(again, service, decode_holding(encode_holding(holding)))
+                index.restore(again, service, decoded(encoded(holding)))
         self.index = index
         for expected in self.expected.values():
             expected.restart()
@@ -101,7 +102,7 @@ class SourcesAndTime(RuleBasedStateMachine):
             assert served == self.served.get(service, []) or service in self.index.changed
             self.served[service] = served
         stored = {
-            (source.name, service): encode_holding(holding)
+            (source.name, service): encoded(holding)
             for source in self.index.sources()
             for service, holding in source.by_service.items()
         }

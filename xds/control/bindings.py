@@ -2,8 +2,6 @@
 
 A binding is desired state. What it lays is observed state: it changes with the instances and makes no revision. While
 it is not known which instances a service has, nothing is laid anew, so that what was pushed, or bound before, stays.
-
-`review_binding` warns of problems that a push or a source may end.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 import structlog
 
@@ -25,15 +22,12 @@ from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
-from xds.control.group_content import GroupContent
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
-from xds.control.policy_review import assignment_name
 from xds.control.writes import WriteLocks
 from xds.lower.instances import EndpointRule, lower_instances
-from xds.model.errors import WARNING, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
-from xds.model.resource_type import CLUSTER
 from xds.store.base import Store
 
 KIND = "binding"
@@ -347,43 +341,3 @@ def _by_place(selected: Iterable[Selected]) -> dict[Place, Selected]:
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:
     return Owner(OwnerKind.BINDING, binding.service, by.actor or by.author, now)
-
-
-_COMPARED_LIMIT = 2_000  # names
-
-
-def check_assignment(content: GroupContent | None, name: str) -> None:
-    """Raises ``ValidationError`` where a cluster has this name and takes its endpoints from another assignment."""
-    cluster = content.get((CLUSTER, name)) if content is not None else None
-    own = assignment_name(cluster)
-    if own and own != name:
-        detail = f"cluster {name!r} takes its endpoints from assignment {own!r}"
-        raise ValidationError([Violation("not_an_assignment", detail, f"endpoints/{name}", hint=f"bind {own!r}")])
-
-
-def review_binding(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> list[Violation]:
-    """Warnings. ``is_used``: a cluster of the group has the assignment; ``selected`` instances are chosen."""
-    return list(_found(bound, is_used, selected, catalog))
-
-
-def _found(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> Iterator[Violation]:
-    group, name = bound.key
-    binding = bound.binding
-    if not is_used:
-        yield _warning(name, "unused", f"no cluster of group {group!r} takes its endpoints from {name!r}")
-    present = catalog.instances(binding.service)
-    if not catalog.is_known(binding.service):
-        detail = f"no source has shown the service {binding.service!r} yet: what is pushed is served until then"
-        close = get_close_matches(binding.service, catalog.names()[:_COMPARED_LIMIT], n=1)
-        yield _warning(name, "unknown_service", detail, f"did you mean {close[0]!r}?" if close else "")
-    elif present and not selected:
-        detail = f"it selects none of the {len(present)} instances of {binding.service!r}"
-        yield _warning(name, "selects_nothing", detail)
-    if binding.port and selected and not any(binding.port in one.instance.ports for one in present):
-        known = sorted({port for one in present for port in one.instance.ports})
-        detail = f"no instance of {binding.service!r} has a port named {binding.port!r}"
-        yield _warning(name, "unknown_port", detail, f"there are: {', '.join(known[:10])}" if known else "")
-
-
-def _warning(name: str, code: str, detail: str, hint: str = "") -> Violation:
-    return Violation(code, detail, f"endpoints/{name}", severity=WARNING, hint=hint)

@@ -14,7 +14,8 @@ from itertools import islice
 
 import structlog
 
-from xds.catalog.holding import ServiceHolding, decode_holding, encode_holding
+from xds.catalog.holding import ServiceHolding
+from xds.catalog.holding_record import decoded, encoded
 from xds.catalog.service_index import ServiceIndex
 from xds.control.source_feed import SourceStatus
 from xds.control.threads import run_rarely_collected
@@ -67,7 +68,7 @@ def _read(records: Iterable[ObservedRecord]) -> StoredCatalog:
             if record.service == _STATUS:
                 sources[record.source] = _read_source(record)
             else:
-                holdings.append((record.source, record.service, decode_holding(record.body)))
+                holdings.append((record.source, record.service, decoded(record.body)))
         except ValueError as error:
             unreadable.append((record.source, record.service))
             _log.error("catalog.unreadable", source=record.source, service=record.service, error_message=str(error))
@@ -119,7 +120,7 @@ class CatalogWriter:
             if holding is None:
                 gone.append((source, service))
             else:
-                put.append(ObservedRecord(source, service, encode_holding(holding)))
+                put.append(ObservedRecord(source, service, encoded(holding)))
         read_at = self._newer(status_every_s)
         put += [_status_record(status) for status in self._statuses() if status.name in read_at]
         gone += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]

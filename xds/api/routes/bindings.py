@@ -16,7 +16,8 @@ from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.services import BindingDeleted, BindingItem, BindingPage, binding_item
 from xds.catalog.binding import read_binding
-from xds.control.bindings import BoundAssignment, check_assignment, review_binding
+from xds.control.binding_review import check_assignment, review_binding
+from xds.control.bindings import BoundAssignment
 from xds.control.policies import Key
 from xds.control.push import PushOptions
 from xds.model.errors import Violation

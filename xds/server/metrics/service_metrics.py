@@ -1,8 +1,7 @@
-"""Metrics of services: the catalog, the sources, registrations, and live assignments."""
+"""Metrics of services: the catalog, the sources, and registrations."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from time import time
 
@@ -11,11 +10,9 @@ from prometheus_client.registry import Collector
 
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog, SourceCounts
-from xds.control.hand_assignments import HandAssignments
-from xds.control.live_endpoints import LiveEndpoints, OwnerKind
 from xds.control.registration import Registrations
 from xds.control.sources import Sources
-from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+from xds.server.metrics.counters import PREFIX, Labels, family
 
 _SOURCE: Labels = ("source", "kind")
 
@@ -64,28 +61,6 @@ class CatalogMetrics(Collector):
             ("source_failures", "Attempts to read a source that failed", [one.status.failures_n for one in counted]),
         ):
             yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)
-
-
-class LiveMetrics(Collector):
-    """The live assignments of all groups."""
-
-    def __init__(self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments) -> None:
-        self._metrics = metrics
-        self._live = live
-        self._by_hand = by_hand
-
-    def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
-        owned: Counter[Labels] = Counter()
-        for (group, kind), number in self._live.counts().items():
-            owned[self._metrics.group(group), str(kind)] += number
-        text = "Assignments that are laid over pushed ones, or beside them"
-        yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
-        changes: dict[Labels, float] = {(str(kind),): self._live.changes[kind] for kind in OwnerKind}
-        text = "Changes of what groups are served by live assignments"
-        yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
-        draining = self._by_hand.draining_n()
-        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", "Endpoints set by hand that drain", value=draining)
 
 
 class RegistrationMetrics(Collector):

@@ -46,6 +46,7 @@ from xds.store.sqlite import (
     audit_rows,
     collection,
     ledger,
+    observed_rows,
     record_rows,
 )
 from xds.store.sqlite.database import Database, Job
@@ -168,10 +169,10 @@ class SqliteStore(Store):
 
     async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
         records, keys = list(put), list(gone)
-        await self._step(lambda connection: _put_observed(connection, records, keys))
+        await self._step(lambda connection: observed_rows.put(connection, records, keys))
 
     async def observed(self) -> list[ObservedRecord]:
-        return await self._read(_read_observed)
+        return await self._read(observed_rows.read)
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
         async with self._collecting:
@@ -399,22 +400,3 @@ def post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: obje
     """Run ``call`` on the event loop from another thread. It does nothing when the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call, *args)
-
-
-_PUT_OBSERVED = (
-    "INSERT INTO observed (source, service, body) VALUES (?, ?, ?)"
-    " ON CONFLICT (source, service) DO UPDATE SET body = excluded.body"
-)
-
-
-def _put_observed(
-    connection: sqlite3.Connection, records: Sequence[ObservedRecord], gone: Collection[tuple[str, str]]
-) -> None:
-    """Write the last good set of each source and service; delete those that are ``gone``."""
-    connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(gone))
-    connection.executemany(_PUT_OBSERVED, [(record.source, record.service, record.body) for record in records])
-
-
-def _read_observed(connection: sqlite3.Connection) -> list[ObservedRecord]:
-    rows = connection.execute("SELECT source, service, body FROM observed ORDER BY source, service")
-    return [ObservedRecord(*row) for row in rows]

@@ -1,0 +1,25 @@
+"""The rows of observed state: the last good set of each source and service."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from xds.store.base import ObservedRecord
+
+_PUT = (
+    "INSERT INTO observed (source, service, body) VALUES (?, ?, ?)"
+    " ON CONFLICT (source, service) DO UPDATE SET body = excluded.body"
+)
+
+
+def put(connection: sqlite3.Connection, records: Sequence[ObservedRecord], gone: Collection[tuple[str, str]]) -> None:
+    """``Store.put_observed``."""
+    connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(gone))
+    connection.executemany(_PUT, [(record.source, record.service, record.body) for record in records])
+
+
+def read(connection: sqlite3.Connection) -> list[ObservedRecord]:
+    """``Store.observed``."""
+    rows = connection.execute("SELECT source, service, body FROM observed ORDER BY source, service")
+    return [ObservedRecord(*row) for row in rows]
