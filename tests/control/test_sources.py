@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from time import monotonic, time
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -113,7 +114,8 @@ async def test_a_source_that_ends_in_an_odd_way_is_run_again(how: str) -> None:
             task.cancel()
             await task
         if how == "wrong":
-            sink.put("web", [{"address": "10.0.0.1"}])  # type: ignore[list-item]
+            wrong: Any = {"address": "10.0.0.1"}
+            sink.put("web", [wrong])
 
     async with running(run) as (_, catalog):
         await eventually(lambda: runs >= 3)

@@ -81,8 +81,7 @@ async def test_equal_sets_after_every_step(agent: ConsulAgent, connections: int)
                 await catalog.deregister(service, identifier)
             else:
                 await catalog.register(service, f"{service}-{identifier}", f"10.0.{rng.randrange(9)}.{step + 1}")
-            want = catalog.places(service)
-            await sink.wait_until(lambda service=service, want=want: sink.places(service) == want, SEEN_S)  # type: ignore[misc]
+            await sink.wait_for_places(service, catalog.places(service), SEEN_S)
         assert {service: sink.places(service) for service in services} == {s: catalog.places(s) for s in services}
 
 

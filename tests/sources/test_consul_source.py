@@ -75,8 +75,7 @@ async def test_equal_sets_after_every_step_of_a_random_run() -> None:
             if rng.random() < 0.05:
                 await consul.stop()
                 await consul.start()
-            want = set(there[service].values())
-            await sink.wait_until(lambda service=service, want=want: sink.places(service) == want)  # type: ignore[misc]
+            await sink.wait_for_places(service, there[service].values())
         assert {service: sink.places(service) for service in services} == {
             service: set(places.values()) for service, places in there.items()
         }
@@ -252,7 +251,7 @@ async def test_more_services_than_connections_are_asked_in_rotation() -> None:
             await sink.wait_until(lambda: len(sink.services) == len(services))
             for service in random.Random(5).sample(services, 10):
                 await consul.register(service, "i", "10.0.0.2", 80)
-                await sink.wait_until(lambda service=service: sink.places(service) == {"10.0.0.2:80"})  # type: ignore[misc]
+                await sink.wait_for_places(service, {"10.0.0.2:80"})
             assert consul.most_open_n <= 8
             sink.want(*services[:5])  # back to one blocking query each
             await sink.wait_until(lambda: len(sink.services) == 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from xds.catalog.instance import Instance
 from xds.model.errors import Violation
@@ -87,6 +87,10 @@ class RecordingSink:
                     await self._changed.wait()
         except TimeoutError:
             raise TimeoutError(f"not in {timeout_s} s; calls: {self.calls[-20:]}, services: {self.services}") from None
+
+    async def wait_for_places(self, service: str, places: Collection[str], timeout_s: float | None = 10.0) -> None:
+        """Wait until a service has exactly these ``address:port``. Raises ``TimeoutError`` as `wait_until` does."""
+        await self.wait_until(lambda: self.places(service) == set(places), timeout_s)
 
     def _record(self, method: str, about: str) -> None:
         self.calls.append((method, about))
