@@ -140,33 +140,35 @@ async def test_one_source_that_fails_leaves_the_others_alone() -> None:
 
 
 async def test_closing_ends_a_source_that_cleans_up() -> None:
-    ended = False
+    began, ended = asyncio.Event(), False
 
     async def run(sink: Sink) -> None:
         nonlocal ended
         try:
+            began.set()
             await asyncio.sleep(100)
         finally:
             await asyncio.sleep(0.05)
             ended = True
 
     async with running(run):
-        await asyncio.sleep(0.05)
+        await began.wait()
     assert ended
 
 
 async def test_a_source_that_does_not_end_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xds.control.sources.CLOSE_S", 0.2)
-    released = asyncio.Event()
+    begun, released = asyncio.Event(), asyncio.Event()
 
     async def run(sink: Sink) -> None:
+        begun.set()
         while not released.is_set():
             with suppress(asyncio.CancelledError):
                 await released.wait()
 
-    began = monotonic()
     async with running(run):
-        await asyncio.sleep(0.05)
+        await begun.wait()
+        began = monotonic()
     assert monotonic() - began < 5
     released.set()
 
