@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.fake_consul import FakeConsul
 from tests.support.pki import CertificateAuthority
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
 from xds.control.source_settings import ConsulSettings
 from xds.sources.consul_health import Reading
@@ -30,13 +30,8 @@ async def observing(consul: FakeConsul, *services: str, **changes: Any) -> Async
     """The sink of a source that reads ``services`` of ``consul``."""
     sink = RecordingSink(*services)
     source = ConsulSource("consul", replace(FAST, address=consul.address, **changes))
-    running = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not running.done(), running.exception()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_instances_come_change_and_go() -> None:

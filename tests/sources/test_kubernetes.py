@@ -22,7 +22,7 @@ from tests.support.kubernetes_api import (
     refusal,
     service,
 )
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
 from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
@@ -70,13 +70,8 @@ async def following(
     namespaces, bounds = rules.pop("namespaces", ()), rules.pop("bounds", None)
     follow = FollowRules(**{**FAST, "limits": QUICK_LIMITS, **rules})
     source = KubernetesSource("k8s", access or Access(api), instances, follow, bounds, namespaces)
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 def fill(api: FakeKubernetes, services: int = 1, endpoints: int = 2) -> None:

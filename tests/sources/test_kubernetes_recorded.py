@@ -52,7 +52,9 @@ async def play_fake() -> list[Json]:
             write()
             await asyncio.sleep(0.05)
 
-        return await play(fake.url, False, fake, do, fake.compact, (ADMIN, STRANGER, NOBODY), watch_s=2, short_watch_s=1)
+        return await play(
+            fake.url, False, fake, do, fake.compact, (ADMIN, STRANGER, NOBODY), watch_s=2, short_watch_s=1
+        )
     finally:
         await fake.kill()
 

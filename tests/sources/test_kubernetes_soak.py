@@ -15,7 +15,7 @@ import pytest
 from tests.support.kubernetes_api import SERVICES, SLICES, endpoint, endpoint_slice, service
 from tests.support.kubernetes_cluster import STRANGER, KubernetesCluster
 from tests.support.process import LOOPBACK
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
@@ -81,13 +81,8 @@ async def following(
     sink = RecordingSink()
     given = {"retry_s": 0.2, "longest_retry_s": 2.0, "watch_s": 30.0, **rules}
     source = KubernetesSource("k8s", credentials, instances, FollowRules(**given))
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 def seen(sink: RecordingSink) -> Places:

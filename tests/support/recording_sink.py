@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from xds.catalog.instance import Instance
+from xds.catalog.source import Source
 from xds.model.errors import Violation
 
 Instances = Sequence[Instance]
@@ -95,3 +97,16 @@ class RecordingSink:
     def _record(self, method: str, about: str) -> None:
         self.calls.append((method, about))
         self._changed.set()
+
+
+@asynccontextmanager
+async def running_source(source: Source, sink: RecordingSink) -> AsyncIterator[RecordingSink]:
+    """Run a source into a sink. It must not end by itself, and ends by nothing else than its cancellation."""
+    task = asyncio.create_task(source.run(sink))
+    try:
+        yield sink
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(result, asyncio.CancelledError), result
