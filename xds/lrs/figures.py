@@ -220,7 +220,7 @@ class IngestResult:
     """The result of counting a report.
 
     ``clusters``, ``localities``: what was counted. ``refused``: invalid clusters' reports. ``left_out``: values that a
-    bound kept out (`xds.lrs.series_index.Bounds`). ``ignored``: 1 for the report of a stream that is not open.
+    bound kept out (`xds.lrs.series.Bounds`). ``ignored``: 1 for the report of a stream that is not open.
     """
 
     clusters: int = 0
