@@ -13,6 +13,7 @@ from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLi
 from xds.catalog.instance_record import INSTANCE_SHAPE
 from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
 from xds.chain.chain import ChainTarget, ResolverNode
+from xds.codec.findings import FieldPath
 from xds.filter.expression import FilterError
 from xds.filter.filter import compile_filter
 from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, duration, extension, given, typed_config
@@ -190,10 +191,15 @@ def _ring(config: RingHashConfig | None) -> Json:
 
 def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: LoadBalancer) -> None:
     ring, service = balancer.ring_hash_config, target.place.service
+    path: FieldPath
     if ring is not None and ring.maximum_ring_size and ring.minimum_ring_size > ring.maximum_ring_size:
         told = f"MinimumRingSize {ring.minimum_ring_size} is above MaximumRingSize {ring.maximum_ring_size}"
         path = ("LoadBalancer", "RingHashConfig", "MinimumRingSize")
         context.refuse("bad_ring_size", told, ServiceResolver.kind, service, path)
+    for index, policy in enumerate(balancer.hash_policies):
+        if policy.cookie_config is not None and policy.cookie_config.ttl_ns < 0:
+            path = ("LoadBalancer", "HashPolicies", index, "CookieConfig", "TTL")
+            context.refuse("negative", "the TTL of a cookie is below 0", ServiceResolver.kind, service, path)
     if balancer.policy in _NOT_IN_GRPC and not context.upstream.is_proxied:
         told = f"gRPC clients without a proxy have no load balancing policy {balancer.policy}"
         context.refuse("policy_not_in_grpc", told, ServiceResolver.kind, service, ("LoadBalancer", "Policy"))

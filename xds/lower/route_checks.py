@@ -87,13 +87,16 @@ def _check_headers(
     context: UpstreamContext, place: _Place, request: HeaderModifiers | None, response: HeaderModifiers | None
 ) -> None:
     kind, name, path = place
+    # Which of the legs of a splitter it is cannot be said: they may come of several splitters.
+    is_leg = kind == ServiceSplitter.kind
     for field, changes in (("RequestHeaders", request), ("ResponseHeaders", response)):
         if changes is None:
             continue
+        where = path if is_leg else (*path, field)
         for key in {**changes.add, **changes.set, **dict.fromkeys(changes.remove)}:
             if key.startswith(":") or key.lower() == "host":
-                context.refuse("fixed_header", f"Envoy does not change the header {key}", kind, name, (*path, field))
+                context.refuse("fixed_header", f"Envoy does not change the header {key}", kind, name, where)
         for key, value in {**changes.add, **changes.set}.items():
             if not _VALUE.fullmatch(value):
                 told = f"header {key}: {short_repr(value)} has a percent sign that begins no command"
-                context.refuse("bad_header_value", told, kind, name, (*path, field), _PERCENT_HINT)
+                context.refuse("bad_header_value", told, kind, name, where, _PERCENT_HINT)

@@ -194,8 +194,7 @@ def _router_places(
     yield EntryPlace(path, ServiceRouter.kind, service, where)
     if not is_last:
         yield from match_places(route.definition, path, service, where)
-        for field in ("route", *_CHANGES):
-            yield EntryPlace((*path, field), ServiceRouter.kind, service, (*where, "Destination"))
+        yield EntryPlace((*path, "route"), ServiceRouter.kind, service, (*where, "Destination"))
         for field, own in _DESTINATION_FIELDS.items():
             yield EntryPlace((*path, "route", field), ServiceRouter.kind, service, (*where, "Destination", own))
         for field, own in _CHANGES.items():
