@@ -132,6 +132,13 @@ class MeshSite:
 
 
 @pytest.fixture
+def server(shared_server: ServerProcess) -> ServerProcess:
+    """The server that modules like this one share."""
+    shared_server.begin_anew()
+    return shared_server
+
+
+@pytest.fixture
 def site(server: ServerProcess, tmp_path: Path, running: ExitStack) -> MeshSite:
     return MeshSite(server, tmp_path, running, free_port())
 

@@ -20,7 +20,6 @@ from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, du
 from xds.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAssignment, LoweredResource
 from xds.lower.mesh_names import cluster_name, leg_name
 from xds.lower.upstream_context import UpstreamContext
-from xds.lower.upstreams import PRIORITY
 from xds.model.resource_type import CLUSTER
 
 _AGGREGATE = "envoy.clusters.aggregate"
@@ -66,7 +65,7 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     if node.load_balancer is not None:
         _check_balancer(context, first, node.load_balancer)
     base = cluster_name(context.chain, first)
-    if len(targets) > 1 and context.proxies.failover != PRIORITY:
+    if len(targets) > 1 and context.has_aggregates:
         return _with_aggregate(context, node, base, targets)
     cluster = _escaped(context, _cluster(context, node, base, targets))
     assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
