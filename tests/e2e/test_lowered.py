@@ -124,8 +124,8 @@ class MeshSite:
 
     def envoy(self) -> EnvoyProcess:
         """An Envoy that listens for web."""
-        names = {"node_id": self.server.node, "node_cluster": self.server.group}
-        bootstrap = EnvoyBootstrap(self.server.grpc_port, Variant.ADS_DELTA, **names)
+        node, group = self.server.node, self.server.group
+        bootstrap = EnvoyBootstrap(self.server.grpc_port, Variant.ADS_DELTA, node_id=node, node_cluster=group)
         found = self.running.enter_context(EnvoyProcess(self.directory, bootstrap))
         found.wait_listener(f"web:{LOOPBACK}:{self.port}")
         return found
