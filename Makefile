@@ -24,7 +24,7 @@ help:
 	@echo "make check     formatting, lint, types, layers, names, references, generated code"
 	@echo "make soak      run the long tests, and the property tests with many more examples (needs go, and"
 	@echo "               etcd, or apt-get to fetch it); of one area: make soak AREA=tests/store"
-	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
+	@echo "make browser   the pages, and attacks from foreign pages, in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
