@@ -119,6 +119,12 @@ REFUSED = [
         "",
         "unreachable",
     ),
+    (
+        '- {Kind: service-defaults, Name: web, ExternalSNI: "a\\0b"}',
+        "service-defaults/web",
+        "/ExternalSNI",
+        "bad_sni",
+    ),
     # What the codec finds is told of the entry as well.
     (
         resolver("LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"),
