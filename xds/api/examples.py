@@ -1,4 +1,4 @@
-"""An example of a request for each operation of the API. In their order they make one story, which a test tells a server.
+"""An example of a request for each operation of the API. In this order they make one story, which a test plays.
 
 The answers that the server gave stand in ``example_answers.json``; ``tests/api/test_api_examples.py`` writes it.
 """
