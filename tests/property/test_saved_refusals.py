@@ -371,6 +371,46 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a cluster in use does not change to an assignment that another proxy of the node rejected": (
+        SOTW,
+        True,
+        "cuts refusals twins",
+        Plan(inline="b", web="inline", texts=("@1", "static", "@1")),
+        [Cut(), Cut(missed=(Plan(r2="b", svc="r2", trouble="assignment"),), seconds=2.0), Wait(16.0)],
+        PLAIN,
+    ),
+    "the same, where no listener changes": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        Plan(r1="b", texts=("@1", "static", "@1")),
+        [Cut(), Cut(missed=(Plan(r1="b", trouble="assignment"),), seconds=2.0), Wait(16.0)],
+        PLAIN,
+    ),
+    "a cluster that one of several memories has stays as it was until the client is known to have it": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", svc="inline", trouble="cluster"),)),
+            Go((0,) * 6),
+            Cut(missed=(Plan(inline="t", svc="inline", behind="cluster"),)),
+        ],
+        PLAIN,
+    ),
+    "so does an aggregate cluster": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="d", whole="a", svc="inline", trouble="cluster"),)),
+            Go((0,) * 6),
+            Cut(missed=(Plan(inline="d", whole="b", svc="inline"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.

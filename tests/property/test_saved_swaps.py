@@ -391,6 +391,28 @@ ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
     ),
 }
 
+# As above, without the variant, too.
+ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
+    "a route name that returns while an internal listener drains is sent before its new listener": (
+        "",
+        Plan(r1="t", r2="ad", behind="assignment", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0)],
+        Plan(r2="b", web="r2"),
+    ),
+    "the same, where the client was away": (
+        "cuts",
+        Plan(r1="t", r2="ad", behind="assignment", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0), Cut(missed=(Plan(r2="b", web="r2"),))],
+        Plan(r2="b", web="r2"),
+    ),
+    "the same, where the client has just come back and did not request its routes yet": (
+        "cuts delays",
+        Plan(r1="t", r2="ad", behind="cluster", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0), Cut(), Go((0,)), Push(Plan(r2="b", web="r2"))],
+        PLAIN,
+    ),
+}
+
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_swap_loses_no_request(name: str) -> None:
@@ -402,3 +424,10 @@ def test_a_saved_swap_loses_no_request(name: str) -> None:
 def test_a_saved_swap_loses_no_request_on_any_streams(name: str, split: bool) -> None:
     variant, features, first, happenings, last = ON_ANY_STREAMS[name]
     play(variant, split, features, first, happenings, last)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_a_saved_swap_loses_no_request_anywhere(name: str, variant: Variant, split: bool) -> None:
+    play(variant, split, *ANYWHERE[name])

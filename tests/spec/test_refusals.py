@@ -108,6 +108,28 @@ def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
 # -- what a refused listener, route or filter holds --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_a_cluster_in_use_stays_as_it_was_while_the_assignment_that_it_is_to_get_is_refused(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    """Envoy would warm the new version until ``initial_fetch_timeout``, and then use it without endpoints."""
+    source = "api" if split else "ads"
+    before = site("a", text="static")
+    client = live(server, variant, before, split=split)
+    refused = joined(before, {CLUSTER: {"c": "eds:x"}, ENDPOINT: {"x": "bad"}})
+    push(server, refused, source=source)
+    spend(1, client)
+    push(server, joined(refused, {CLUSTER: {"a": "eds:x @2"}}), source=source)
+    spend(100, client)
+    assert client.serving()[CLUSTER]["a"] == "static"
+    assert not client.lost
+    repaired = joined(refused, {CLUSTER: {"a": "eds:x @2"}, ENDPOINT: {"x": "1"}})
+    push(server, repaired, source=source)
+    spend(100, client)
+    assert client.serving()[CLUSTER] == repaired[CLUSTER]
+    assert not client.lost
+
+
 def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
     """ "A route must never overtake the listener that adds its authorisation": nor a listener that is refused."""
     other = site("a", name="other", route="r2")

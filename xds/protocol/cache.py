@@ -365,6 +365,16 @@ class SnapshotCache:
         )
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
 
+    def changed_since(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that a retained revision of the group has in another version than the snapshot."""
+        group, now = self._groups.get(snapshot.group), snapshot.get(type_url).resources
+        sets = {each.get(type_url) for each in group.retained} if group is not None and names else ()
+        return frozenset(
+            name
+            for name in names.intersection(now)
+            if any((was := each.resources.get(name)) is not None and was.version != now[name].version for each in sets)
+        )
+
     def overlaid_sets(self, groups: Sequence[str]) -> list[OverlaidSets]:
         """The overlaid sets of each group."""
         return [each.overlaid for each in self._served(groups)]

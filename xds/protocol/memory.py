@@ -120,18 +120,19 @@ class Past:
         """Drop all memories: they are of groups that the client may not use any more."""
         self.memories = self._own = ()
 
-    def note_shown(self, held: ResourceSet) -> None:
-        """The client shows that it holds this set: memories with another set of the type are of another proxy.
+    def note_shown(self, possible: Sequence[ResourceSet]) -> None:
+        """The client shows that it holds one of these sets: memories with others of the type are of another proxy.
 
         A set that was sent and not ACKed counts as held too, because the ACK may be lost with the stream.
         """
-        if held.type.full_state and self._own:
-            url, digest = held.type.type_url, held.digest
+        type = possible[0].type
+        if type.full_state and self._own:
+            url, digests = type.type_url, {each.digest for each in possible}
             kept = tuple(
                 memory
                 for memory in self._own
                 if url not in memory.sets
-                or any(each.digest == digest for each in (memory.sets[url], *memory.sent.get(url, ())))
+                or any(each.digest in digests for each in (memory.sets[url], *memory.sent.get(url, ())))
             )
             self._own = kept if len(kept) < len(self._own) else self._own
 

@@ -75,12 +75,11 @@ class Origin(NamedTuple):
         """
         return type.kept_on_move and self.has_moved
 
-    def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The remembered set of a type with the version_info ``label`` that the client ACKed, or was sent last.
+    def named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+        """The remembered sets of a type with the version_info ``label`` that the client ACKed, or was sent last.
 
-        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms.
-        Proxies of one node id may have applied different parts of a rejected response. A resource that only some of
-        them hold counts as held only if it is no longer released, so that it lingers.
+        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
+        several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
         """
         found: dict[bytes, ResourceSet] = {}
         for memory in self.own:
@@ -90,10 +89,17 @@ class Origin(NamedTuple):
             for sent in memory.sent.get(type_url, ()):
                 if sent.version_info == label:
                     found.setdefault(sent.digest, sent)
-        if len(found) <= 1:
-            return next(iter(found.values()), None)
-        most, served = max(found.values(), key=len), self.released.resources
-        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in found.values())]
+        return tuple(found.values())
+
+    def surely_held(self, possible: Sequence[ResourceSet]) -> ResourceSet | None:
+        """What the client holds if it holds one of these sets; None if there is none.
+
+        A resource that only some of them have counts as held only if it is no longer released, so that it lingers.
+        """
+        if len(possible) <= 1:
+            return possible[0] if possible else None
+        most, served = max(possible, key=len), self.released.resources
+        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in possible)]
         return most.amended(most.version_info, {}, unsure)
 
     def sets(self, type_url: str) -> list[ResourceSet]:
@@ -119,12 +125,14 @@ class Shown(NamedTuple):
 
     * ``held``: that content, None if it is unknown;
     * ``origin``: where it may come from;
-    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown.
+    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown;
+    * ``possible``: the sets of a full-state type of which it holds one, if there are several; ``held`` is what is sure.
     """
 
     held: ResourceSet | None
     origin: Origin
     unproved: frozenset[str] = NOTHING
+    possible: Sequence[ResourceSet] = ()
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -139,7 +147,10 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if not label:
         return needed_by(watch, request.names, cache, origin)
     url = type.type_url
-    held = origin.named(url, label) or cache.history.recall(origin.group, url, label, origin.api, origin.former)
+    possible = origin.named(url, label)
+    held = origin.surely_held(possible)
+    if held is None:
+        held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         unproved = NOTHING
         if origin.is_guarded(type):
@@ -147,7 +158,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
-    return Shown(held, origin, request.names if held is None else NOTHING)
+    return Shown(held, origin, request.names if held is None else NOTHING, possible if len(possible) > 1 else ())
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -272,7 +283,7 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
     """A stream shows what its client holds of a type; ``is_first``: no other stream has shown any of it."""
     url, held = watch.type.type_url, shown.held
     if held is not None:
-        client.past.note_shown(held)
+        client.past.note_shown(shown.possible or (held,))
     if client.returned_s is None:
         client.returned_s = now_s
         client.warm = client.past.warm
@@ -329,13 +340,16 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     watch.acked_set = held
     _restore(client)
     clusters = client.last_acked(client.url_of("clusters"))
-    client.released = client.releases.resumed(client.released, url, held, clusters, is_first=is_first)
+    # What it may hold stays as it may hold it, until it is known to hold it: a newer version may need a newer listener.
+    present = max(shown.possible, key=len, default=held)
+    client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
     if over:
         # What it has instead is not known, and cannot be sent to it: nothing is, until the listeners are ready.
         client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
     step = client.releases.step(client.released, client.goal, client.lingering)
     if (
         step.is_simple
+        and present is held
         and client.transition is None
         and not client.lingering
         and (client.has_clusters or not step.has_trees)
@@ -343,7 +357,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         client.release(client.goal, now_s)
         return
     transition = client.begin_return(now_s)
-    transition.origin = client.releases.resumed(transition.origin, url, held, clusters, is_first=is_first)
+    transition.origin = client.releases.resumed(transition.origin, url, present, clusters, is_first=is_first)
     # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))

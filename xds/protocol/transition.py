@@ -118,6 +118,7 @@ class Transition:
             kept = [*self._held_parts(client, unready, back, absent), self._over(client, absent)]
         if cold:
             kept.append(self._aggregates(client, cold))
+        kept.append(self._unfed(client))
         self.kept = joined(*kept)
         return self.kept
 
@@ -133,13 +134,17 @@ class Transition:
             or not tree.listeners.isdisjoint(back)
         ]
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
-        if any(tree.has_added_listener for tree in (*held, *partly)):
+        stale = self._stale(client)
+        behind = listeners_naming(stale, client.goal) if stale else _NOTHING
+        after = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(behind)]
+        if any(tree.has_added_listener for tree in (*held, *partly, *after)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly)]
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly, *after)]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
         kept += [tree.besides for tree in partly]
+        kept += [without(tree.first, stale) for tree in after]
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
@@ -148,7 +153,35 @@ class Transition:
         if waiting:
             # A listener does not become ready without the resources that it newly names: these do not wait for it.
             waiting = self._without_needed(client, waiting, used)
-        return [*kept, waiting]
+        return [*kept, without(waiting, stale)]
+
+    def _stale(self, client: ClientState) -> Names:
+        """The names that only draining listeners still use, that new listeners name, and that are not up to date.
+
+        docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names
+        it again".
+        """
+        url, releases = client.url_of("listeners"), client.releases
+        named = releases.newly_named(client.released.get(url), client.goal.get(url))
+        if named:
+            yet = self._yet_to_come(client, named)
+            named = joined(client.watches.outdated(named, client.goal), yet)
+        if not named:
+            return NO_NAMES
+        used = frozenset[Part]()
+        for each in (self.origin, *self.met):
+            used |= releases.used_by(frozenset(each.get(url).resources), each)
+        return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in named})
+
+    def _yet_to_come(self, client: ClientState, named: Names) -> Names:
+        """The names among these that a client that has just returned may have, in earlier versions, and request yet."""
+        if not client.has_returned or self.returning_until_s is None:
+            return NO_NAMES
+        found = {}
+        for url, names in named:
+            if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
+                found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
+        return keep_of(found)
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
@@ -179,6 +212,19 @@ class Transition:
                 if not listeners.isdisjoint(absent):
                     found.setdefault(url, set()).add(name)
         return keep_of(found)
+
+    def _unfed(self, client: ClientState) -> Names:
+        """The clusters that stay as they were released: the new versions need assignments that the client rejects.
+
+        docs/protocol.md#refusals: "a cluster in use stays as it was while the client rejects the assignment that its
+        newest version newly refers to".
+        """
+        url = client.url_of("clusters")
+        found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
+        if not found or client.order.proceed_on_nack:
+            return NO_NAMES
+        refused = client.assignments_refused()
+        return keep_of({url: [name for name, assignments in found.items() if not assignments.isdisjoint(refused)]})
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
