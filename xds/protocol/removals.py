@@ -176,6 +176,8 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     if type.alias == "listeners":
         # One that the client did not ACK yet is in use, too, as soon as it applies a cluster or an assignment.
         names |= gone & _named_by(client, {})
+    for possible in (watch.possible for watch in client.watches.of(url) if watch.possible is not None):
+        names |= gone.intersection(possible.resources)
     if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
         if held is not None and client.transition is not None:

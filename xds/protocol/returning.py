@@ -341,7 +341,8 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     _restore(client)
     clusters = client.last_acked(client.url_of("clusters"))
     # What it may hold stays as it may hold it, until it is known to hold it: a newer version may need a newer listener.
-    present = max(shown.possible, key=len, default=held)
+    watch.possible = max(shown.possible, key=len, default=None)
+    present = watch.possible or held
     client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
     if over:
         # What it has instead is not known, and cannot be sent to it: nothing is, until the listeners are ready.

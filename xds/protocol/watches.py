@@ -68,9 +68,8 @@ class Watches:
         docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
         listener back". The client drops the name then. Without its refusal the listener would be sent again at once.
         """
-        held = watch.acked_set.resources if watch.acked_set is not None else {}
         refused = watch.refusals.refused if watch.refusals is not None else {}
-        found = {name: refused[name] for name in names if name in refused and name not in held}
+        found = {name: refused[name] for name in names if name in refused}
         if found and watch.type.in_tree and not watch.type.full_state:
             url, dropped = watch.type.type_url, self._dropped or {}
             self._dropped = {**dropped, url: {**dropped.get(url, {}), **found}}
