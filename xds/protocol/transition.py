@@ -114,7 +114,7 @@ class Transition:
         unready = self._unready_listeners(client, now_s, is_awaited=awaited)
         self.held, kept = (), []
         if cold or back or unready is None or unready:
-            absent = self._absent_listeners(client, unready, is_awaited=awaited)
+            absent = self._absent_listeners(client, unready, is_awaited=awaited) | self._new(client, back)
             kept = [*self._held_parts(client, unready, back, absent), self._over(client, absent)]
         if cold:
             kept.append(self._aggregates(client, cold))
@@ -194,11 +194,14 @@ class Transition:
         if unready is not None and not unready:
             return _NOTHING
         url = client.url_of("listeners")
-        listeners = client.goal.get(url).resources
+        listeners = frozenset(client.goal.get(url).resources)
         if not client.watches.of(url):
-            return frozenset(listeners) if is_awaited else _NOTHING
-        new = frozenset(listeners.keys() - self.origin.get(url).resources.keys())
-        return new if unready is None else new & unready
+            return listeners if is_awaited else _NOTHING
+        return self._new(client, listeners if unready is None else unready & listeners)
+
+    def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
+        """Those of these listeners that no new connection uses yet, in any version."""
+        return listeners.difference(self.origin.get(client.url_of("listeners")).resources) if listeners else listeners
 
     def _over(self, client: ClientState, absent: frozenset[str]) -> Names:
         """The clusters and assignments that stay as they were released: new ones name listeners that are not ready.
