@@ -411,6 +411,38 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what one of several memories has lingers if a push removes it before the client is known to have it": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(), Push(Plan(inline="d", svc="inline", trouble="cluster")), Wait(1.0), Cut(), Push(PLAIN)],
+        PLAIN,
+    ),
+    "an internal listener that is taken back is not there": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(missed=(Plan(inline="t", svc="r2", web="inline", trouble="route", behind="assignment", within="r2"),))],
+        PLAIN,
+    ),
+    "a cluster that a client shows may be without the assignment that it rejected": (
+        SOTW,
+        False,
+        "cuts delays refusals",
+        PLAIN,
+        [Push(Plan(inline="d", svc="inline", trouble="assignment")), Go((0, 0, 0)), Cut()],
+        PLAIN,
+    ),
+    "a route that was rejected while a listener drained stays so when the drain has ended": (
+        SOTW,
+        True,
+        "refusals",
+        PLAIN,
+        [Push(Plan(svc="inline")), Wait(6.0), Push(Plan(trouble="route")), Wait(6.0), Wait(620.0)],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.

@@ -371,6 +371,14 @@ STORIES: dict[str, Story] = {
         [],
         Plan(r1="t", r2="d", behind="cluster", within="r2"),
     ),
+    "a returning client is answered with routes to clusters that are warm, not only ACKed": (
+        SOTW,
+        True,
+        "cuts delays",
+        Plan(svc="r2"),
+        [Push(PLAIN), Go((0,)), Push(Plan(r1="b")), Cut(), Go((0, 0))],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

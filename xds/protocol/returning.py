@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     * ``group``, ``api``: its group and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
     * ``memories``: what is remembered of its node id;
-    * ``clusters``: the clusters that it is known to hold;
+    * ``clusters``: the clusters that it is known to hold and that are not cold;
     * ``released``: the set of the requested type that it would be sent;
     * ``own``: the memories that may be of the client itself;
     * ``has_returned``: it showed content of another type already;
@@ -116,6 +116,9 @@ def origin_of(
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
         fed = cache.history.fed_by(assignments, url, (*former, group), api)
+    if clusters is not None and client.transition is not None:
+        cold = client.transition.readiness.cold.intersection(clusters.resources)
+        clusters = client.releases.mixed(clusters, empty_set(url), cold)
     past, released = client.past, client.release_of(type_url)
     return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
 
@@ -386,21 +389,16 @@ def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> froz
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:
-    """Count the clusters that a client shows on an aggregated stream as warm.
+    """Count the clusters that a client shows on an aggregated stream as warm, if they were warm when it left.
 
-    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". Clusters with an
-    assignment in flight are left out, unless they were warm before: the client may be about to reject it.
+    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". But one that is
+    not warming may be without endpoints, because the client rejected them: the ACK of its assignment proves others.
     """
-    url = client.url_of("endpoints")
-    offers = (watch.ack.offered for watch in client.watches.of(url) if watch.ack.offered is not None)
-    pending = frozenset().union(*(each.names for each in offers))
-    if pending:
-        before = client.past.warm.resources if client.past.warm is not None else {}
-        unsure = client.releases.clusters_of(held, pending).difference(before)
-        held = client.releases.mixed(held, empty_set(held.type.type_url), unsure)
-    client.warm = held
+    before = client.past.warm.resources if client.past.warm is not None else {}
+    unsure = frozenset(name for name in held.resources if name not in before)
+    client.warm = client.releases.mixed(held, empty_set(held.type.type_url), unsure)
     if client.transition is not None:
-        client.transition.readiness.before = held
+        client.transition.readiness.before = client.warm
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:
