@@ -106,8 +106,7 @@ class Watch:
 
     * ``subscription``; ``known``;
     * ``acked_set``: the set that it accepted last, as far as that is proved; when it returns, the set that it showed;
-    * ``possible``: when it returns, the set that it shows if it has all that it may have; None if what it shows is sure,
-      and once it ACKed a response;
+    * ``possible``: when it returns and shows one of several sets, the largest of them; None once it ACKs a response;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``told_missing``: requested names that were reported to it as missing (rule 39);
     * ``unknown``: names that a reconnecting Delta client showed and no retained set has: reported as removed later;
