@@ -389,14 +389,16 @@ def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> froz
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:
-    """Count the clusters that a client shows on an aggregated stream as warm, if they were warm when it left.
+    """Count the clusters that a client shows on an aggregated stream as warm, if they were when it left, or if unknown.
 
-    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". But one that is
-    not warming may be without endpoints, because the client rejected them: the ACK of its assignment proves others.
+    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". But one that does
+    not warm any more may lack endpoints that the client rejected: of others, the ACK of the assignment is the proof.
     """
-    before = client.past.warm.resources if client.past.warm is not None else {}
-    unsure = frozenset(name for name in held.resources if name not in before)
-    client.warm = client.releases.mixed(held, empty_set(held.type.type_url), unsure)
+    if client.past.memories:
+        before = client.past.warm
+        client.warm = client.releases.common(held, before) if before is not None else None
+    else:
+        client.warm = held
     if client.transition is not None:
         client.transition.readiness.before = client.warm
 
