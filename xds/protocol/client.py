@@ -371,15 +371,6 @@ class ClientState:
         """Name to version of the newest resources that the client rejects and never accepted in another version."""
         return self.watches.refused(type_url, self.goal.get(type_url))
 
-    def assignments_refused(self) -> frozenset[str]:
-        """The newest assignments that the client rejects and never accepted. At first, those that it is known to."""
-        url = self.url_of("endpoints")
-        watches = self.watches.of(url)
-        refusals = [watch.refusals for watch in watches] if watches else [self.past.refusals(url)]
-        goal = self.goal.get(url)
-        found = frozenset[str]().union(*(each.rejected_in(goal) for each in refusals if each is not None))
-        return frozenset(name for name in found if not any(watch.has(name) for watch in watches))
-
     def last_acked(self, type_url: str) -> ResourceSet | None:
         """The set of a type that the client ACKed last, on this connection or before it; None if it ACKed none."""
         found = self.watches.acked(type_url)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
+from xds.protocol.kept import aggregates_of_cold, outdated_names, over_absent_listeners, without_endpoints
 from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
@@ -115,10 +116,10 @@ class Transition:
         self.held, kept = (), []
         if cold or back or unready is None or unready:
             absent = self._absent_listeners(client, unready, is_awaited=awaited) | self._new(client, back)
-            kept = [*self._held_parts(client, unready, back, absent), self._over(client, absent)]
+            kept = [*self._held_parts(client, unready, back, absent), over_absent_listeners(client, absent)]
         if cold:
-            kept.append(self._aggregates(client, cold))
-        kept.append(self._unfed(client))
+            kept.append(aggregates_of_cold(client, self.readiness))
+        kept.append(without_endpoints(client))
         self.kept = joined(*kept)
         return self.kept
 
@@ -134,7 +135,7 @@ class Transition:
             or not tree.listeners.isdisjoint(back)
         ]
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
-        stale = self._stale(client)
+        stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
         behind = listeners_naming(stale, client.goal) if stale else _NOTHING
         after = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(behind)]
         if any(tree.has_added_listener for tree in (*held, *partly, *after)):
@@ -155,34 +156,6 @@ class Transition:
             waiting = self._without_needed(client, waiting, used)
         return [*kept, without(waiting, stale)]
 
-    def _stale(self, client: ClientState) -> Names:
-        """The names that only draining listeners still use, that new listeners name, and that are not up to date.
-
-        docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names
-        it again".
-        """
-        url, releases = client.url_of("listeners"), client.releases
-        named = releases.newly_named(client.released.get(url), client.goal.get(url))
-        if named:
-            yet = self._yet_to_come(client, named)
-            named = joined(client.watches.outdated(named, client.goal), yet)
-        if not named:
-            return NO_NAMES
-        used = frozenset[Part]()
-        for each in (self.origin, *self.met):
-            used |= releases.used_by(frozenset(each.get(url).resources), each)
-        return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in named})
-
-    def _yet_to_come(self, client: ClientState, named: Names) -> Names:
-        """The names among these that a client that has just returned may have, in earlier versions, and request yet."""
-        if not client.has_returned or self.returning_until_s is None:
-            return NO_NAMES
-        found = {}
-        for url, names in named:
-            if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
-                found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
-        return keep_of(found)
-
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
     ) -> frozenset[str]:
@@ -202,32 +175,6 @@ class Transition:
     def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
         """Those of these listeners that no new connection uses yet, in any version."""
         return listeners.difference(self.origin.get(client.url_of("listeners")).resources) if listeners else listeners
-
-    def _over(self, client: ClientState, absent: frozenset[str]) -> Names:
-        """The clusters and assignments that stay as they were released: new ones name listeners that are not ready.
-
-        docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener
-        stays as it was until that listener is ready".
-        """
-        found: dict[str, set[str]] = {}
-        if absent:
-            for (url, name), listeners in client.releases.newly_behind(client.released, client.goal).items():
-                if not listeners.isdisjoint(absent):
-                    found.setdefault(url, set()).add(name)
-        return keep_of(found)
-
-    def _unfed(self, client: ClientState) -> Names:
-        """The clusters that stay as they were released: the new versions need assignments that the client rejects.
-
-        docs/protocol.md#refusals: "a cluster in use stays as it was while the client rejects the assignment that its
-        newest version newly refers to".
-        """
-        url = client.url_of("clusters")
-        found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
-        if not found or client.order.proceed_on_nack:
-            return NO_NAMES
-        refused = client.assignments_refused()
-        return keep_of({url: [name for name, assignments in found.items() if not assignments.isdisjoint(refused)]})
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
@@ -258,19 +205,6 @@ class Transition:
         unready = client.releases.renewed(acked, goal) | self._filters_unready(client)
         used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
         return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in refused})
-
-    def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
-        """The aggregate clusters that stay as they were released, because a member of the new version is cold.
-
-        docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
-        aggregate, then removals".
-        """
-        url = client.url_of("clusters")
-        found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
-        names = frozenset(
-            name for name, members in found.items() if self.readiness.holds(client, members, is_unreadable=False)
-        )
-        return ((url, names),) if names else NO_NAMES
 
     def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
         """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
