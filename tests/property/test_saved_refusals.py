@@ -443,6 +443,19 @@ STORIES: dict[str, Story] = {
         [Push(Plan(svc="inline")), Wait(6.0), Push(Plan(trouble="route")), Wait(6.0), Wait(620.0)],
         PLAIN,
     ),
+    "a returning client is not answered with routes to clusters that it lacks": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(Plan(r1="b", trouble="route")),
+            Push(Plan(r2="c", svc="r2")),
+            Go((0, 0, 0)),
+            Cut(missed=(PLAIN,)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.
