@@ -379,6 +379,19 @@ STORIES: dict[str, Story] = {
         [Push(PLAIN), Go((0,)), Push(Plan(r1="b")), Cut(), Go((0, 0))],
         PLAIN,
     ),
+    "a cluster of a former group lingers in the version that was warm": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(r2="b", svc="r2"),
+        [
+            Cut(missed=(Plan(inline="b", web="inline", texts=("@1", "eds:x", "@1")),)),
+            Go((0, 0)),
+            Cut(),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

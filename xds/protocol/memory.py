@@ -241,7 +241,7 @@ class Past:
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
             {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
-            client.warm or (transition.readiness.before if transition is not None else None),
+            _warm(client, held),
             client.lingering,
             client.drain_until_s,
             transition is not None and transition.drains,
@@ -268,6 +268,16 @@ class Past:
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""
                 latest = {each.digest: each for memory in self._own for each in memory.sent.get(url, ())}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
+
+
+def _warm(client: ClientState, held: Mapping[str, _Acked]) -> ResourceSet | None:
+    """The clusters of a client that leaves that were all warm; None if that is unknown."""
+    if client.warm:
+        return client.warm
+    if client.transition is not None:
+        return client.transition.readiness.before
+    acked = held.get(client.url_of("clusters"))
+    return acked[0] if acked is not None and not client.has_returned else None  # as for a transition that begins
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:

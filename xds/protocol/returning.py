@@ -345,7 +345,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     clusters = client.last_acked(client.url_of("clusters"))
     # What it may hold stays as it may hold it, until it is known to hold it: a newer version may need a newer listener.
     watch.possible = max(shown.possible, key=len, default=None)
-    present = watch.possible or held
+    present = _as_warm(client, watch.possible or held, shown.origin)
     client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
     if over:
         # What it has instead is not known, and cannot be sent to it: nothing is, until the listeners are ready.
@@ -379,6 +379,21 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
     urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
     sets = (each for kind in urls for each in client.cache.retained_sets(origin.groups, kind, origin.api))
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
+
+
+def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> ResourceSet:
+    """The clusters that a client shows; those of a former group that linger in the versions that were warm.
+
+    On separate streams a client shows a cluster before it is warm, and the assignments of a former group that it was
+    not sent may not be sent to it any more.
+    """
+    warm = client.past.warm
+    if not held.type.is_route_target or client.is_aggregated or warm is None or not origin.has_moved:
+        return held
+    goal = client.goal.get(held.type.type_url).resources
+    return client.releases.mixed(
+        held, warm, frozenset(name for name in held.resources if name in warm.resources and name not in goal)
+    )
 
 
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
