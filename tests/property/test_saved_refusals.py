@@ -456,6 +456,18 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a member stays while the aggregate cluster that has it is not replaced": (
+        SOTW,
+        False,
+        "refusals",
+        PLAIN,
+        [
+            Push(Plan(r2="d", svc="r2", whole="a")),
+            Push(Plan(r1="d", trouble="malformed")),
+            Wait(620.0),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without the variant: each happened in both.

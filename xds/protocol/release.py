@@ -6,7 +6,7 @@ their tree is held. All results are kept in bounded memos, by the identity of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -58,6 +58,7 @@ class Releases:
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._assigned: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -80,6 +81,7 @@ class Releases:
             self._added,
             self._aggregates,
             self._assigned,
+            self._members,
             self._renewed,
             self._orphans,
             self._users,
@@ -197,17 +199,7 @@ class Releases:
 
         docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster".
         """
-        return self._aggregates.get((old.id, new.id), lambda: self._find_aggregates(old, new))
-
-    def _find_aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        found = {}
-        for name in self._change_of(old, new).changed:
-            members = frozenset(
-                each.name for each in new.resources[name].references if resource_type(each.type_url).is_route_target
-            )
-            if members:
-                found[name] = members
-        return found
+        return self._aggregates.get((old.id, new.id), lambda: _members(new, self._change_of(old, new).changed))
 
     def newly_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
         """Changed clusters with the names of the assignments that only their new version refers to."""
@@ -219,6 +211,10 @@ class Releases:
         changed = self._change_of(old, new).changed
         found = {n: assignments_of((n,), new) - assignments_of((n,), old) for n in changed}
         return {name: names for name, names in found.items() if names}
+
+    def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
+        """All aggregate clusters of a set with the names of their members."""
+        return self._members.get(held.id, lambda: _members(held, held.resources))
 
     def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
         """Aggregate clusters with members that ``released`` lacks: their next version counts as a new cluster."""
@@ -259,6 +255,17 @@ class Releases:
 
 def _renewed(change: Change) -> frozenset[str]:
     return frozenset((*change.added, *change.changed))
+
+
+def _members(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """The aggregate clusters among these names, with the names of their members."""
+    found = {}
+    for name in names:
+        references = clusters.resources[name].references
+        members = frozenset(each.name for each in references if resource_type(each.type_url).is_route_target)
+        if members:
+            found[name] = members
+    return found
 
 
 def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:
