@@ -392,6 +392,18 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener stays for an assignment whose next version is on its way while the client moves": (
+        DELTA,
+        True,
+        "groups",
+        Plan(inline="t", web="inline", texts=("eds:y", "@1", "@1"), behind="assignment"),
+        [
+            Push(Plan(r2="t", web="r2")),
+            Push(Plan(inline="t", web="inline", behind="cluster")),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

@@ -43,6 +43,16 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     return latest
 
 
+def removed_in_use(client: ClientState) -> Names:
+    """The removed listeners that a cluster or an assignment that was sent names, in whatever version is released now."""
+    url = client.url_of("listeners")
+    change = client.releases.changes(client.released, client.goal).get(url)
+    if change is None or not change.removed:
+        return NO_NAMES
+    names = _named_by(client, {}).intersection(change.removed)
+    return keep_of({url: names.difference(client.lingering.names.get(url, _NOTHING))})
+
+
 def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
     """Set the end of removals: "where a listener changed or was removed, they stay another `listener_drain_s`", and
     "a later push does not shorten a drain" (docs/protocol.md#removals)."""
