@@ -404,6 +404,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "the stream of an assignment that is not served any more may come first": (
+        SOTW,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(texts=("eds:x", "@1", "@1"))), Go((0,)), Cut(True, (Plan(r2="b", svc="r2"),), backwards=True)],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

@@ -367,13 +367,25 @@ class SnapshotCache:
 
     def changed_since(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
         """The names among these that a retained revision of the group has in another version than the snapshot."""
-        group, now = self._groups.get(snapshot.group), snapshot.get(type_url).resources
-        sets = {each.get(type_url) for each in group.retained} if group is not None and names else ()
+        now = snapshot.get(type_url).resources
+        wanted = names.intersection(now)
         return frozenset(
             name
-            for name in names.intersection(now)
-            if any((was := each.resources.get(name)) is not None and was.version != now[name].version for each in sets)
+            for each in self._retained_of(snapshot.group, type_url)
+            if wanted
+            for name in wanted.intersection(each.resources)
+            if each.resources[name].version != now[name].version
         )
+
+    def no_longer_served(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that a retained revision of the group has, and the snapshot does not."""
+        wanted = names.difference(snapshot.get(type_url).resources)
+        sets = self._retained_of(snapshot.group, type_url) if wanted else ()
+        return frozenset().union(*(wanted.intersection(each.resources) for each in sets))
+
+    def _retained_of(self, group: str, type_url: str) -> Iterable[ResourceSet]:
+        found = self._groups.get(group)
+        return {each.get(type_url) for each in found.retained} if found is not None else ()
 
     def overlaid_sets(self, groups: Sequence[str]) -> list[OverlaidSets]:
         """The overlaid sets of each group."""

@@ -44,7 +44,7 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
 
 
 def removed_in_use(client: ClientState) -> Names:
-    """The removed listeners that a cluster or an assignment that was sent names, in whatever version is released now."""
+    """The removed listeners that a sent cluster or assignment names, whatever version of it is released now."""
     url = client.url_of("listeners")
     change = client.releases.changes(client.released, client.goal).get(url)
     if change is None or not change.removed:

@@ -261,9 +261,14 @@ def is_early(client: ClientState, watch: Watch, names: frozenset[str]) -> bool:
     """Whether a request on a separate stream comes too early to know what its client holds.
 
     docs/protocol.md#additions: "on separate streams, a client that requests routes before its listeners and clusters
-    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`".
+    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`. So
+    is one that requests an assignment before its clusters that only a retained revision has".
     """
-    if client.is_aggregated or client.has_clusters or not watch.type.in_tree or watch.type.alias == "listeners":
+    if client.is_aggregated or client.has_clusters or watch.type.alias == "listeners":
+        return False
+    if watch.type.alias == "endpoints":
+        return bool(client.cache.no_longer_served(client.goal, watch.type.type_url, names))
+    if not watch.type.in_tree:
         return False
     if client.watches.of(client.url_of("listeners")):
         return client.has_returned and client.last_acked(client.url_of("clusters")) is None
