@@ -208,9 +208,10 @@ class Releases:
         return self._assigned.get((old.id, new.id), lambda: self._find_assigned(old, new))
 
     def _find_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        changed = self._change_of(old, new).changed
-        found = {n: assignments_of((n,), new) - assignments_of((n,), old) for n in changed}
-        return {name: names for name, names in found.items() if names}
+        before, after = old.resources, new.resources
+        names = [n for n in self._change_of(old, new).changed if before[n].references != after[n].references]
+        found = {name: assignments_of((name,), new) - assignments_of((name,), old) for name in names}
+        return {name: assignments for name, assignments in found.items() if assignments}
 
     def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
         """All aggregate clusters of a set with the names of their members."""
@@ -262,9 +263,9 @@ def _members(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozen
     found = {}
     for name in names:
         references = clusters.resources[name].references
-        members = frozenset(each.name for each in references if resource_type(each.type_url).is_route_target)
+        members = [each.name for each in references if resource_type(each.type_url).is_route_target]
         if members:
-            found[name] = members
+            found[name] = frozenset(members)
     return found
 
 
