@@ -412,6 +412,21 @@ STORIES: dict[str, Story] = {
         [Push(Plan(texts=("eds:x", "@1", "@1"))), Go((0,)), Cut(True, (Plan(r2="b", svc="r2"),), backwards=True)],
         PLAIN,
     ),
+    "a listener that a client shows may still warm, and routes wait for its next version": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(inline="b", svc="inline"),
+        [
+            Push(Plan(svc="inline", web="r1")),
+            Go((0,) * 4),
+            Cut(missed=(Plan(web="r1", extra="ecds:f"),)),
+            Guard(),
+            Go((2,)),
+            Cut(missed=(Plan(r1="b", web="r1", extra="ecds:f"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.

@@ -62,7 +62,7 @@ def start_clock(client: ClientState, transition: Transition, now_s: float) -> No
     if transition.drains and _drains_listeners(client):
         client.drain_until_s = on_grid(now_s + drain_s + delay_s)
     transition.drains = False
-    transition.origin = client.released
+    transition.origin, transition.is_origin_shown = client.released, False
     ends_s = max(on_grid(now_s + delay_s), client.drain_until_s)
     if client.lingering.is_pending:
         used = joined(_listeners_in_use(client), _members_in_use(client))

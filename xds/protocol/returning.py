@@ -367,6 +367,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         return
     transition = client.begin_return(now_s)
     transition.origin = client.releases.resumed(transition.origin, url, present, clusters, is_first=is_first)
+    transition.is_origin_shown |= watch.type.alias == "listeners"
     # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))

@@ -29,7 +29,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.kept import aggregates_of_cold, outdated_names, over_absent_listeners, without_endpoints
 from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
@@ -48,6 +48,8 @@ class Transition:
     """The transition of one client.
 
     * ``origin``: the release under which all listeners were ready last, so that new connections use it;
+    * ``is_origin_shown``: a client that has returned shows these listeners, so it is not known whether they are ready:
+      all that they name counts as newly named;
     * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
     * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
@@ -67,6 +69,7 @@ class Transition:
         "fetch_since_s",
         "held",
         "is_fetch_over",
+        "is_origin_shown",
         "is_pending_release_told",
         "kept",
         "met",
@@ -80,6 +83,7 @@ class Transition:
         self.began_s = now_s
         self.origin: Snapshot = client.released
         self.met: tuple[Snapshot, ...] = ()
+        self.is_origin_shown = False
         # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
@@ -98,6 +102,10 @@ class Transition:
         made = copy(self)
         made.readiness = self.readiness.copy()
         return made
+
+    def begin_at(self, release: Snapshot) -> None:
+        """All listeners of this release are ready."""
+        self.origin, self.met, self.is_origin_shown = release, (), False
 
     def keeps(self, type_url: str) -> bool:
         """Whether some resources of this type stay as they were released."""
@@ -225,7 +233,7 @@ class Transition:
             unready = unready.difference(client.refused(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.origin, self.met = client.released, ()  # new connections use this release from now on
+            self.begin_at(client.released)  # new connections use this release from now on
         return unready
 
     def _note_met(self, client: ClientState, acked: ResourceSet) -> None:
@@ -264,7 +272,8 @@ class Transition:
         if self.is_fetch_over:
             return NO_NAMES
         url = client.url_of("listeners")
-        named = without(client.releases.newly_named(self.origin.get(url), client.released.get(url)), besides)
+        before = empty_set(url) if self.is_origin_shown else self.origin.get(url)
+        named = without(client.releases.newly_named(before, client.released.get(url)), besides)
         return client.watches.not_fetched(named) if named else NO_NAMES
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:
