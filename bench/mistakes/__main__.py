@@ -149,7 +149,7 @@ def main() -> None:
     print(f"{len(found)} resources: {dict(Counter(one.kind for one in found))}")
     with TemporaryDirectory() as directory, JudgingEnvoy(Path(directory), named_clusters(found)) as envoy:
         held = accepted(envoy, found, shows=arguments.refused, limit=arguments.show)
-        made = list(rows(envoy, held, arguments.count, random.Random(arguments.seed)))  # noqa: S311 - no secret
+        made = list(rows(envoy, held, arguments.count, random.Random(arguments.seed)))
     table(made)
     show(made, arguments.show)
 

@@ -45,7 +45,9 @@ def samples(folders: Iterable[Path]) -> list[Sample]:
 
 def _files(folder: Path) -> list[Path]:
     every = [folder] if folder.is_file() else sorted(folder.rglob("*"))
-    return [one for one in every if one.suffix in _SUFFIXES and one.is_file() and one.stat().st_size < _FILE_LIMIT_BYTES]
+    return [
+        one for one in every if one.suffix in _SUFFIXES and one.is_file() and one.stat().st_size < _FILE_LIMIT_BYTES
+    ]
 
 
 def _of_file(file: Path) -> Iterator[Sample]:
@@ -55,9 +57,10 @@ def _of_file(file: Path) -> Iterator[Sample]:
         return
     kind = file.name.split(".")[-2] if file.name.count(".") > 1 else ""
     for document in documents:
+        typed: object = document
         if kind in KINDS and isinstance(document, list):
-            document = [{TYPE_KEY: KINDS[kind], **one} for one in document if isinstance(one, dict)]
-        for found_kind, value in _within(document):
+            typed = [{TYPE_KEY: KINDS[kind], **one} for one in document if isinstance(one, dict)]
+        for found_kind, value in _within(typed):
             yield Sample(found_kind, value, file)
 
 

@@ -122,7 +122,7 @@ MISTAKES = (*_CHANGES, "key")
 
 
 def mistake(value: Json, kind: str, chance: random.Random) -> tuple[Json, str] | None:
-    """A copy of the resource with one mistake of the kind, and what was changed; None where there is no place for it."""
+    """A copy of the resource with one mistake of the kind, and what was changed; None where it has no place for it."""
     made = copy.deepcopy(value)
     places = list(_places(made))
     chance.shuffle(places)

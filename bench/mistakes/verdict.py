@@ -40,7 +40,6 @@ _COUNTERS = {
 }
 _SECRETS = ("tls_certificate", "validation_context")
 _SHOWN = 200
-_REJECTED = re.compile(r"rejected: (.*)")
 _VALUE = re.compile(r"^(.+): (\d+)$", re.MULTILINE)
 
 
@@ -116,9 +115,8 @@ class JudgingEnvoy:
         with self._log.open("rb") as stream:
             stream.seek(offset)
             said = stream.read().decode(errors="replace")
-        found = _REJECTED.search(" ".join(said.split()))
-        text = found[1] if found is not None else said.strip() or "refused"
-        return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} ... {text[-_SHOWN:]}"
+        text = said.strip().rpartition("rejected: ")[2] or "refused"
+        return " ".join((text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} ... {text[-_SHOWN:]}").split())
 
     def _write(self, name: str, resources: list[Json]) -> None:
         new = self._directory / "new"
@@ -152,8 +150,8 @@ class JudgingEnvoy:
         free = "for v in 4 6; do echo 1 > /proc/sys/net/ipv$v/ip_nonlocal_bind; done;"
         inside = " ".join(["ip link set lo up 2>/dev/null;", free, "exec", *argv])
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                ["unshare", "-n", "sh", "-c", inside],  # noqa: S607
+            self._process = subprocess.Popen(
+                ["unshare", "-n", "sh", "-c", inside],
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 cwd=self._directory,
@@ -193,7 +191,10 @@ class JudgingEnvoy:
                 "cds_config": _source(folder, "clusters"),
                 "lds_config": _source(folder, "listeners"),
             },
-            "static_resources": {"clusters": [*static, _cluster(f"{_NAME}-ads"), watched, *secret], "listeners": [_route_listener(folder)]},
+            "static_resources": {
+                "clusters": [*static, _cluster(f"{_NAME}-ads"), watched, *secret],
+                "listeners": [_route_listener(folder)],
+            },
         }
 
 
