@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from bench.mistakes.corpus import Json, Sample, samples
 from bench.mistakes.mutate import MISTAKES, mistake
-from bench.mistakes.verdict import JudgingEnvoy
+from tests.support.judging_envoy import JudgingEnvoy
 from xds.codec.crosscheck import check_references
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError
@@ -147,7 +147,10 @@ def main() -> None:
     arguments = parser.parse_args()
     found = samples(arguments.folders)
     print(f"{len(found)} resources: {dict(Counter(one.kind for one in found))}")
-    with TemporaryDirectory() as directory, JudgingEnvoy(Path(directory), named_clusters(found)) as envoy:
+    with (
+        TemporaryDirectory() as directory,
+        JudgingEnvoy(Path(directory), named_clusters(found), is_apart=True) as envoy,
+    ):
         held = accepted(envoy, found, shows=arguments.refused, limit=arguments.show)
         made = list(rows(envoy, held, arguments.count, random.Random(arguments.seed)))
     table(made)

@@ -30,7 +30,7 @@ def bootstrap(**fields: Any) -> Json:
         "web", r.inline_routes("r", r.route("b", "/b"), r.route("a")), transport_socket=static_tls("cert")
     )
     document = static_bootstrap([r.static_cluster("a", 1), r.static_cluster("b", 2)], [listener], **fields)
-    document["static_resources"]["secrets"] = [untyped(r.tls_secret("cert", "pem", "key"))]
+    document["static_resources"]["secrets"] = [untyped(r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM))]
     return document
 
 
@@ -227,7 +227,8 @@ def test_a_cluster_of_the_servers_name_is_another_one() -> None:
 def test_what_cannot_be_pushed_is_told() -> None:
     cluster = {**r.static_cluster("a"), "filters": [{"name": "f", "typed_config": {"@type": "type.x/private.Filter"}}]}
     conversion = convert(static_bootstrap([cluster], []))
-    assert any("clusters/a" in note and "private.Filter" in note for note in conversion.notes)
+    (error,) = conversion.errors
+    assert error.pointer.startswith("/static_resources/clusters/0/") and "private.Filter" in error.detail
 
 
 @pytest.mark.parametrize(

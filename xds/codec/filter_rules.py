@@ -254,7 +254,7 @@ def _is_mapped(text: str) -> bool:
 
 def _chains(listener: Any) -> Iterator[Problem]:
     if listener.filter_chains:
-        if len(listener.filter_chains) > 1 and not listener.HasField("filter_chain_matcher"):
+        if not listener.HasField("filter_chain_matcher"):
             yield from _equal_chains(listener.filter_chains)
     elif not listener.HasField("default_filter_chain") and listener.address.socket_address.protocol != _UDP:
         detail = "a listener needs filter_chains or a default_filter_chain"

@@ -139,18 +139,6 @@ def _users(config: Any) -> list[Problem]:
     return [Problem(path, "bad_users", "users are not in the format of htpasswd", "one user:{SHA}hash a line")]
 
 
-def _not_empty(field: str) -> MessageRule:
-    """The rule that an inline ``DataSource`` has content."""
-
-    def rule(message: Any) -> list[Problem]:
-        if _content(message, field) != "":
-            return []
-        path = (field, str(getattr(message, field).WhichOneof("specifier")))
-        return [Problem(path, "missing_field", f"{field} is empty", is_absence=True)]
-
-    return rule
-
-
 TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.TlsCertificate": _certificate,
     f"{_TLS}.CertificateValidationContext": _validation,
@@ -158,5 +146,4 @@ TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.DownstreamTlsContext": _downstream,
     "envoy.extensions.filters.http.jwt_authn.v3.JwtProvider": _provider,
     "envoy.extensions.filters.http.basic_auth.v3.BasicAuth": _users,
-    "envoy.extensions.filters.http.lua.v3.Lua": _not_empty("default_source_code"),
 }

@@ -253,9 +253,7 @@ def _value_checks(field: FieldDescriptor, rules: Rules) -> Iterable[_Check]:
     if field.enum_type is not None:
         yield from _enum_checks(field.enum_type)
     if field.message_type is not None and not rules.get("message", {}).get("skip"):
-        if refuses_old_types(field):
-            yield _check_version
-        yield from _descend(field.message_type)
+        yield from (_check_configuration,) if refuses_old_types(field) else _descend(field.message_type)
 
 
 def _of_message(field: FieldDescriptor, test: RuleTest | None) -> RuleTest | None:
@@ -303,8 +301,8 @@ def _deprecated(what: str, noun: str, scope: str, deprecation: Deprecation) -> P
     return Problem((), f"deprecated_{noun}", f"{what} {words}{since}", deprecation.advice, not is_refused)
 
 
-def _check_version(packed: Any) -> _Problems:
-    return [of_dropped_api(packed.type_url)] if is_dropped_api(packed.type_url) else None
+def _check_configuration(packed: Any) -> _Problems:
+    return [of_dropped_api(packed.type_url)] if is_dropped_api(packed.type_url) else _check_any(packed)
 
 
 def _descend(descriptor: Descriptor) -> Iterable[_Check]:

@@ -36,8 +36,6 @@ _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
 _OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **FILTER_RULES, **TLS_RULES}
 # What Envoy loads: not what it answers, logs or reports.
 _CONFIGURATION = re.compile(r"envoy\.(config|extensions|type)\.(\w+\.)*v3(alpha)?\.")
-# Its sliding windows are made when a host appears.
-_TAKES_NEGATIVE = frozenset(("envoy.extensions.load_balancing_policies.common.v3.SlowStartConfig",))
 # May hold any type, or one that Envoy may not know.
 _ANY_TYPE = frozenset(("typed_filter_metadata",))
 _OPTIONAL_HOLDERS = frozenset(
@@ -54,7 +52,7 @@ def field_rules(descriptor: Descriptor) -> Mapping[str, Rules]:
     found = dict(field_options.rules(descriptor.full_name))
     for name, rules in _OF_FIELDS.get(descriptor.full_name, {}).items():
         found[name] = _joined(found.get(name, {}), rules)
-    if _CONFIGURATION.match(descriptor.full_name) and descriptor.full_name not in _TAKES_NEGATIVE:
+    if _CONFIGURATION.match(descriptor.full_name):
         for field in descriptor.fields:
             if _is_duration(field) and "duration" not in found.get(field.name, {}):
                 found[field.name] = _joined(found.get(field.name, {}), _NOT_NEGATIVE)
