@@ -219,7 +219,9 @@ CASES: dict[str, dict[str, Any]] = {
         "name": "cert",
         "tls_certificate": {
             "certificate_chain": {"inline_string": "-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n"},
-            "private_key": {"inline_bytes": "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBRUMvdz09Ci0tLS0tRU5EIFBSSVZBVEUgS0VZLS0tLS0K"},
+            "private_key": {
+                "inline_bytes": "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBRUMvdz09Ci0tLS0tRU5EIFBSSVZBVEUgS0VZLS0tLS0K"
+            },
         },
     },
     "runtime": {

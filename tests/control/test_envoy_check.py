@@ -104,7 +104,9 @@ async def test_a_fault_between_resources_names_none() -> None:
 
 async def test_a_bad_secret_is_told_once() -> None:
     listener = r.listener("tls", r.inline_routes("r"), transport_socket=r.downstream_tls("cert"))
-    assert await told(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [("envoy_refused", "secrets/cert", 1)]
+    assert await told(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [
+        ("envoy_refused", "secrets/cert", 1)
+    ]
 
 
 async def test_files_of_the_proxy_are_no_fault() -> None:

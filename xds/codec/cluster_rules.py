@@ -14,6 +14,15 @@ _CODE = "cluster_conflict"
 
 
 def _cluster(cluster: Any) -> list[Problem]:
+    found = _by_type(cluster)
+    for name, options in cluster.typed_extension_protocol_options.items():
+        if not options.type_url:
+            path = ("typed_extension_protocol_options", name)
+            found.append(Problem(path, "missing_config", "options need their @type", is_absence=True))
+    return found
+
+
+def _by_type(cluster: Any) -> list[Problem]:
     """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter."""
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
         return []

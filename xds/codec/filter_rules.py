@@ -153,15 +153,18 @@ def _order(
         yield Problem((field, len(filters) - 1), _ORDER, detail, hint, is_absence=True)
 
 
+def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
+    """HTTP filters without a configuration that Envoy knows; it passes over optional ones."""
+    for index, one in enumerate(filters):
+        if not one.is_optional:
+            for problem in (*_missing_config(one), *_old_config(one)):
+                yield problem._replace(path=(field, index, *problem.path))
+
+
 def _http_filters(manager: Any) -> list[Problem]:
     """Of an ``HttpConnectionManager``."""
     filters = list(manager.http_filters)
-    found = [
-        problem._replace(path=("http_filters", index, *problem.path))
-        for index, one in enumerate(filters)
-        if not one.is_optional
-        for problem in (*_missing_config(one), *_old_config(one))
-    ]
+    found = [*_configured(filters, "http_filters")]
     found += _order(filters, "http_filters", _TERMINAL_HTTP, _HTTP, _PASSING_HTTP)
     if filters and filters[-1].disabled and _type_of(filters[-1]) in _TERMINAL_HTTP:
         detail = "the terminal filter cannot be disabled"
@@ -203,7 +206,7 @@ def _upstream_filters(field: str) -> MessageRule:
         filters = list(getattr(holder, field))
         if not filters:
             return []
-        found = [*_order(filters, field, frozenset((_CODEC,)), "", frozenset())]
+        found = [*_configured(filters, field), *_order(filters, field, frozenset((_CODEC,)), "", frozenset())]
         kind = _type_of(filters[-1])
         if kind and kind != _CODEC:
             detail = "the last upstream filter must be envoy.filters.http.upstream_codec"
@@ -297,9 +300,9 @@ def _criteria(match: Any) -> tuple[list[Any], ...]:
     return (
         [match.destination_port.value if match.HasField("destination_port") else None],
         [_network(one) for one in match.prefix_ranges] or [None],
-        [name.lower() for name in match.server_names] or [None],
+        [name.lower() or None for name in match.server_names] or [None],
         [match.transport_protocol],
-        list(match.application_protocols) or [None],
+        [name or None for name in match.application_protocols] or [None],
         [_network(one) for one in match.direct_source_prefix_ranges] or [None],
         [match.source_type],
         [_network(one) for one in match.source_prefix_ranges] or [None],

@@ -146,4 +146,5 @@ TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.DownstreamTlsContext": _downstream,
     "envoy.extensions.filters.http.jwt_authn.v3.JwtProvider": _provider,
     "envoy.extensions.filters.http.basic_auth.v3.BasicAuth": _users,
+    "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute": _users,
 }

@@ -25,13 +25,16 @@ DURATION = "google.protobuf.Duration"
 
 _REQUIRED: Rules = {"message": {"required": True}}
 _IP: Rules = {"string": {"ip": True}}
+_REGEX: Rules = {"string": {"regex": True}}
 _NOT_NEGATIVE: Rules = {"duration": {"gte": "0s"}}
 # Of drops: "Cluster drop_overloads config has 2 categories. Envoy only support one."
 _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
     "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _REQUIRED},
     "envoy.config.core.v3.CidrRange": {"address_prefix": _IP},
     "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {"drop_overloads": {"repeated": {"max_items": 1}}},
-    "envoy.type.matcher.v3.RegexMatcher": {"regex": {"string": {"regex": True}}},
+    "envoy.config.cluster.v3.LoadBalancingPolicy.Policy": {"typed_extension_config": _REQUIRED},
+    "envoy.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
+    "xds.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
 }
 _OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **FILTER_RULES, **TLS_RULES}
 # What Envoy loads: not what it answers, logs or reports.
