@@ -118,10 +118,24 @@ _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
+# Fields that v3 dropped, by message and normalized name, and what took their place.
+_OF_V2 = {
+    ("Cluster", "hosts"): "load_assignment",
+    ("Cluster", "tlscontext"): "transport_socket",
+    ("FilterChain", "tlscontext"): "transport_socket",
+    ("Filter", "config"): "typed_config",
+    ("HttpFilter", "config"): "typed_config",
+    ("AccessLog", "config"): "typed_config",
+    ("TransportSocket", "config"): "typed_config",
+}
+
+
 def field_hint(key: str, descriptor: Descriptor) -> str:
     """``did you mean "stat_prefix"?`` for a key that resembles a field, in any case or notation."""
     if len(key) > NAME_LIMIT:
         return ""
+    if (descriptor.name, normalized_name(key)) in _OF_V2:
+        return f"a field of the v2 API; use {_OF_V2[descriptor.name, normalized_name(key)]}"
     names = {normalized_name(field.name): field.name for field in descriptor.fields}
     close = get_close_matches(normalized_name(key), list(names), n=1)
     return f'did you mean "{names[close[0]]}"?' if close else ""
