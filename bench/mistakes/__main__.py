@@ -1,6 +1,6 @@
 """How many single mistakes Envoy refuses and this server takes.
 
-    python -m bench.mistakes FOLDER... [--count 1000] [--seed 1] [--show 40] [--refused]
+    python -m bench.mistakes FOLDER... [--count 1000] [--resources 500] [--seed 1] [--show 40] [--refused]
 
 Reads every resource in the folders' configuration files, asks a real Envoy for those that it accepts, makes one mistake
 in each of ``--count`` of them, and asks Envoy and this server for the result. It needs ``unshare`` and the rights of
@@ -141,18 +141,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--resources", type=int, default=0, help="how many resources are drawn; default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=40, help="how many missed mistakes are printed")
     parser.add_argument("--refused", action="store_true", help="also print samples that only Envoy refuses")
     arguments = parser.parse_args()
     found = samples(arguments.folders)
+    chance = random.Random(arguments.seed)
+    if 0 < arguments.resources < len(found):
+        found = chance.sample(found, arguments.resources)
     print(f"{len(found)} resources: {dict(Counter(one.kind for one in found))}")
     with (
         TemporaryDirectory() as directory,
         JudgingEnvoy(Path(directory), named_clusters(found), is_apart=True) as envoy,
     ):
         held = accepted(envoy, found, shows=arguments.refused, limit=arguments.show)
-        made = list(rows(envoy, held, arguments.count, random.Random(arguments.seed)))
+        made = list(rows(envoy, held, arguments.count, chance))
     table(made)
     show(made, arguments.show)
 
