@@ -222,11 +222,11 @@ def test_a_selector_with_a_bare_value(remote: Remote) -> None:
 
 
 def test_a_selector_misspelt(remote: Remote) -> None:
-    said(remote.xds("group", "set", "edge-1", "--selector", 'nod.id == "a"'), 3, "node.id")
+    said(remote.xds("group", "set", "edge-1", "--selector", 'nod.id == "a"'), 3, 'did you mean "node"?')
 
 
 def test_a_state_that_is_none(remote: Remote) -> None:
-    said(remote.xds("nacks", "--state", "opened"), 2, "open")
+    said(remote.xds("nacks", "--state", "opened"), 3, "should be 'open' or 'resolved'")
 
 
 def test_what_is_not_there(remote: Remote, tmp_path: Path) -> None:

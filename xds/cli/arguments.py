@@ -104,10 +104,10 @@ def parse_duration(text: str) -> float:
 
 
 def parse_revision(text: str | int) -> int:
-    """The number of a revision. Raises ``CommandError``."""
+    """The number of a revision, for an option. Raises ``typer.BadParameter``."""
     number = str(text)
     if not (number.isascii() and number.isdigit()):
-        raise CommandError(Exit.USAGE, f"not a revision: {number!r}; revisions are numbers, see xds rollout history")
+        raise typer.BadParameter(f"not a revision: {number!r}; revisions are numbers, see xds rollout history")
     return int(number)
 
 

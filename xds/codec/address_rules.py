@@ -18,10 +18,17 @@ _NO_ENDPOINT = "endpoint_name"  # of LEDS: the endpoint itself stands elsewhere
 _CODE = "bad_address"
 
 _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_LENGTH = rb"[\x00-\x7f]"
-# ``LbEndpoint.endpoint``, in it ``address``, in it ``socket_address`` with an IPv4 address and a port, as bytes.
+
+
+def _nested(length: int) -> bytes:
+    """Where an endpoint with nothing but an address of this length (a ``SocketAddress``) begins, as a pattern."""
+    return b"\n\\x%02x\n\\x%02x\n\\x%02x" % (length + 4, length + 2, length)
+
+
+# ``LbEndpoint.endpoint``, in it ``address``, in it ``socket_address`` with an IPv4 address and a port: the lengths say
+# that there is nothing else. The group is the address and the port.
 _MEMBER = re.compile(
-    rb"\n(" + _LENGTH + rb")\n(" + _LENGTH + rb")\n" + _LENGTH + rb"((?:\x08[\x00\x01])?\x12[\x07-\x0f]"
+    rb"(?:" + b"|".join(map(_nested, range(11, 24))) + rb")((?:\x08[\x00\x01])?\x12[\x07-\x0f]"
     rb"(?:" + _OCTET + rb"\.){3}" + _OCTET + rb"\x18[\x80-\xff]{0,2}[\x00-\x7f])"
 )
 
@@ -104,8 +111,7 @@ def check_assignment(assignment: Any, body: bytes, findings: Findings) -> None:
     keeps the first of them only. Assignments are long, so the bytes are searched for endpoints with an IPv4 address and
     a port, and only assignments with others are looked at one endpoint after the other.
     """
-    # An endpoint that is two bytes longer than its address has nothing else.
-    plain = {address for outer, inner, address in _MEMBER.findall(body) if outer[0] == inner[0] + 2}
+    plain = set(_MEMBER.findall(body))
     if len(plain) == sum(len(locality.lb_endpoints) for locality in assignment.endpoints):
         return
     problems = assignment_problems(assignment)

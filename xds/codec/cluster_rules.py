@@ -11,25 +11,22 @@ from xds.codec.rules import MessageRule, Problem
 _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
 _CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
 _CODE = "cluster_conflict"
+_NOTHING: list[Problem] = []
 
 
 def _cluster(cluster: Any) -> list[Problem]:
-    found = _by_type(cluster)
-    for name, options in cluster.typed_extension_protocol_options.items():
-        if not options.type_url:
-            path = ("typed_extension_protocol_options", name)
-            found.append(Problem(path, "missing_config", "options need their @type", is_absence=True))
-    return found
+    """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter.
 
-
-def _by_type(cluster: Any) -> list[Problem]:
-    """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter."""
+    Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
+    """
+    kind = cluster.type
+    if cluster.lb_policy < _CLUSTER_PROVIDED and (
+        kind == _STRICT_DNS or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
+    ):
+        return _NOTHING
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
         return []
-    kind = cluster.type
-    if kind == _STRICT_DNS and cluster.lb_policy < _CLUSTER_PROVIDED and len(cluster.health_checks) < 2:
-        return []
-    return [*_of_type(cluster, kind), *_policy(cluster, kind), *_health_checks(cluster)]
+    return [*_of_type(cluster, kind), *_policy(cluster, kind)]
 
 
 def _of_type(cluster: Any, kind: int) -> Iterator[Problem]:
@@ -76,17 +73,22 @@ def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
         yield Problem(("lb_policy",), _CODE, detail, is_absence=True)
 
 
-def _health_checks(cluster: Any) -> Iterator[Problem]:
+def _health_checks(checks: Any) -> list[Problem]:
     """Releases of Envoy before 1.40 do not know the names."""
-    if len(cluster.health_checks) < 2:
-        return
-    for index, check in enumerate(cluster.health_checks):
-        if "name" in check.DESCRIPTOR.fields_by_name and not check.name:
-            detail = "several health checks need a name each; Envoy 1.40 refuses them without"
-            yield Problem(("health_checks", index), "missing_field", detail, is_warning=True, is_absence=True)
+    if len(checks) < 2:
+        return []
+    detail = "several health checks need a name each; Envoy 1.40 refuses them without"
+    return [
+        Problem((index,), "missing_field", detail, is_warning=True, is_absence=True)
+        for index, check in enumerate(checks)
+        if not check.name
+    ]
 
 
 CLUSTER_RULES: Mapping[str, MessageRule] = {
     "envoy.config.cluster.v3.Cluster": _cluster,
     "envoy.config.core.v3.BindConfig": bound_address_problems,
+}
+CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
 }

@@ -169,28 +169,27 @@ def _http_filters(manager: Any) -> list[Problem]:
     if filters and filters[-1].disabled and _type_of(filters[-1]) in _TERMINAL_HTTP:
         detail = "the terminal filter cannot be disabled"
         found.append(Problem(("http_filters", len(filters) - 1, "disabled"), _ORDER, detail))
-    return [*found, *_repeated_upgrades(manager)]
+    return found
 
 
-def _repeated_upgrades(holder: Any) -> Iterator[Problem]:
+def _repeated_upgrades(upgrades: Any) -> list[Problem]:
     """Of a connection manager or a route: each type of upgrade once, in any case."""
+    found = []
     seen: set[str] = set()
-    for index, one in enumerate(holder.upgrade_configs):
+    for index, one in enumerate(upgrades):
         kind = one.upgrade_type.lower()
         if kind in seen:
             detail = f"upgrade type {one.upgrade_type[:80]!r} stands there already"
-            yield Problem(("upgrade_configs", index, "upgrade_type"), "duplicate_item", detail)
+            found.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
         seen.add(kind)
-
-
-def _route_action(action: Any) -> list[Problem]:
-    found = [*_repeated_upgrades(action)]
-    if action.WhichOneof("cluster_specifier") == "weighted_clusters":
-        clusters = action.weighted_clusters.clusters
-        if clusters and not any(one.weight.value for one in clusters):
-            path = ("weighted_clusters", "clusters")
-            found.append(Problem(path, "out_of_range", "the sum of the weights must be above zero", is_absence=True))
     return found
+
+
+def _weights(weighted: Any) -> list[Problem]:
+    """Of a route's ``WeightedCluster``."""
+    if any(one.weight.value for one in weighted.clusters) or not weighted.clusters:
+        return []
+    return [Problem(("clusters",), "out_of_range", "the sum of the weights must be above zero", is_absence=True)]
 
 
 def _back_off(one: Any) -> list[Problem]:
@@ -243,6 +242,8 @@ def _addresses(listener: Any) -> Iterator[Problem]:
 
 
 def _address(address: Any, path: FieldPath) -> Iterator[Problem]:
+    if address.WhichOneof("address") != "socket_address":
+        return
     for problem in address_problems(address, "0.0.0.0 means all IPv4 addresses of the host"):
         yield problem._replace(path=(*path, *problem.path))
     socket = address.socket_address
@@ -257,7 +258,7 @@ def _is_mapped(text: str) -> bool:
 
 def _chains(listener: Any) -> Iterator[Problem]:
     if listener.filter_chains:
-        if not listener.HasField("filter_chain_matcher"):
+        if _has_several_matches(listener):
             yield from _equal_chains(listener.filter_chains)
     elif not listener.HasField("default_filter_chain") and listener.address.socket_address.protocol != _UDP:
         detail = "a listener needs filter_chains or a default_filter_chain"
@@ -266,6 +267,12 @@ def _chains(listener: Any) -> Iterator[Problem]:
         yield from _network_filters(chain, ("filter_chains", index))
     if listener.HasField("default_filter_chain"):
         yield from _network_filters(listener.default_filter_chain, ("default_filter_chain",))
+
+
+def _has_several_matches(listener: Any) -> bool:
+    if listener.HasField("filter_chain_matcher"):
+        return False
+    return len(listener.filter_chains) > 1 or listener.filter_chains[0].HasField("filter_chain_match")
 
 
 def _network_filters(chain: Any, path: FieldPath) -> Iterator[Problem]:
@@ -350,9 +357,14 @@ FILTER_RULES: Mapping[str, MessageRule] = {
     **dict.fromkeys(_NAMED, _missing_config),
     "envoy.config.listener.v3.Listener": _listener,
     "envoy.config.listener.v3.FilterChainMatch": _chain_match,
-    "envoy.config.route.v3.RouteAction": _route_action,
+    "envoy.config.route.v3.WeightedCluster": _weights,
     "envoy.config.route.v3.RetryPolicy.RetryBackOff": _back_off,
     f"{_HTTP}.router.v3.Router": _upstream_filters("upstream_http_filters"),
     f"{_MANAGER}.HttpConnectionManager": _http_filters,
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": _upstream_filters("http_filters"),
+}
+_UPGRADES: Mapping[str, MessageRule] = {"upgrade_configs": _repeated_upgrades}
+FILTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    "envoy.config.route.v3.RouteAction": _UPGRADES,
+    f"{_MANAGER}.HttpConnectionManager": _UPGRADES,
 }

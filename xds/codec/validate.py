@@ -27,6 +27,7 @@ from xds.codec.value_rules import (
     message_rule,
     refuses_old_types,
     ruled_types,
+    value_rule,
 )
 from xds.codec.walk import ANY, reachable
 from xds.proto import field_options
@@ -187,6 +188,9 @@ def _field_checks(
     if deprecation is not None:
         problem = _deprecated(f"{descriptor.name}.{field.name}", "field", descriptor.full_name, deprecation)
         yield lambda _: [problem]
+    rule = value_rule(descriptor, field)
+    if rule is not None:
+        yield rule
     if _is_map(field):
         yield from _map_checks(field, rules.get("map", {}))
     elif field.is_repeated:

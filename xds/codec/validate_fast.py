@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from xds.codec.rules import compile_rules
 from xds.codec.validate import presence_rules, value_check
-from xds.codec.value_rules import field_rules, message_rule
+from xds.codec.value_rules import field_rules, message_rule, value_rule
 from xds.codec.walk import ANY, reachable
 from xds.proto import field_options
 from xds.proto.field_options import Rules
@@ -227,6 +227,8 @@ def _scan_field(validator: FastValidator, descriptor: Descriptor, field: FieldDe
     """The scan of a field, or of each of its values, without its presence bits."""
     is_closed = field.enum_type is not None and field.enum_type.is_closed  # a number without a name is no value of it
     if is_closed or field.name in field_options.deprecated_fields(descriptor.full_name):
+        return _DOUBT
+    if value_rule(descriptor, field) is not None:
         return _DOUBT
     rules = field_rules(descriptor).get(field.name, {})
     if field.message_type is not None and field.message_type.GetOptions().map_entry:

@@ -13,8 +13,8 @@ from functools import cache
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from xds.codec.cluster_rules import CLUSTER_RULES
-from xds.codec.filter_rules import FILTER_RULES
+from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
+from xds.codec.filter_rules import FILTER_FIELD_RULES, FILTER_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.tls_rules import TLS_RULES
 from xds.codec.walk import ANY
@@ -37,6 +37,7 @@ _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
     "xds.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
 }
 _OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **FILTER_RULES, **TLS_RULES}
+_OF_VALUES: Mapping[str, Mapping[str, MessageRule]] = {**CLUSTER_FIELD_RULES, **FILTER_FIELD_RULES}
 # What Envoy loads: not what it answers, logs or reports.
 _CONFIGURATION = re.compile(r"envoy\.(config|extensions|type)\.(\w+\.)*v3(alpha)?\.")
 # May hold any type, or one that Envoy may not know.
@@ -75,9 +76,14 @@ def message_rule(descriptor: Descriptor) -> MessageRule | None:
     return _OF_MESSAGES.get(descriptor.full_name)
 
 
+def value_rule(descriptor: Descriptor, field: FieldDescriptor) -> MessageRule | None:
+    """The rule on the whole value of a field, such as a list, that is looked at only where the field is set."""
+    return _OF_VALUES.get(descriptor.full_name, {}).get(field.name)
+
+
 def ruled_types() -> frozenset[str]:
     """Full names of the types that have rules here, without those on their durations."""
-    return frozenset((*_OF_FIELDS, *_OF_MESSAGES))
+    return frozenset((*_OF_FIELDS, *_OF_MESSAGES, *_OF_VALUES))
 
 
 def refuses_old_types(field: FieldDescriptor) -> bool:
