@@ -85,12 +85,21 @@ class JudgingEnvoy:
         self._asked += 1
         # Some options of a listener cannot change: each is a new one.
         called = f"{_NAME}-{self._asked}" if kind == "listeners" else _NAME
+        # An Envoy may die late of what it was asked before: it is asked twice.
+        for _ in range(2):
+            said = self._attempt(kind, {**given, name: called})
+            if said is not None:
+                return said
+        return "Envoy died"
+
+    def _attempt(self, kind: str, value: Json) -> str | None:
+        """None when Envoy died."""
         try:
-            return self._ask(kind, {**given, name: called})
+            return self._ask(kind, value)
         except (OSError, http.client.HTTPException, TimeoutError) as error:
             died = self._has_died()
             self._stop()
-            return "Envoy died" if died else f"no answer: {error!r}"
+            return None if died else f"no answer: {error!r}"
 
     def _has_died(self) -> bool:
         if self._process is None:
