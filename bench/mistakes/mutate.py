@@ -28,8 +28,9 @@ def _drop(key: str, value: Any, chance: random.Random) -> Any:
 
 
 def _empty(key: str, value: Any, chance: random.Random) -> Any:
-    empty = {str: "", list: [], dict: {}}.get(type(value))
-    return None if not value else empty
+    if not value or not isinstance(value, str | list | dict):
+        return None
+    return type(value)()
 
 
 def _number(key: str, value: Any, chance: random.Random) -> Any:
