@@ -15,6 +15,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import (
     EmptyFlag,
+    GroupArgument,
     IfMatchOption,
     MessageOption,
     NoneFlag,
@@ -41,8 +42,6 @@ rollout = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 
 
 def what(item: Json) -> str:
