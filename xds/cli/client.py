@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -304,7 +305,13 @@ class Client:
         return "; the server may ask for a client certificate: --cert, --key"
 
 
+# How the answer of an HTTP/2 server begins: a SETTINGS frame.
+_HTTP2_ANSWER = re.compile(r"\x00\x00[\x00-\xff]\x04\x00")
+
+
 def _reason(error: OSError | HTTPException) -> str:
+    if isinstance(error, BadStatusLine) and _HTTP2_ANSWER.match(str(error.args[0])):
+        return f"this is a gRPC port (HTTP/2), perhaps that of xDS; the admin API is at {DEFAULT_SERVER} by default"
     if getattr(error, "reason", "") == WRONG_VERSION:  # of `ssl.SSLError`
         return "the server speaks plain HTTP there; use http://"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
