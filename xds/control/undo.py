@@ -173,11 +173,11 @@ def with_kept_endpoints(change: Rollback, held: GroupContent | None, target: Gro
     An assignment that does not exist now is restored, since a cluster without one never becomes warm.
     """
     if not change.keeps_endpoints or held is None:
-        return replace(change, keep=())
+        return change
     clusters = [(key, resource) for key, resource in _clusters(target) if key in held.blob_ids]
     named = {name for _, resource in clusters if (name := assignment_name(resource))}
     keep = (key for key in held.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in named))
-    return replace(change, keep=tuple(keep))
+    return replace(change, keep=tuple(dict.fromkeys((*change.keep, *keep))))
 
 
 def _clusters(content: GroupContent) -> Iterator[tuple[Key, Resource]]:
