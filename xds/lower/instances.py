@@ -2,8 +2,8 @@
 
 Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one
 does not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled
-down in proportion. There is one entry for each locality, all at priority 0. Its weight is the sum of those of its
-healthy endpoints, because gRPC ignores an entry without a weight.
+down in proportion. There is one entry for each locality and priority. Its weight is the sum of those of its healthy
+endpoints, because gRPC ignores an entry without a weight.
 
 Endpoints are serialized one by one and remembered, so that a change of one instance costs little in a large service.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).
@@ -15,13 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.catalog.instance import Health, Instance
+from xds.catalog.instance import NOWHERE, Health, Instance
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 from xds.wire.fields import bytes_field, text_field, varint_field
 
 WEIGHT_MAX = 128
+# Of an overprovisioning factor, in percent: a priority with one healthy endpoint of a thousand takes all requests.
+ONLY_WITHOUT_HEALTHY = 100_000
 _REMEMBERED = 65_536  # serialized endpoints
 _HEALTHY, _UNHEALTHY, _DRAINING = 1, 2, 3  # envoy.config.core.v3.HealthStatus
 
@@ -58,19 +60,62 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
-    found: dict[tuple[str, int], _Endpoint] = {}
+    return lower_priorities(name, [(rule, instances)])
+
+
+def lower_priorities(name: str, groups: Iterable[tuple[EndpointRule, Iterable[tuple[Instance, Health]]]]) -> Resource:
+    """The assignment ``name`` with a priority for each group of instances, the first one with priority 0.
+
+    An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
+    the first that has it. With several priorities, requests go to the next one only while no endpoint of those before
+    is healthy. A priority without endpoints has an empty entry: gRPC refuses gaps. Those at the end are left out.
+    """
+    found = _once([_endpoints(rule, instances) for rule, instances in groups])
+    while found and not found[-1]:
+        found.pop()
+    body = text_field(1, name) + b"".join(_priority(priority, each) for priority, each in enumerate(found))
+    if len(found) > 1:
+        body += bytes_field(4, bytes_field(3, varint_field(1, ONLY_WITHOUT_HEALTHY)))
+    return Resource(ENDPOINT, name, body, content_version(body))
+
+
+_Place = tuple[str, int]
+
+
+def _endpoints(rule: EndpointRule, instances: Iterable[tuple[Instance, Health]]) -> dict[_Place, _Endpoint]:
+    found: dict[_Place, _Endpoint] = {}
     for instance, health in instances:
         port = instance.ports.get(rule.port, 0) if rule.port else instance.port
         if port:
             found.setdefault((instance.address, port), _endpoint(instance, port, health, rule))
-    greatest = max((one.weight for one in found.values()), default=0)
-    entries: dict[Locality, list[_Endpoint]] = {}
-    for place in sorted(found):
-        entries.setdefault(found[place].locality, []).append(found[place])
-    body = text_field(1, name) + b"".join(
-        bytes_field(2, _entry(locality, entries[locality], greatest)) for locality in sorted(entries, key=_parts)
+    return found
+
+
+def _once(groups: list[dict[_Place, _Endpoint]]) -> list[dict[_Place, _Endpoint]]:
+    """The groups without the places that another one has."""
+    if len(groups) == 1:
+        return groups
+    owners: dict[_Place, int] = {}
+    for index, group in enumerate(groups):
+        for place, one in group.items():
+            owner = owners.setdefault(place, index)
+            if one.status == _HEALTHY and groups[owner][place].status != _HEALTHY:
+                owners[place] = index
+    return [
+        {place: one for place, one in group.items() if owners[place] == index} for index, group in enumerate(groups)
+    ]
+
+
+def _priority(priority: int, endpoints: dict[_Place, _Endpoint]) -> bytes:
+    """The entries of a priority, by locality."""
+    greatest = max((one.weight for one in endpoints.values()), default=0)
+    entries: dict[Locality, list[_Endpoint]] = {} if endpoints else {NOWHERE: []}
+    for place in sorted(endpoints):
+        entries.setdefault(endpoints[place].locality, []).append(endpoints[place])
+    return b"".join(
+        bytes_field(2, _entry(locality, entries[locality], greatest, priority))
+        for locality in sorted(entries, key=_parts)
     )
-    return Resource(ENDPOINT, name, body, content_version(body))
 
 
 def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> _Endpoint:
@@ -82,7 +127,7 @@ def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule)
     return _Endpoint(instance.address, port, status, max(weight, 1), instance.locality)
 
 
-def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int) -> bytes:
+def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int, priority: int) -> bytes:
     """A LocalityLbEndpoints."""
     total, serialized = 0, []
     for one in endpoints:
@@ -91,7 +136,8 @@ def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int) ->
         serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
     where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
     # gRPC rejects an entry without a locality, even though all of its parts may be empty.
-    return bytes_field(1, where) + b"".join(serialized) + bytes_field(3, varint_field(1, max(total, 1)))
+    share = bytes_field(3, varint_field(1, max(total, 1)))
+    return bytes_field(1, where) + b"".join(serialized) + share + varint_field(5, priority)
 
 
 def _scaled(weight: int, greatest: int) -> int:
