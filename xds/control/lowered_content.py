@@ -16,10 +16,9 @@ from weakref import WeakValueDictionary
 from xds.codec.record import blob_id, dump_record
 from xds.codec.resources import ResourceDecoder
 from xds.control.group_content import Blobs, GroupContent, JoinedBlobs, Key, type_label
-from xds.lower.lowered import LoweredAssignment, LoweredResource, decode_lowered
+from xds.lower.lowered import Lowered, LoweredAssignment, LoweredResource, decode_lowered
 from xds.lower.lowering import UpstreamChain
 from xds.lower.upstreams import ProxySettings, Upstream
-from xds.lower.lowered import Lowered
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource import Resource, short_hash
 from xds.model.resource_type import ENDPOINT
@@ -101,12 +100,14 @@ class LoweredContent:
 NOTHING_LOWERED = LoweredContent()
 
 
-def stored_content(content: GroupContent | None, of: LoweredContent = NOTHING_LOWERED) -> LoweredContent:
-    """What is lowered in the content that a store holds; origins and assignments are those of ``of``."""
-    marked = (each for each in content.resources() if each.is_lowered) if content is not None else ()
+def stored_content(content: GroupContent | None, made: LoweredContent) -> LoweredContent:
+    """What is lowered in the content that a store holds: ``made`` itself where this is the same, as it usually is."""
+    marked = [one for one in content.resources() if one.is_lowered] if content is not None else []
     ids: Mapping[Key, str] = content.blob_ids if content is not None else {}
-    records = {(each.type_url, each.name): each for each in marked}
-    return replace(of, records={key: LoweredRecord(each, ids[key]) for key, each in records.items()})
+    records = {key: LoweredRecord(one, ids[key]) for one in marked if (key := (one.type_url, one.name))}
+    if {key: one.blob_id for key, one in records.items()} == {key: one.blob_id for key, one in made.records.items()}:
+        return made
+    return replace(made, records=records, parts={})  # without parts, so that all of it is made anew next
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +128,11 @@ class LoweringChange:
     def gone(self) -> tuple[Key, ...]:
         """What is lowered no more."""
         return tuple(key for key in self.before.records if key not in self.after.records)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.put or self.gone)
 
     def labels(self, digests: Mapping[str, bytes]) -> dict[str, str]:
         """The labels of the types that it changes. ``digests`` are those of the sets after the change."""
@@ -203,9 +209,7 @@ def _extended_delta(
     return ExtendedChange(made, {**resources, **_resources(put)})
 
 
-def _extended_rollback(
-    group: str, change: Rollback, lowering: LoweringChange, target: GroupContent | None
-) -> Rollback:
+def _extended_rollback(group: str, change: Rollback, lowering: LoweringChange, target: GroupContent | None) -> Rollback:
     assert target is not None
     after = lowering.after
     restored = [(one.type_url, one.name) for one in target.resources() if not one.is_lowered]

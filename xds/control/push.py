@@ -304,7 +304,8 @@ def _content_after_rollback(
     resources = _by_key(target.resources())
     if not (change.keep or change.leave) or current is None:
         return target.blob_ids, resources
-    ids = {key: blob for key, blob in target.blob_ids.items() if key not in change.leave}
+    left = frozenset(change.leave)
+    ids = {key: blob for key, blob in target.blob_ids.items() if key not in left}
     kept_ids = {key: current.blob_ids[key] for key in change.keep}
     kept = {key: resource for key in kept_ids if (resource := current.get(key)) is not None}
     return BlobIds({**ids, **kept_ids}), {**resources, **kept}
