@@ -13,6 +13,7 @@ from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLi
 from xds.catalog.instance_record import INSTANCE_SHAPE
 from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
 from xds.chain.chain import ChainTarget, ResolverNode
+from xds.codec.findings import FieldPath
 from xds.filter.expression import FilterError
 from xds.filter.filter import compile_filter
 from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, duration, extension, given, typed_config
@@ -29,6 +30,7 @@ _TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 _MINIMUM_RING_SIZE = 1024  # Envoy's default
 _EDS = ("EDS", 3)
 
+_NOT_IN_GRPC = ("random", "maglev")
 _POLICIES = {
     "": None,
     "random": "RANDOM",
@@ -61,7 +63,8 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     targets = (first, *_reachable(context, node))
     for target in targets:
         _check_filter(context, target)
-    _check_balancer(context, first, node.load_balancer)
+    if node.load_balancer is not None:
+        _check_balancer(context, first, node.load_balancer)
     base = cluster_name(context.chain, first)
     if len(targets) > 1 and context.proxies.failover != PRIORITY:
         return _with_aggregate(context, node, base, targets)
@@ -147,13 +150,12 @@ def _outlier_detection(check: PassiveHealthCheck | None) -> Json:
     """Always there: an empty one has Envoy's defaults."""
     if check is None:
         return {}
-    ejection_ns = check.base_ejection_time_ns
     return given(
         interval=duration(check.interval_ns) if check.interval_ns else None,
         consecutive_5xx=check.max_failures or None,
         enforcing_consecutive_5xx=check.enforcing_consecutive_5xx,
-        max_ejection_percent=check.max_ejection_percent,
-        base_ejection_time=None if ejection_ns is None else duration(ejection_ns),
+        max_ejection_percent=check.max_ejection_percent or None,
+        base_ejection_time=duration(check.base_ejection_time_ns) if check.base_ejection_time_ns else None,
     )
 
 
@@ -187,12 +189,20 @@ def _ring(config: RingHashConfig | None) -> Json:
     return given(minimum_ring_size=least or None, maximum_ring_size=most or None)
 
 
-def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: LoadBalancer | None) -> None:
-    ring = balancer.ring_hash_config if balancer is not None else None
+def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: LoadBalancer) -> None:
+    ring, service = balancer.ring_hash_config, target.place.service
+    path: FieldPath
     if ring is not None and ring.maximum_ring_size and ring.minimum_ring_size > ring.maximum_ring_size:
         told = f"MinimumRingSize {ring.minimum_ring_size} is above MaximumRingSize {ring.maximum_ring_size}"
         path = ("LoadBalancer", "RingHashConfig", "MinimumRingSize")
-        context.refuse("bad_ring_size", told, ServiceResolver.kind, target.place.service, path)
+        context.refuse("bad_ring_size", told, ServiceResolver.kind, service, path)
+    for index, policy in enumerate(balancer.hash_policies):
+        if policy.cookie_config is not None and policy.cookie_config.ttl_ns < 0:
+            path = ("LoadBalancer", "HashPolicies", index, "CookieConfig", "TTL")
+            context.refuse("negative", "the TTL of a cookie is below 0", ServiceResolver.kind, service, path)
+    if balancer.policy in _NOT_IN_GRPC and not context.upstream.is_proxied:
+        told = f"gRPC clients without a proxy have no load balancing policy {balancer.policy}"
+        context.refuse("policy_not_in_grpc", told, ServiceResolver.kind, service, ("LoadBalancer", "Policy"))
 
 
 def _tls(context: UpstreamContext, target: ChainTarget) -> Json:

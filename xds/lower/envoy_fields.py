@@ -10,6 +10,7 @@ from xds.model.resource_type import TYPE_PREFIX
 Json = dict[str, Any]
 
 _ZERO = "0s"
+_LONGEST_NS = 9_000_000_000 * SECOND_NS  # Envoy refuses the greatest durations that Consul takes, some 292 years
 
 
 def ads() -> Json:
@@ -29,7 +30,7 @@ def extension(name: str, message: str, **fields: object) -> Json:
 
 def duration(value_ns: int) -> str:
     """A Duration: ``1.5s``."""
-    whole, rest = divmod(value_ns, SECOND_NS)
+    whole, rest = divmod(min(value_ns, _LONGEST_NS), SECOND_NS)
     return f"{whole}.{rest:09}".rstrip("0") + "s" if rest else f"{whole}s"
 
 

@@ -15,15 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.catalog.instance import NOWHERE, Health, Instance
+from xds.catalog.instance import Health, Instance
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 from xds.wire.fields import bytes_field, text_field, varint_field
 
 WEIGHT_MAX = 128
-# Of an overprovisioning factor, in percent: a priority with one healthy endpoint of a thousand takes all requests.
-ONLY_WITHOUT_HEALTHY = 100_000
 _REMEMBERED = 65_536  # serialized endpoints
 _HEALTHY, _UNHEALTHY, _DRAINING = 1, 2, 3  # envoy.config.core.v3.HealthStatus
 
@@ -47,12 +45,19 @@ class EndpointRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Endpoint:
+class ServedEndpoint:
+    """One endpoint with its health status and weight, which is not scaled yet."""
+
     address: str
     port: int
     status: int
     weight: int
     locality: Locality
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it gets requests."""
+        return self.status == _HEALTHY
 
 
 def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
@@ -60,30 +65,20 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
-    return lower_priorities(name, [(rule, instances)])
+    return assignment_of(name, locality_entries(endpoints_of(instances, rule).values()))
 
 
-def lower_priorities(name: str, groups: Iterable[tuple[EndpointRule, Iterable[tuple[Instance, Health]]]]) -> Resource:
-    """The assignment ``name`` with a priority for each group of instances, the first one with priority 0.
-
-    An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
-    the first that has it. With several priorities, requests go to the next one only while no endpoint of those before
-    is healthy. A priority without endpoints has an empty entry: gRPC refuses gaps. Those at the end are left out.
-    """
-    found = _once([_endpoints(rule, instances) for rule, instances in groups])
-    while found and not found[-1]:
-        found.pop()
-    body = text_field(1, name) + b"".join(_priority(priority, each) for priority, each in enumerate(found))
-    if len(found) > 1:
-        body += bytes_field(4, bytes_field(3, varint_field(1, ONLY_WITHOUT_HEALTHY)))
+def assignment_of(name: str, entries: bytes) -> Resource:
+    """The assignment with these entries, and further fields behind them."""
+    body = text_field(1, name) + entries
     return Resource(ENDPOINT, name, body, content_version(body))
 
 
-_Place = tuple[str, int]
-
-
-def _endpoints(rule: EndpointRule, instances: Iterable[tuple[Instance, Health]]) -> dict[_Place, _Endpoint]:
-    found: dict[_Place, _Endpoint] = {}
+def endpoints_of(
+    instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
+) -> dict[tuple[str, int], ServedEndpoint]:
+    """The endpoints of instances by address and port."""
+    found: dict[tuple[str, int], ServedEndpoint] = {}
     for instance, health in instances:
         port = instance.ports.get(rule.port, 0) if rule.port else instance.port
         if port:
@@ -91,53 +86,38 @@ def _endpoints(rule: EndpointRule, instances: Iterable[tuple[Instance, Health]])
     return found
 
 
-def _once(groups: list[dict[_Place, _Endpoint]]) -> list[dict[_Place, _Endpoint]]:
-    """The groups without the places that another one has."""
-    if len(groups) == 1:
-        return groups
-    owners: dict[_Place, int] = {}
-    for index, group in enumerate(groups):
-        for place, one in group.items():
-            owner = owners.setdefault(place, index)
-            if one.status == _HEALTHY and groups[owner][place].status != _HEALTHY:
-                owners[place] = index
-    return [
-        {place: one for place, one in group.items() if owners[place] == index} for index, group in enumerate(groups)
-    ]
-
-
-def _priority(priority: int, endpoints: dict[_Place, _Endpoint]) -> bytes:
-    """The entries of a priority, by locality."""
-    greatest = max((one.weight for one in endpoints.values()), default=0)
-    entries: dict[Locality, list[_Endpoint]] = {} if endpoints else {NOWHERE: []}
-    for place in sorted(endpoints):
-        entries.setdefault(endpoints[place].locality, []).append(endpoints[place])
+def locality_entries(endpoints: Iterable[ServedEndpoint], priority: int = 0) -> bytes:
+    """The entries (fields ``endpoints``) of one priority, by locality; none without endpoints."""
+    ordered = sorted(endpoints, key=lambda one: (one.address, one.port))
+    greatest = max((one.weight for one in ordered), default=0)
+    entries: dict[Locality, list[ServedEndpoint]] = {}
+    for one in ordered:
+        entries.setdefault(one.locality, []).append(one)
     return b"".join(
-        bytes_field(2, _entry(locality, entries[locality], greatest, priority))
-        for locality in sorted(entries, key=_parts)
+        locality_entry(locality, entries[locality], greatest, priority) for locality in sorted(entries, key=_parts)
     )
 
 
-def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> _Endpoint:
+def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> ServedEndpoint:
     warns = health is Health.WARNING
     weight = instance.warning_weight if warns else instance.weight
     status = _STATUS[health]
     if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
         status = _UNHEALTHY
-    return _Endpoint(instance.address, port, status, max(weight, 1), instance.locality)
+    return ServedEndpoint(instance.address, port, status, max(weight, 1), instance.locality)
 
 
-def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int, priority: int) -> bytes:
-    """A LocalityLbEndpoints."""
+def locality_entry(locality: Locality, endpoints: Iterable[ServedEndpoint], greatest: int, priority: int) -> bytes:
+    """One entry, of a locality and a priority. ``greatest``: the greatest weight of an endpoint of the priority."""
     total, serialized = 0, []
     for one in endpoints:
         weight = _scaled(one.weight, greatest)
-        total += weight if one.status == _HEALTHY else 0
+        total += weight if one.is_healthy else 0
         serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
     where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
     # gRPC rejects an entry without a locality, even though all of its parts may be empty.
     share = bytes_field(3, varint_field(1, max(total, 1)))
-    return bytes_field(1, where) + b"".join(serialized) + share + varint_field(5, priority)
+    return bytes_field(2, bytes_field(1, where) + b"".join(serialized) + share + varint_field(5, priority))
 
 
 def _scaled(weight: int, greatest: int) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from xds.catalog.defaults import ServiceDefaults
-from xds.lower.envoy_fields import HTTP2_PROTOCOLS, Json, ads, extension, given, typed_config
+from xds.lower.envoy_fields import HTTP2_PROTOCOLS, Json, ads, extension, typed_config
 from xds.lower.lowered import UPSTREAM, EntryPlace, LoweredResource
 from xds.lower.mesh_names import listener_name, route_name, stat_prefix
 from xds.lower.routes import route_configuration
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import LISTENER
 
+_ESCAPE_HATCHES = ("envoy_listener_json", "envoy_cluster_json")
 _HTTP = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _TCP = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 _ROUTER = extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router")
@@ -94,11 +95,9 @@ def _api(context: UpstreamContext, cluster: str) -> Json:
 def _own_listener(context: UpstreamContext, name: str) -> Json | None:
     """The listener that the upstream gives itself, if its chain is a default one."""
     upstream = context.upstream
-    given_names = given(
-        envoy_listener_json=upstream.envoy_listener_json, envoy_cluster_json=upstream.envoy_cluster_json
-    )
-    if given_names and not context.chain.is_default:
-        told = f"{' and '.join(given_names)} of {upstream.name!r} have no effect: config entries shape its chain"
+    written = [field for field in _ESCAPE_HATCHES if getattr(upstream, field) is not None]
+    if written and not context.chain.is_default:
+        told = f"{' and '.join(written)} of {upstream.name!r} have no effect: config entries shape its chain"
         context.warn("escape_hatch_ignored", told)
         return None
     own: Mapping[str, Any] | None = upstream.envoy_listener_json

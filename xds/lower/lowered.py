@@ -133,8 +133,10 @@ def _clash(label: str, held: Iterable[str], other: Iterable[str]) -> Violation:
 
 
 def _with_origins(one: _Named, other: _Named) -> _Named:
+    """Places are those of the first upstream by name, so that the order does not matter."""
+    first = min((one, other), key=lambda each: each.upstreams)
     upstreams = tuple(sorted({*one.upstreams, *other.upstreams}))
-    return replace(one, upstreams=upstreams, entries=tuple(sorted({*one.entries, *other.entries})))
+    return replace(first, upstreams=upstreams, entries=tuple(sorted({*one.entries, *other.entries})))
 
 
 def decode_lowered(lowered: LoweredResource, decoder: ResourceDecoder) -> Resource:

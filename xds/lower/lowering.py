@@ -16,6 +16,7 @@ from xds.chain.index import refused
 from xds.lower.clusters import ResolverClusters, lower_resolver
 from xds.lower.listeners import lower_listener
 from xds.lower.lowered import Lowered, LoweredResource, unite
+from xds.lower.route_checks import check_routes
 from xds.lower.routes import lower_routes
 from xds.lower.upstream_context import UpstreamContext, resolvers_of
 from xds.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument
@@ -84,6 +85,7 @@ def _listener_and_routes(context: UpstreamContext, made: dict[str, ResolverClust
         _refuse_unreachable(context)
         return []
     if context.has_routes:
+        check_routes(context)
         names = {key: one.name for key, one in made.items()}
         return [lower_listener(context, ""), lower_routes(context, names)]
     if not isinstance(start, ResolverNode):

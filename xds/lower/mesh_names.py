@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xds.chain.chain import ChainTarget, DiscoveryChain
+from xds.chain.chain import ChainTarget, DiscoveryChain, SplitterNode
 from xds.lower.upstreams import Upstream
 
 
@@ -26,6 +26,11 @@ def listener_name(upstream: Upstream) -> str:
 def route_name(upstream: Upstream) -> str:
     """The route configuration of an upstream, and its one virtual host."""
     return upstream.name
+
+
+def service_of(chain: DiscoveryChain, node: SplitterNode) -> str:
+    """The service whose splitter a node is. Its node is named after it, the namespace and the partition."""
+    return node.name.rsplit(".", 2 if chain.has_partitions else 1)[0]
 
 
 def stat_prefix(chain: DiscoveryChain) -> str:

@@ -13,7 +13,7 @@ from xds.chain.chain import ChainRoute, ChainSplit, Node, ResolverNode, RouterNo
 from xds.codec.findings import FieldPath
 from xds.lower.envoy_fields import Json, duration, given, timeout
 from xds.lower.lowered import EntryPlace, LoweredResource
-from xds.lower.mesh_names import route_name
+from xds.lower.mesh_names import route_name, service_of
 from xds.lower.route_matches import lower_match, match_places, root_rewrite
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import ROUTE
@@ -42,15 +42,15 @@ def lower_routes(context: UpstreamContext, clusters: ClusterNames) -> LoweredRes
     places: list[EntryPlace] = []
     if isinstance(start, RouterNode):
         for index, route in enumerate(start.routes):
-            if context.is_reachable(context.chain.nodes[route.next_node]):
-                places += _router_places(context, route, index, len(routes), is_last=index + 1 == len(start.routes))
-                routes.append(_routed(context, clusters, route))
-            else:
+            if _leads_nowhere(context, clusters, route):
                 context.warn("unreachable", f"route {index + 1} of {context.chain.service!r} is left out")
-    elif context.is_reachable(start):
+                continue
+            places += _router_places(context, route, index, len(routes), is_last=index + 1 == len(start.routes))
+            routes.append(_routed(context, clusters, route))
+    else:
         places += _node_places(context, start, 0)
-        own = timeout(start.request_timeout_ns) if isinstance(start, ResolverNode) else None
-        action = {**_action(context, clusters, start), **given(timeout=own)}
+        own = start.request_timeout_ns if isinstance(start, ResolverNode) else 0
+        action = {**_action(context, clusters, start), **_timeouts(context, own)}
         routes.append({"match": _ANY_PATH, "route": action})
     content, name = route_configuration(context, routes), context.upstream.name
     return LoweredResource(ROUTE, content["name"], content, (name,), context.all_entries(), tuple(places))
@@ -59,13 +59,17 @@ def lower_routes(context: UpstreamContext, clusters: ClusterNames) -> LoweredRes
 # Routes
 
 
+def _leads_nowhere(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> bool:
+    """Whether a route leads to a resolver without a cluster. A splitter without one is refused."""
+    return isinstance(context.chain.nodes[route.next_node], ResolverNode) and route.next_node not in clusters
+
+
 def _routed(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> Json:
     http = route.definition.match.http if route.definition.match is not None else None
     destination = route.definition.destination or RouteDestination()
     action = _action(context, clusters, context.chain.nodes[route.next_node])
     action |= given(
-        timeout=timeout(destination.request_timeout_ns),
-        idle_timeout=timeout(destination.idle_timeout_ns),
+        **_timeouts(context, destination.request_timeout_ns, destination.idle_timeout_ns),
         retry_policy=_retry_policy(destination),
         **_rewrite(
             http.path_prefix if http is not None else "", http is not None and http.case_insensitive, destination
@@ -73,6 +77,13 @@ def _routed(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute)
     )
     changes = _header_changes(destination.request_headers, destination.response_headers)
     return {"match": lower_match(http), "route": action, **changes}
+
+
+def _timeouts(context: UpstreamContext, request_ns: int, idle_ns: int = 0) -> Json:
+    """The timeouts of a route. gRPC clients without a proxy read another field than Envoy for that of requests."""
+    whole = timeout(request_ns)
+    in_grpc = None if context.upstream.is_proxied or whole is None else {"max_stream_duration": whole}
+    return given(timeout=whole, idle_timeout=timeout(idle_ns), max_stream_duration=in_grpc)
 
 
 def _rewrite(prefix: str, ignores_case: bool, destination: RouteDestination) -> Json:
@@ -120,8 +131,7 @@ def _legs(context: UpstreamContext, clusters: ClusterNames, node: SplitterNode) 
             context.warn("unreachable", f"a leg of {node.name!r} with {split.weight / 100:g} % is left out")
     if not any(leg["weight"] for leg in found):
         told = f"no leg of {node.name!r} that can be reached gets any requests"
-        name = node.name.partition(".")[0]
-        context.refuse("no_weight", told, ServiceSplitter.kind, name, ("Splits",))
+        context.refuse("no_weight", told, ServiceSplitter.kind, service_of(context.chain, node), ("Splits",))
     return found
 
 
@@ -184,8 +194,7 @@ def _router_places(
     yield EntryPlace(path, ServiceRouter.kind, service, where)
     if not is_last:
         yield from match_places(route.definition, path, service, where)
-        for field in ("route", *_CHANGES):
-            yield EntryPlace((*path, field), ServiceRouter.kind, service, (*where, "Destination"))
+        yield EntryPlace((*path, "route"), ServiceRouter.kind, service, (*where, "Destination"))
         for field, own in _DESTINATION_FIELDS.items():
             yield EntryPlace((*path, "route", field), ServiceRouter.kind, service, (*where, "Destination", own))
         for field, own in _CHANGES.items():
@@ -212,7 +221,7 @@ def _node_places(context: UpstreamContext, node: Node, at: int) -> Iterator[Entr
     """Where the action of a route comes from, as far as it comes from splitters and resolvers."""
     action = (*_ROUTES, at, "route")
     if isinstance(node, SplitterNode):
-        name = node.name.partition(".")[0]
+        name = service_of(context.chain, node)
         yield EntryPlace((*action, "weighted_clusters"), ServiceSplitter.kind, name, ("Splits",))
         resolved: Any = next(
             (context.chain.nodes[one.next_node] for one in node.splits if _balances(context, one.next_node)), None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
 from xds.catalog.entry import Key
 from xds.catalog.resolver import ServiceResolver
-from xds.chain.chain import ChainTarget, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
+from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.codec.findings import FieldPath, json_pointer
 from xds.lower.lowered import UPSTREAM
 from xds.lower.upstreams import ProxySettings, Upstream
@@ -72,12 +72,6 @@ class UpstreamContext:
             return f"{target.id!r} is behind a mesh gateway (mode {mode}): there are no mesh gateways here"
         return ""
 
-    def is_reachable(self, node: Node) -> bool:
-        """Whether requests at a node can get anywhere: whether it has a cluster."""
-        if isinstance(node, ResolverNode):
-            return not self.obstacle(self.target(node))
-        return any(self.is_reachable(self.chain.nodes[key]) for key in node.next_nodes)
-
     def all_entries(self) -> tuple[Key, ...]:
         """All entries behind the chain, ordered."""
         return tuple(sorted(self.entries))
@@ -92,8 +86,3 @@ class UpstreamContext:
 def resolvers_of(chain: DiscoveryChain) -> tuple[ResolverNode, ...]:
     """The resolvers of a chain, by key."""
     return tuple(node for _, node in sorted(chain.nodes.items()) if isinstance(node, ResolverNode))
-
-
-def balancing_node(node: Node) -> ResolverNode | SplitterNode | None:
-    """The node whose load balancer has the hash policies of a route; None for a router."""
-    return None if isinstance(node, RouterNode) else node

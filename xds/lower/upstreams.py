@@ -25,6 +25,7 @@ from xds.catalog.defaults import (
 from xds.catalog.instance import NAME_CHARACTERS, check_service_name, is_ip_address
 from xds.catalog.quantities import MILLISECOND_NS, duration_text
 from xds.catalog.shape import (
+    COUNT,
     FLAG,
     LOWER,
     SPAN,
@@ -47,6 +48,7 @@ Json = dict[str, Any]
 
 UPSTREAMS_LIMIT = 1_000  # of one document
 ESCAPE_CHARACTERS = 64 * 1024  # of a listener or cluster that a user wrote
+REGEX_PROGRAM_SIZE = 100  # Envoy's default
 AGGREGATE, PRIORITY = "aggregate", "priority"
 FAILOVERS = (AGGREGATE, PRIORITY)
 BALANCES = ("", "exact_balance")
@@ -133,13 +135,15 @@ class ProxySettings:
     * ``locality_aware``: the weights of localities decide which locality gets how many requests, as traffic assignment
       needs it;
     * ``external_ca_file``: a file of the proxies with the certificates that external services (``ExternalSNI``) are
-      verified with; without it they are not verified.
+      verified with; without it they are not verified;
+    * ``regex_program_size``: the greatest RE2 program that the proxies take (``re2.max_program_size.error_level``).
     """
 
     failover: str = AGGREGATE
     validate_clusters: bool = False
     locality_aware: bool = False
     external_ca_file: str = ""
+    regex_program_size: int = REGEX_PROGRAM_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +160,25 @@ class UpstreamsDocument:
     validate_clusters: bool = member("validate_clusters", FLAG)
     locality_aware: bool = member("locality_aware", FLAG)
     external_ca_file: str = member("external_ca_file", TEXT)
+    regex_program_size: int = member("regex_program_size", COUNT, default=REGEX_PROGRAM_SIZE)
 
     @property
     def proxies(self) -> ProxySettings:
         """The settings besides the upstreams."""
-        return ProxySettings(self.failover, self.validate_clusters, self.locality_aware, self.external_ca_file)
+        return ProxySettings(
+            self.failover,
+            self.validate_clusters,
+            self.locality_aware,
+            self.external_ca_file,
+            self.regex_program_size,
+        )
 
     def document(self) -> Json:
         """The document as JSON, without defaults. ``read_upstreams`` reads it."""
         found: Json = _in_snake_case(write_message(self))
-        if found.get("failover") == AGGREGATE:
-            del found["failover"]
+        _drop_defaults(found, {"failover": AGGREGATE, "regex_program_size": REGEX_PROGRAM_SIZE})
         for upstream in found["upstreams"]:
-            if upstream.get("bind_address") == LOOPBACK:
-                del upstream["bind_address"]
+            _drop_defaults(upstream, {"bind_address": LOOPBACK})
         return found
 
 
@@ -295,6 +304,12 @@ def _with_consul_name(finding: Violation) -> Violation:
 
 
 # Writing
+
+
+def _drop_defaults(document: Json, defaults: Mapping[str, object]) -> None:
+    for name, default in defaults.items():
+        if document.get(name) == default:
+            del document[name]
 
 
 def _in_snake_case(value: Any) -> Any:
