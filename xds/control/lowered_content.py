@@ -167,7 +167,7 @@ def extend(
     ``current`` is the content of the group, ``target`` the one that a rollback restores. Raises ``ValidationError``
     where a name has two owners.
     """
-    if lowering is NO_LOWERING or isinstance(change, Drop):
+    if isinstance(change, Drop) or (lowering is NO_LOWERING and not isinstance(change, Rollback)):
         return ExtendedChange(change, resources)
     match change:
         case FullSet():

@@ -188,7 +188,12 @@ class LoweredGroups:
     # Planning
 
     def check(self, group: str, document: UpstreamsDocument | None, etag: str) -> None:
-        """Raises ``ConflictError`` for another etag, ``ValidationError`` when too many groups have upstreams."""
+        """Raises ``ConflictError`` for another etag, ``ValidationError`` when too many groups have upstreams.
+
+        Raises ``NotFoundError`` for the deletion (None) of upstreams that do not exist.
+        """
+        if document is None:
+            self.get(group)
         check_etag(etag, self.etag(group), f"group {group!r} upstreams", group)
         if document is not None and group not in self._groups and len(self) >= self._limit:
             detail = f"at most {self._limit} groups can have upstreams"

@@ -302,12 +302,12 @@ def _content_after_rollback(
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content of ``target``, except for the resources that the rollback keeps as they are."""
     resources = _by_key(target.resources())
-    if not (change.keep or change.leave) or current is None:
+    if not (change.keep or change.leave):
         return target.blob_ids, resources
     left = frozenset(change.leave)
     ids = {key: blob for key, blob in target.blob_ids.items() if key not in left}
-    kept_ids = {key: current.blob_ids[key] for key in change.keep}
-    kept = {key: resource for key in kept_ids if (resource := current.get(key)) is not None}
+    kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
+    kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}
     return BlobIds({**ids, **kept_ids}), {**resources, **kept}
 
 
