@@ -164,7 +164,7 @@ class TestDocuments:
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}
 
     async def test_the_number_of_groups_is_bounded(self, shop: Plane) -> None:
-        shop.publisher.lowered._limit = 1
+        shop.publisher.lowered.limit = 1
         with pytest.raises(ValidationError, match="at most 1 groups"):
             await put_upstreams(shop, "web", group="other")
         await put_upstreams(shop, "web", "api")

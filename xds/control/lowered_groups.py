@@ -72,7 +72,7 @@ class LoweredGroups:
         self.endpoints: LoweredEndpoints | None = None
         self._store = store
         self._entries = entries
-        self._limit = limit
+        self.limit = limit
         self._records = LoweredRecords(decoder)
         self._groups: dict[str, LoweredGroup] = {}
         self._uses = ChainUses()
@@ -195,8 +195,8 @@ class LoweredGroups:
         if document is None:
             self.get(group)
         check_etag(etag, self.etag(group), f"group {group!r} upstreams", group)
-        if document is not None and group not in self._groups and len(self) >= self._limit:
-            detail = f"at most {self._limit} groups can have upstreams"
+        if document is not None and group not in self._groups and len(self) >= self.limit:
+            detail = f"at most {self.limit} groups can have upstreams"
             hint = "let one group with a selector serve all proxies that call the same services"
             raise ValidationError([Violation("too_many", detail, hint=hint)])
 
