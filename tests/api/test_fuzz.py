@@ -102,6 +102,7 @@ def prepare(server: ServerProcess) -> None:
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
         server.request("PUT", f"/api/v1/groups/{group}/endpoints/a", json=cluster_load_assignment("a", 81))
         server.request("PUT", f"/api/v1/groups/{group}/bindings/b", json={"service": "a"})
+        server.request("PUT", f"/api/v1/groups/{group}/upstreams", json={"upstreams": [{"service": "api"}]})
     for timeout_s in (1, 2):
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)
