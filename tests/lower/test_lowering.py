@@ -299,6 +299,18 @@ def test_two_upstreams_that_make_one_cluster_differently_are_both_named() -> Non
     assert "clusters/api.default.dc1" in finding.detail
 
 
+def test_upstreams_with_and_without_a_proxy_share_clusters_with_failover_by_priority_only() -> None:
+    entries = ALL_GRPC + (
+        "- {Kind: service-splitter, Name: api, Splits: [{Weight: 100, Service: web}]}\n"
+        '- {Kind: service-resolver, Name: web, Failover: {"*": {Datacenters: [dc2]}}}\n'
+    )
+    document: Json = {"upstreams": [{"service": "web", "bind_port": 1}, {"service": "api"}]}
+    found = refusal(document, entries)
+    assert {one.code for one in found} == {"lowered_clash"}
+    assert "failover to priority" in found[0].hint
+    lowered({**document, "failover": "priority"}, entries)
+
+
 # Single upstreams
 
 

@@ -43,7 +43,8 @@ class RouteReader:
         self._by_type: dict[str, dict[str, Json]] = {}
         for one in resources:
             kind = one["@type"].rpartition(".")[2]
-            self._by_type.setdefault(kind, {})[one.get("cluster_name", one.get("name"))] = one
+            name: str = one["cluster_name"] if "cluster_name" in one else one["name"]
+            self._by_type.setdefault(kind, {})[name] = one
 
     def listener(self, name: str) -> Json:
         return self._by_type["Listener"][name]
@@ -152,7 +153,9 @@ def _text_matches(match: Json, text: str) -> bool:
     ((kind, wanted),) = match.items()
     if kind == "safe_regex":
         return _full_match(wanted["regex"], text)
-    return bool({"exact": str.__eq__, "prefix": str.startswith, "suffix": str.endswith}[kind](text, wanted))
+    if kind == "exact":
+        return bool(text == wanted)
+    return text.startswith(wanted) if kind == "prefix" else text.endswith(wanted)
 
 
 def _full_match(regex: str, text: str) -> bool:
@@ -176,4 +179,5 @@ def _rewritten(match: Json, action: Json, path: str) -> str:
     if "prefix_rewrite" not in action:
         return path
     rewritten: str = action["prefix_rewrite"]
-    return rewritten + path[len(match.get("path", match.get("prefix", ""))) :]
+    matched: str = match["path"] if "path" in match else match["prefix"]
+    return rewritten + path[len(matched) :]

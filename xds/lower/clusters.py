@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xds.catalog.binding import Binding
 from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLimits
@@ -20,7 +21,6 @@ from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, du
 from xds.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAssignment, LoweredResource
 from xds.lower.mesh_names import cluster_name, leg_name
 from xds.lower.upstream_context import UpstreamContext
-from xds.lower.upstreams import PRIORITY
 from xds.model.resource_type import CLUSTER
 
 _AGGREGATE = "envoy.clusters.aggregate"
@@ -29,6 +29,7 @@ _TLS = "envoy.transport_sockets.tls"
 _TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 _MINIMUM_RING_SIZE = 1024  # Envoy's default
 _EDS = ("EDS", 3)
+_FILTERS_REMEMBERED = 8_192
 
 _NOT_IN_GRPC = ("random", "maglev")
 _POLICIES = {
@@ -66,7 +67,7 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     if node.load_balancer is not None:
         _check_balancer(context, first, node.load_balancer)
     base = cluster_name(context.chain, first)
-    if len(targets) > 1 and context.proxies.failover != PRIORITY:
+    if len(targets) > 1 and context.has_aggregates:
         return _with_aggregate(context, node, base, targets)
     cluster = _escaped(context, _cluster(context, node, base, targets))
     assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
@@ -271,10 +272,19 @@ def _binding(target: ChainTarget) -> Binding:
 
 def _check_filter(context: UpstreamContext, target: ChainTarget) -> None:
     """Check that the filter of a subset names what instances have; when it was written, only its syntax was checked."""
-    try:
-        compile_filter(target.subset.filter).check(INSTANCE_SHAPE)
-    except FilterError as error:
+    error = _filter_error(target.subset.filter)
+    if error is not None:
         place = target.place
         told = f"filter, column {error.column}: {error.detail}"
         path = ("Subsets", place.subset, "Filter")
         context.refuse("invalid_filter", told, ServiceResolver.kind, place.service, path, error.hint)
+
+
+@lru_cache(maxsize=_FILTERS_REMEMBERED)
+def _filter_error(text: str) -> FilterError | None:
+    """Why a filter has no answer for instances; cached, because many services have equal filters."""
+    try:
+        compile_filter(text).check(INSTANCE_SHAPE)
+    except FilterError as error:
+        return error.with_traceback(None)
+    return None

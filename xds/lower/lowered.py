@@ -20,6 +20,7 @@ from xds.model.resource import Resource
 
 Json = dict[str, Any]
 
+_AGGREGATE = "cluster_type"  # the field that only aggregate clusters have
 UPSTREAM = "upstream"  # the kind of a place in an upstreams document
 
 
@@ -110,7 +111,7 @@ def unite(parts: Iterable[Lowered]) -> Lowered:
         for one in part.resources:
             held = resources.get((one.type_url, one.name))
             if held is not None and held.content != one.content:
-                clashes.append(_clash(one.label, held.upstreams, one.upstreams))
+                clashes.append(_clash(one.label, held.upstreams, one.upstreams, held.content, one.content))
             else:
                 resources[one.type_url, one.name] = one if held is None else _with_origins(held, one)
         for name, each in part.assignments.items():
@@ -125,10 +126,12 @@ def unite(parts: Iterable[Lowered]) -> Lowered:
     return Lowered(ordered, {name: assignments[name] for name in sorted(assignments)}, tuple(warnings))
 
 
-def _clash(label: str, held: Iterable[str], other: Iterable[str]) -> Violation:
+def _clash(label: str, held: Iterable[str], other: Iterable[str], *contents: Json) -> Violation:
     one, two = next(iter(held)), next(iter(other))
     detail = f"upstreams {one!r} and {two!r} both make {label}, with different content"
     hint = "give both the same limits, passive health check and escape hatches"
+    if len({_AGGREGATE in content for content in contents}) > 1:
+        hint = "one is for gRPC clients without a proxy, which have no aggregate clusters: set failover to priority"
     return Violation("lowered_clash", detail, f"{UPSTREAM}/{two}", hint=hint)
 
 

@@ -10,7 +10,7 @@ from xds.catalog.resolver import ServiceResolver
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.codec.findings import FieldPath, json_pointer
 from xds.lower.lowered import UPSTREAM
-from xds.lower.upstreams import ProxySettings, Upstream
+from xds.lower.upstreams import AGGREGATE, ProxySettings, Upstream
 from xds.model.errors import WARNING, Violation
 
 _GATEWAY_MODES = ("local", "remote")
@@ -46,6 +46,14 @@ class UpstreamContext:
     def has_routes(self) -> bool:
         """Whether it has a route configuration of its own. A default chain has its one route in the listener."""
         return self.is_http and not self.chain.is_default
+
+    @property
+    def has_aggregates(self) -> bool:
+        """Whether a failover makes an aggregate cluster.
+
+        gRPC refuses the load balancing policy that Envoy wants for one (measured, C core 1.85).
+        """
+        return self.upstream.is_proxied and self.proxies.failover == AGGREGATE
 
     def target(self, node: ResolverNode) -> ChainTarget:
         """The first target of a resolver."""

@@ -130,7 +130,7 @@ class ProxySettings:
     """What holds for all upstreams of a document.
 
     * ``failover``: ``aggregate`` makes an aggregate cluster of one cluster per target, ``priority`` one cluster whose
-      assignment has a priority per target;
+      assignment has a priority per target, as gRPC clients without a proxy always get it;
     * ``validate_clusters``: Envoy refuses routes to clusters that it does not have;
     * ``locality_aware``: the weights of localities decide which locality gets how many requests, as traffic assignment
       needs it;
