@@ -201,7 +201,7 @@ class Server:
         self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
         publisher.documents.append(self.bindings)
         publisher.lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
-        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
+        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings, publisher.lowered))
         self.service_view = ServiceView(self.catalog)
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
         self.metrics.registry.register(RegistrationMetrics(self.registrations))

@@ -62,6 +62,10 @@ class LoweredEndpoints:
         """Assignments that could not be laid because of a bug."""
         return self._followed.failures
 
+    def of_service(self, service: str) -> list[Key]:
+        """The assignments that follow a service."""
+        return self._followed.of_service(service)
+
     def find(self, key: Key) -> LoweredAssignment | None:
         """The lowered assignment of a group; None where it has none of this name."""
         return self._assigned.get(key[0], {}).get(key[1])

@@ -45,7 +45,7 @@ from xds.store.base import DocumentWrite, Store
 KIND = "upstreams"
 GROUPS_LIMIT = 1_000
 # Compiling a chain and lowering an upstream take as long as so many resources.
-_SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 20
+_SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
 
 _log = structlog.get_logger(logger_name="xds.control.lowered_groups")
 
@@ -126,10 +126,12 @@ class LoweredGroups:
         logged.
         """
         found: dict[str, LoweredGroup] = {}
+        entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
+        lowering = self._lowering(entries, partial(self._compiled_once, entries, compiled))
         for doc in await self._store.docs(KIND):
             try:
                 document = await asyncio.to_thread(read_upstreams, json.loads(doc.body))
-                found[doc.id] = await self._loaded(doc.id, document)
+                found[doc.id] = await self._loaded(doc.id, document, lowering)
             except (ValueError, ValidationError) as error:
                 _log.error("upstreams.unreadable", group=doc.id, error_message=str(error))
         for group in [group for group in self._groups if group not in found]:
@@ -159,9 +161,7 @@ class LoweredGroups:
             if self.endpoints is not None:
                 self.endpoints.retain(group, {})
 
-    async def _loaded(self, group: str, document: UpstreamsDocument) -> LoweredGroup:
-        entries = self._entries.index.entries
-        lowering = self._lowering(entries, lambda use: use.compile(self.seen(), entries))
+    async def _loaded(self, group: str, document: UpstreamsDocument, lowering: GroupLowering) -> LoweredGroup:
         before = self.content(group)
         try:
             return await run_sized(lowering.lower, group, document, before, resources=_size(document))
@@ -222,7 +222,7 @@ class LoweredGroups:
         Raises ``ValidationError`` with the findings of all groups, ``OwnedError``.
         """
         held = [self._groups[group] for group in sorted(touched.groups) if group in self._groups]
-        size = sum(_size(one.document) for one in held)
+        size = sum(_SIZE_OF_UPSTREAM * len(one.chains.keys() & touched.compiled.keys()) for one in held)
         made, found = await run_sized(self._lower_all, touched, held, resources=size)
         if found:
             raise ValidationError(found)
@@ -308,6 +308,12 @@ class LoweredGroups:
     def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use: what is in use and not touched is the same with other entries."""
         return compiled.get(use) or self._uses.find(use) or use.compile(self.seen(), entries)
+
+    def _compiled_once(self, entries: ConfigEntries, made: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
+        """The chain of a use, compiled anew for the first group that uses it."""
+        if use not in made:
+            made[use] = use.compile(self.seen(), entries)
+        return made[use]
 
     def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
         """What comes out as before is the same object."""
