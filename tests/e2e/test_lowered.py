@@ -17,8 +17,9 @@ from tests.lower.test_lowering import upstream_of
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.chains import entries_of
-from tests.support.envoy import EnvoyProcess, get, wait_body
+from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, get, wait_body
 from tests.support.grpc_client import GrpcBackend, GrpcClient
+from tests.support.load import HttpLoad
 from tests.support.lowering import Catalog, Json, assigned, catalog_of, chain_of, decoded, lowered
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, free_port
@@ -122,11 +123,11 @@ class MeshSite:
         document = {"upstreams": [{"service": "web", "bind_port": self.port}], **settings}
         self.server.push(self.server.group, resources_of(lowered(document, entries), catalog_of(instances)))
 
-    def envoy(self) -> EnvoyProcess:
-        """An Envoy that listens for web."""
+    def envoy(self, variant: Variant = Variant.ADS_DELTA) -> EnvoyProcess:
+        """An Envoy that listens for web, and drains as Envoy does by default."""
         node, group = self.server.node, self.server.group
-        bootstrap = EnvoyBootstrap(self.server.grpc_port, Variant.ADS_DELTA, node_id=node, node_cluster=group)
-        found = self.running.enter_context(EnvoyProcess(self.directory, bootstrap))
+        bootstrap = EnvoyBootstrap(self.server.grpc_port, variant, node_id=node, node_cluster=group)
+        found = self.running.enter_context(EnvoyProcess(self.directory, bootstrap, drain=DRAIN_BY_DEFAULT))
         found.wait_listener(f"web:{LOOPBACK}:{self.port}")
         return found
 
@@ -221,6 +222,7 @@ def test_envoy_sends_requests_where_the_walk_through_the_chain_says(
         assert found == (end.resolver.target.partition(".")[0], way.path + query), (target, headers)
 
 
+GONE = "gone"
 FAILOVER = """
 - Kind: service-resolver
   Name: web
@@ -233,7 +235,8 @@ def test_envoy_fails_over_in_order_and_back(site: MeshSite, upstream: Callable[[
     ports = {name: upstream(name).port for name in ("near", "far", "backup")}
 
     def push(near: str, far: str) -> None:
-        web = [f"{LOOPBACK}:{ports['near']} {near}", f"{LOOPBACK}:{ports['far']} dc2 {far}"]
+        web = [f"{LOOPBACK}:{ports['far']} dc2 {far}"]
+        web += [f"{LOOPBACK}:{ports['near']} {near}"] if near != GONE else []
         site.push(ALL_HTTP + FAILOVER, {"web": web, "backup": [f"{LOOPBACK}:{ports['backup']}"]}, failover=failover)
 
     push("passing", "passing")
@@ -243,10 +246,24 @@ def test_envoy_fails_over_in_order_and_back(site: MeshSite, upstream: Callable[[
         ("critical", "passing", "far"),
         ("critical", "critical", "backup"),
         ("passing", "critical", "near"),
+        (GONE, "passing", "far"),
+        ("warning", "passing", "near"),
     ):
         push(near, far)
         wait_body(site.port, expected)
     assert envoy.fetch_timeouts() == {}
+
+
+@pytest.mark.parametrize("failover", FAILOVERS)
+def test_envoy_fails_over_only_when_no_instance_is_healthy(
+    site: MeshSite, upstream: Callable[[str], Upstream], failover: str
+) -> None:
+    """Envoy's own factor of 1.4 would send nine of ten requests to the other datacenter here."""
+    near = [f"{LOOPBACK}:{upstream('near').port}", *(f"{LOOPBACK}:{free_port()} critical" for _ in range(14))]
+    site.push(ALL_HTTP + FAILOVER, {"web": [*near, f"{LOOPBACK}:{upstream('far').port} dc2"]}, failover=failover)
+    site.envoy()
+    wait_body(site.port, "near")
+    assert {get(site.port).text for _ in range(100)} == {"near"}
 
 
 def test_the_changes_of_headers_of_a_leg_reach_the_instance(
@@ -275,6 +292,43 @@ def test_a_tcp_chain_is_proxied_without_reading_requests(site: MeshSite, upstrea
     wait_body(site.port, "db")
     assert "server" not in get(site.port).headers, "an HTTP proxy adds it"
     assert envoy.stat("tcp.upstream.web.default.default.dc1.downstream_cx_total") >= 1
+
+
+SHAPES: list[tuple[str, Json]] = [
+    (ALL_HTTP, {}),
+    (
+        ALL_HTTP + "- {Kind: service-splitter, Name: web, Splits: [{Weight: 50}, {Weight: 50, Service: backup}]}\n",
+        {},
+    ),
+    (ALL_HTTP + FAILOVER, {}),
+    (ALL_HTTP + FAILOVER, {"failover": "priority"}),
+    (
+        ALL_HTTP + "- {Kind: service-resolver, Name: web, ConnectTimeout: 2s, LoadBalancer: {Policy: ring_hash}}\n",
+        {"locality_aware": True},
+    ),
+    (ALL_HTTP + "- {Kind: service-router, Name: web, Routes: [{Destination: {Service: backup}}]}\n" + FAILOVER, {}),
+    (ALL_HTTP + "- {Kind: service-resolver, Name: web, Redirect: {Service: backup}}\n", {}),
+]
+REQUESTS_BETWEEN = 200
+
+
+@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, Variant.ADS_SOTW])
+def test_a_chain_changes_its_shape_without_a_lost_request(
+    site: MeshSite, upstream: Callable[[str], Upstream], background: Background, variant: Variant
+) -> None:
+    """One cluster becomes an aggregate, one with priorities, and back; a route in the listener becomes one of RDS."""
+    web, backup = ([f"{LOOPBACK}:{upstream(name).port}"] for name in ("web", "backup"))
+    instances = {"web": web, "backup": backup}
+    site.push(ALL_HTTP, instances)
+    envoy = site.envoy(variant)
+    with HttpLoad(background, site.port) as load:
+        for entries, settings in (*SHAPES, *reversed(SHAPES)):
+            site.push(entries, instances, **settings)
+            site.server.wait_synced(site.server.group, site.server.node)
+            load.wait_total(REQUESTS_BETWEEN)
+    assert load.report.failed == 0, load.report
+    assert site.server.nacks() == []
+    assert envoy.fetch_timeouts() == {}
 
 
 # gRPC

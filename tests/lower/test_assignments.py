@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +54,12 @@ def test_one_target_makes_what_a_binding_makes() -> None:
 def test_each_target_is_a_priority_that_counts_until_its_last_healthy_endpoint_is_gone() -> None:
     found = lower_assignment(assignment(WEB, BACKUP), [instances("10.0.0.1:80"), instances("10.0.0.2:80 critical")])
     assert priorities(found) == [["10.0.0.1 healthy"], ["10.0.0.2 unhealthy"]]
+    assert decode_assignment(found).policy.overprovisioning_factor.value == OVERPROVISIONING_FACTOR
+
+
+def test_a_member_of_an_aggregate_counts_until_its_last_healthy_endpoint_is_gone() -> None:
+    member = replace(assignment(WEB), is_member=True)
+    found = lower_assignment(member, [instances("10.0.0.1:80", "10.0.0.2:80 critical")])
     assert decode_assignment(found).policy.overprovisioning_factor.value == OVERPROVISIONING_FACTOR
 
 

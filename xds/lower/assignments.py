@@ -31,15 +31,16 @@ def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]
     """The assignment with these instances: those of each target, in the order of the targets.
 
     An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
-    the first that has it. With several priorities, requests go to the next one only while no endpoint of those before
-    is healthy. A priority without endpoints has an empty entry: gRPC refuses gaps. Those at the end are left out.
+    the first that has it. With several priorities, and in a member of an aggregate, requests go to the next priority or
+    cluster only while no endpoint of those before is healthy. A priority without endpoints has an empty entry: gRPC
+    refuses gaps. Those at the end are left out.
     """
     rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
     found = _each_once([endpoints_of(each, rule) for each, rule in zip(selected, rules, strict=True)])
     while found and not found[-1]:
         found.pop()
     body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
-    if len(found) > 1:
+    if len(found) > 1 or assignment.is_member:
         body += bytes_field(4, bytes_field(3, varint_field(1, OVERPROVISIONING_FACTOR)))
     return assignment_of(assignment.name, body)
 

@@ -97,7 +97,9 @@ def _with_aggregate(
     }
     aggregate = _resource(context, content, targets)
     legs = [_cluster(context, node, name, (target,)) for name, target in zip(names, targets, strict=True)]
-    assignments = [_assignment(context, name, (target,)) for name, target in zip(names, targets, strict=True)]
+    assignments = [
+        _assignment(context, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
+    ]
     return ResolverClusters(base, (aggregate, *legs), tuple(assignments))
 
 
@@ -260,9 +262,11 @@ def _has_assignment(cluster: LoweredResource) -> bool:
 # Assignments
 
 
-def _assignment(context: UpstreamContext, name: str, targets: tuple[ChainTarget, ...]) -> LoweredAssignment:
+def _assignment(
+    context: UpstreamContext, name: str, targets: tuple[ChainTarget, ...], *, is_member: bool = False
+) -> LoweredAssignment:
     selected = tuple(AssignmentTarget(_binding(target), priority) for priority, target in enumerate(targets))
-    return LoweredAssignment(name, selected, (context.upstream.name,), context.entries_of(*targets))
+    return LoweredAssignment(name, selected, (context.upstream.name,), context.entries_of(*targets), is_member)
 
 
 def _binding(target: ChainTarget) -> Binding:

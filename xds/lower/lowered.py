@@ -72,12 +72,16 @@ class AssignmentTarget:
 
 @dataclass(frozen=True, slots=True)
 class LoweredAssignment:
-    """The assignment of a cluster: its targets in the order of their priorities, which have no gap."""
+    """The assignment of a cluster: its targets in the order of their priorities, which have no gap.
+
+    ``is_member``: the cluster is one of an aggregate, so another cluster may follow it.
+    """
 
     name: str
     targets: tuple[AssignmentTarget, ...]
     upstreams: tuple[str, ...] = ()
     entries: tuple[Key, ...] = ()
+    is_member: bool = False
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -116,7 +120,7 @@ def unite(parts: Iterable[Lowered]) -> Lowered:
                 resources[one.type_url, one.name] = one if held is None else _with_origins(held, one)
         for name, each in part.assignments.items():
             known = assignments.get(name)
-            if known is not None and known.targets != each.targets:
+            if known is not None and (known.targets, known.is_member) != (each.targets, each.is_member):
                 clashes.append(_clash(f"endpoints/{name}", known.upstreams, each.upstreams))
             else:
                 assignments[name] = each if known is None else _with_origins(known, each)
