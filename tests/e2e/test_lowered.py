@@ -12,13 +12,14 @@ import pytest
 
 from tests.chain.cases import CASES as CHAIN_CASES
 from tests.e2e.conftest import Connect
-from tests.lower.lowering_cases import ALL_GRPC, ALL_HTTP, CASES
+from tests.lower.lowering_cases import ALL_GRPC, ALL_HTTP, CASES, VERSIONS
 from tests.lower.test_lowering import upstream_of
 from tests.support.background import Background
 from tests.support.bootstrap import EnvoyBootstrap, Variant, grpc_bootstrap
 from tests.support.chains import entries_of
 from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, get, wait_body
 from tests.support.grpc_client import GrpcBackend, GrpcClient
+from tests.support.hostile_entries import hostile_entries
 from tests.support.load import HttpLoad
 from tests.support.lowering import Catalog, Json, assigned, catalog_of, chain_of, decoded, lowered
 from tests.support.pki import CertificateAuthority
@@ -35,6 +36,7 @@ from xds.model.resource_type import LISTENER
 
 UNREACHABLE = ("22_", "23_")  # chains that lead to a peer and nowhere else
 MESHES = 25
+SAMPLE = 3_000
 CA_FILE = "/etc/ssl/certs/ca-certificates.crt"  # of the fixture
 
 
@@ -67,7 +69,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def batch(ca_file: Path) -> Iterator[Json]:
-    """All fixtures, all chains that compile, and random meshes."""
+    """All fixtures, all chains that compile, random meshes, and entries with hostile texts."""
     changes = {CA_FILE: str(ca_file)}
     for case in CASES:
         found = lowered(case.document, case.entries)
@@ -76,15 +78,16 @@ def batch(ca_file: Path) -> Iterator[Json]:
         if not chain.name.startswith(UNREACHABLE):
             found = lowered({"upstreams": [upstream_of(chain)]}, chain.entries)
             yield from apart(f"chain-{chain.name}", resources_of(found, {}), changes)
+    for field, entries in hostile_entries():
+        found = lowered({"upstreams": [{"service": "web", "bind_port": 1}]}, entries)
+        yield from apart(f"hostile-{field}", resources_of(found, {}), changes)
     for seed in range(MESHES):
         mesh = RandomMesh.of(seed)
         found = lowered(mesh.document.document(), mesh.entries)
         yield from apart(f"random-{seed}", resources_of(found, mesh.catalog), changes)
 
 
-def test_envoy_takes_all_fixtures_chains_and_random_meshes(
-    server: ServerProcess, connect: Connect, tmp_path: Path
-) -> None:
+def test_envoy_takes_all_that_is_lowered(server: ServerProcess, connect: Connect, tmp_path: Path) -> None:
     resources = list(batch(CertificateAuthority(tmp_path).path))
     server.push(server.group, resources)
     envoy = connect(Variant.ADS_DELTA).wait_live()
@@ -283,6 +286,53 @@ def test_the_changes_of_headers_of_a_leg_reach_the_instance(
     answer = get(site.port, x_leg="client")
     assert answer.headers["x-seen"] == "x-leg: one 50%"
     assert "x-path" not in answer.headers
+
+
+def test_a_split_of_subsets_has_its_shares_within_sampling_error(
+    site: MeshSite, upstream: Callable[[str], Upstream], background: Background
+) -> None:
+    entries = (
+        ALL_HTTP
+        + VERSIONS
+        + "- {Kind: service-splitter, Name: web, "
+        + "Splits: [{Weight: 90, ServiceSubset: v1}, {Weight: 10, ServiceSubset: v2}]}\n"
+    )
+    instances = [f"{LOOPBACK}:{upstream(name).port} {name}" for name in ("v1", "v2", "v3")]
+    site.push(entries, {"web": instances})
+    site.envoy()
+    with HttpLoad(background, site.port) as load:
+        load.wait_total(SAMPLE)
+    report = load.report
+    assert report.failed == 0, report
+    assert set(report.bodies) == {"v1", "v2"}
+    deviation = (0.9 * 0.1 / report.total) ** 0.5
+    assert abs(report.bodies["v2"] / report.total - 0.1) < 4 * deviation
+
+
+def test_equal_hash_policies_go_to_one_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
+    policies = "[{Field: header, FieldValue: x-user}]"
+    entries = (
+        ALL_HTTP
+        + "- {Kind: service-resolver, Name: web, LoadBalancer: "
+        + f"{{Policy: ring_hash, RingHashConfig: {{MaximumRingSize: 512}}, HashPolicies: {policies}}}}}\n"
+    )
+    site.push(entries, {"web": [f"{LOOPBACK}:{upstream(name).port}" for name in "abc"]})
+    site.envoy()
+    by_user = {user: {get(site.port, x_user=user).text for _ in range(10)} for user in map(str, range(20))}
+    assert all(len(bodies) == 1 for bodies in by_user.values()), by_user
+    assert {body for bodies in by_user.values() for body in bodies} == set("abc")
+
+
+def test_a_failed_request_is_retried_at_another_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
+    entries = ALL_HTTP + (
+        "- {Kind: service-router, Name: web, Routes: [{Destination: {RetryOnStatusCodes: [503], NumRetries: 8}}]}\n"
+    )
+    good, bad = upstream("good"), upstream("bad")
+    bad.status = 503
+    site.push(entries, {"web": [f"{LOOPBACK}:{one.port}" for one in (good, bad)]})
+    site.envoy()
+    assert {get(site.port).text for _ in range(20)} == {"good"}
+    assert bad.requests > 0
 
 
 def test_a_tcp_chain_is_proxied_without_reading_requests(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:

@@ -119,6 +119,12 @@ REFUSED = [
         "",
         "unreachable",
     ),
+    (
+        '- {Kind: service-defaults, Name: web, ExternalSNI: "a\\0b"}',
+        "service-defaults/web",
+        "/ExternalSNI",
+        "bad_sni",
+    ),
     # What the codec finds is told of the entry as well.
     (
         resolver("LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"),
@@ -344,7 +350,7 @@ def test_upstream_config_of_service_defaults_fills_what_the_document_leaves_out(
     Overrides:
     - {Name: api, Limits: {MaxPendingRequests: 2}}
     - {Name: web, Peer: east, ConnectTimeoutMs: 1}
-    - {Name: db, EnvoyClusterJSON: '{"type": "STATIC"}', EnvoyListenerJSON: 'nonsense'}
+    - {Name: db, EnvoyClusterJSON: '{"type": "STATIC"}'}
 """)
     document = read_upstreams(
         {
@@ -361,6 +367,20 @@ def test_upstream_config_of_service_defaults_fills_what_the_document_leaves_out(
     assert (api.limits.max_connections, api.limits.max_pending_requests) == (None, 2)
     assert (db.envoy_cluster_json, db.envoy_listener_json) == ({"type": "STATIC"}, None)
     assert with_upstream_config(document, None) is document
+
+
+def test_an_escape_hatch_of_service_defaults_that_is_no_json_is_told_of_the_entry() -> None:
+    entries = entries_of("""
+- Kind: service-defaults
+  Name: shop
+  UpstreamConfig: {Overrides: [{Name: unused, EnvoyListenerJSON: "{"}, {Name: web, EnvoyListenerJSON: "nonsense"}]}
+""")
+    document = read_upstreams({"service": "shop", "upstreams": [{"service": "web"}, {"service": "api"}]})
+    with pytest.raises(ValidationError) as caught:
+        with_upstream_config(document, entries.defaults("shop"))
+    (finding,) = caught.value.violations
+    assert (finding.code, finding.resource) == ("bad_json", "service-defaults/shop")
+    assert finding.pointer == "/UpstreamConfig/Overrides/1/EnvoyListenerJSON"
 
 
 def test_routes_go_over_the_aggregated_stream_and_name_their_route_configuration() -> None:

@@ -14,7 +14,7 @@ from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLi
 from xds.catalog.instance_record import INSTANCE_SHAPE
 from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
 from xds.chain.chain import ChainTarget, ResolverNode
-from xds.codec.findings import FieldPath
+from xds.codec.findings import FieldPath, short_repr
 from xds.filter.expression import FilterError
 from xds.filter.filter import compile_filter
 from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, duration, extension, given, typed_config
@@ -215,6 +215,9 @@ def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
     if not target.is_external:
         return {}
     service = target.place.service
+    if not target.sni.isprintable():
+        told = f"{short_repr(target.sni)} is no name of a server"
+        context.refuse("bad_sni", told, ServiceDefaults.kind, service, ("ExternalSNI",))
     if not context.upstream.is_proxied:
         told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
         context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from ipaddress import ip_address
 from typing import Any
 
@@ -198,37 +199,51 @@ def with_upstream_config(document: UpstreamsDocument, defaults: ServiceDefaults 
     """The document with what ``UpstreamConfig`` of the service-defaults of its own service says of its upstreams.
 
     What the document says counts most, then the override of an upstream, then the defaults of all upstreams, as in
-    Consul. A value is taken as a whole: limits of two places are not mixed.
+    Consul. A value is taken as a whole: limits of two places are not mixed. Raises ``ValidationError`` for an escape
+    hatch that is not JSON, which is not checked when the entry is written.
     """
     config = None if defaults is None else defaults.upstream_config
-    if config is None:
+    if defaults is None or config is None:
         return document
-    by_name = {one.name: one for one in config.overrides if not one.peer}
+    findings = Findings()
+    findings.name_resource(defaults.kind, defaults.name)
+    common = [(config.defaults, ("UpstreamConfig", "Defaults"))] if config.defaults is not None else []
+    own = {
+        one.name: (one, ("UpstreamConfig", "Overrides", index))
+        for index, one in enumerate(config.overrides)
+        if not one.peer
+    }
     upstreams = tuple(
-        _configured(one, [each for each in (by_name.get(one.service), config.defaults) if each is not None])
+        reduce(
+            lambda upstream, place: _configured(upstream, place, findings),
+            [*([own[one.service]] if one.service in own else []), *common],
+            one,
+        )
         for one in document.upstreams
     )
+    if findings:
+        raise ValidationError(list(dict.fromkeys(findings.violations)))
     return replace(document, upstreams=upstreams)
 
 
-def _configured(upstream: Upstream, configs: list[UpstreamConfig]) -> Upstream:
-    for config in configs:
-        upstream = replace(
-            upstream,
-            protocol=upstream.protocol or config.protocol,
-            connect_timeout_ns=upstream.connect_timeout_ns or config.connect_timeout_ms * MILLISECOND_NS,
-            limits=upstream.limits or config.limits,
-            passive_health_check=upstream.passive_health_check or config.passive_health_check,
-            balance_outbound_connections=(upstream.balance_outbound_connections or config.balance_outbound_connections),
-            envoy_listener_json=upstream.envoy_listener_json or _parsed(config.envoy_listener_json),
-            envoy_cluster_json=upstream.envoy_cluster_json or _parsed(config.envoy_cluster_json),
-        )
-    return upstream
+def _configured(upstream: Upstream, place: tuple[UpstreamConfig, Path], findings: Findings) -> Upstream:
+    config, path = place
+    return replace(
+        upstream,
+        protocol=upstream.protocol or config.protocol,
+        connect_timeout_ns=upstream.connect_timeout_ns or config.connect_timeout_ms * MILLISECOND_NS,
+        limits=upstream.limits or config.limits,
+        passive_health_check=upstream.passive_health_check or config.passive_health_check,
+        balance_outbound_connections=upstream.balance_outbound_connections or config.balance_outbound_connections,
+        envoy_listener_json=upstream.envoy_listener_json
+        or _parsed(config.envoy_listener_json, findings, (*path, "EnvoyListenerJSON")),
+        envoy_cluster_json=upstream.envoy_cluster_json
+        or _parsed(config.envoy_cluster_json, findings, (*path, "EnvoyClusterJSON")),
+    )
 
 
-def _parsed(text: str) -> Mapping[str, object] | None:
-    """The JSON of an entry. Entries are not checked for it: what cannot be read has no effect."""
-    return JsonObject().read(text, Findings(), ()) if text else None
+def _parsed(text: str, findings: Findings, path: Path) -> Mapping[str, object] | None:
+    return JsonObject().read(text, findings, path) if text else None
 
 
 # Rules
