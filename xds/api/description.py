@@ -109,6 +109,24 @@ _SERVICE: Json = {
     "required": ["Name", "Port"],
 }
 _ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
+_UPSTREAMS: Json = {
+    "type": "object",
+    "description": "The services that the proxies of a group call; docs/mesh.md has all fields",
+    "properties": {
+        "upstreams": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "service": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"},
+                    "bind_port": {"type": "integer", "minimum": 0, "maximum": 65535},
+                },
+                "required": ["service"],
+            },
+        }
+    },
+    "required": ["upstreams"],
+}
 _BINDING: Json = {
     "type": "object",
     "properties": {
@@ -125,6 +143,7 @@ _BODIES: Mapping[str, Json] = {
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_upstreams": _UPSTREAMS,
     "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
     "patch_endpoints": PATCH_SCHEMA,
@@ -141,6 +160,7 @@ _JSON_ONLY = frozenset({"rollback", "roll_back_config_entries"})
 _CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
 _IN_YAML = _CONDITIONAL | {
     "get_bootstrap",
+    "get_upstreams",
     "get_difference",
     "get_config_entry_revision",
     "get_config_entry_difference",
@@ -158,6 +178,7 @@ _TAGS: Mapping[str, str] = {
     "registrations": "Instances that are registered over HTTP.",
     "sources": "Where instances come from, and whether each source works.",
     "endpoints": "Assignments set by hand, without a revision.",
+    "upstreams": "Services that the proxies of a group call, lowered to resources.",
     "bindings": "Assignments that follow a service of the catalog.",
     "load": "What proxies report: requests, errors, drops.",
     "assignments": "Policies that turn load into traffic weights.",

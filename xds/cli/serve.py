@@ -187,6 +187,8 @@ class Server:
             self.settings.chains.seen(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
+            self.decoder,
+            self.settings.chains.upstream_groups,
         )
 
     def _hand_assignments(self) -> HandAssignments:

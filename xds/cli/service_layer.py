@@ -10,6 +10,7 @@ from xds.catalog.registered_instance import SOURCE_NAME
 from xds.cli.source_builders import build_sources
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
@@ -29,13 +30,15 @@ class ServiceLayer:
         live, locks, is_group = publisher.live, publisher.locks, publisher.is_group
         self.catalog = ServiceCatalog(rule, limits, store=store, events=events)
         self.bindings = Bindings(store, self.catalog, live, locks, is_group, settings.chains.datacenter)
+        self._lowered = publisher.lowered
+        self._lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
         self.view = ServiceView(self.catalog)
         self.registrations = Registrations(store, limits, told=self.view.suspect)
         self.sources = Sources(build_sources(settings), self.catalog.sink)
 
     def collectors(self) -> Iterator[Collector]:
         """What ``/metrics`` shows of these parts."""
-        yield CatalogMetrics(self.catalog, self.bindings)
+        yield CatalogMetrics(self.catalog, self.bindings, self._lowered)
         yield RegistrationMetrics(self.registrations)
         yield SourceMetrics(self.sources)
 
