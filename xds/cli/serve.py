@@ -41,6 +41,7 @@ from xds.control.backups import Backups
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
+from xds.control.destinations import Destinations
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import LiveEndpoints
@@ -203,6 +204,7 @@ class Server:
         self.metrics.registry.register(RegistrationMetrics(self.registrations))
         self.sources = Sources(build_sources(settings), self.catalog.sink)
         self.metrics.registry.register(SourceMetrics(self.sources))
+        self.destinations = self._destinations()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
@@ -237,6 +239,7 @@ class Server:
         await self.nacks.load()
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
         await self.catalog.tick()  # what is registered is served from the first answer on
+        self.destinations.load()
         if self.watched is not None:
             await self.watched.start()
         tune_gc()
@@ -317,6 +320,12 @@ class Server:
         self.publisher.entries.end_waits()
         self.service_view.waiters.end()
         await self.grpc.drain(self.settings.server.drain_s)
+
+    def _destinations(self) -> Destinations:
+        section = self.settings.destination
+        made = Destinations(self.catalog, self.publisher.entries, section.rules(self.settings.chains.datacenter))
+        self.grpc.serve_linkerd(made, section)
+        return made
 
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch

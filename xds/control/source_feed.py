@@ -10,6 +10,7 @@ from xds.catalog.source import Instances
 from xds.control.wanted_services import WantedServices
 from xds.model.errors import Violation
 
+CONSUL = "consul"  # the kind of sources that read only the services that something here uses
 FINDINGS_LIMIT = 100  # of `Sink.rejected`
 TOLD_EVERY_S = 10.0  # a source that fails and recovers all the time is told of no more often
 
