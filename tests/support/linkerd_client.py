@@ -17,7 +17,8 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from tests.support.grpc_stream import open_channel
+from tests.support.grpc_stream import CHANNEL_OPTIONS
+from tests.support.process import LOOPBACK
 from xds.proto.linkerd import conduit_common_pb2 as common
 from xds.proto.linkerd import conduit_destination_pb2 as conduit
 from xds.proto.linkerd import destination_pb2 as today
@@ -34,7 +35,7 @@ INBOUND = "/io.linkerd.proxy.inbound.InboundServerPolicies/"
 
 
 class LinkerdStream:
-    """One call. Its messages are read in a thread, as bytes and as ``kind``; those of a ``paused`` one from `resume` on."""
+    """One call. Its messages are read in a thread, as bytes and as ``kind``; if ``paused``, from `resume` on."""
 
     def __init__(self, channel: Any, method: str, request: Message, kind: type[Any], paused: bool = False) -> None:
         self.kind = kind
@@ -100,10 +101,11 @@ class LinkerdStream:
 
 
 class LinkerdClient:
-    """One connection."""
+    """One connection. ``options`` are arguments of the channel, without ``grpc.``."""
 
-    def __init__(self, port: int) -> None:
-        self.channel = open_channel(port)
+    def __init__(self, port: int, **options: int) -> None:
+        given = [*CHANNEL_OPTIONS, *((f"grpc.{name}", value) for name, value in options.items())]
+        self.channel = grpc.insecure_channel(f"{LOOPBACK}:{port}", given)
         self._streams: list[LinkerdStream] = []
 
     def get(self, path: str, token: str = "", scheme: str = "", paused: bool = False) -> LinkerdStream:

@@ -106,9 +106,9 @@ class LinkerdSite:
 
     # Clients
 
-    def client(self) -> LinkerdClient:
+    def client(self, **options: int) -> LinkerdClient:
         """A client with a connection of its own."""
-        made = LinkerdClient(self.options.port)
+        made = LinkerdClient(self.options.port, **options)
         self.open.callback(made.close)
         return made
 

@@ -1,7 +1,8 @@
 """Updates as messages of either generation, small enough for every client.
 
-Endpoints are serialized one by one and remembered, so that a service of many streams is serialized once. The bytes are
-those of https://github.com/linkerd/linkerd2-proxy-api (Apache 2.0), of which 2018's are a part.
+Endpoints are serialized one by one and remembered, so that a service of many streams is serialized once, and field by
+field: 10,000 of them would hold up the event loop for half a second as protobuf messages. The bytes are the canonical
+ones of the messages of `xds.proto.linkerd`, of which 2018's are a part.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xds.destination.endpoint import Endpoint, Hint, Http2Params, Labels, MeshRo
 from xds.destination.updates import Add, NoEndpoints, Remove, Update
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import net_pb2
-from xds.wire.fields import bytes_field, duration_of, varint_field
+from xds.wire.fields import FIXED32, FIXED64, bytes_field, duration_of, varint_field
 
 # Of one message. Clients accept 4 MiB, and the first message replaces what a client has: it should have most of it.
 MESSAGE_BYTES = 3 << 20
@@ -24,6 +25,9 @@ SPIFFE = "spiffe://"
 _REMEMBERED = 131_072  # serialized endpoints
 _ADD, _REMOVE, _NO_ENDPOINTS = 1, 2, 3  # fields of Update
 _LABELS_2018 = {"pod": "k8s_pod"}
+_LAST = 2**64 - 1
+_IPV4 = bytes((1 << 3 | FIXED32,))
+_FIRST, _SECOND = bytes((1 << 3 | FIXED64,)), bytes((2 << 3 | FIXED64,))
 _EMPTY_ADD = bytes_field(_ADD, b"")
 
 
@@ -42,7 +46,7 @@ def _encode(update: Update, generation: Generation) -> Iterator[bytes]:
     match update:
         case Add(endpoints, labels, zone):
             members = [encoded_endpoint(one, one.nearness(zone), generation) for one in endpoints]
-            common = _labels_field(2, labels)
+            common = _labels_field(2, sorted(labels))
             yield from (bytes_field(_ADD, body + common) for body in _parts(members, MESSAGE_BYTES - len(common)))
         case Remove(places):
             yield from (bytes_field(_REMOVE, body) for body in _parts([_place_field(p) for p in places], MESSAGE_BYTES))
@@ -67,37 +71,66 @@ def _parts(members: Sequence[bytes], limit: int) -> Iterator[bytes]:
     yield b"".join(part)
 
 
-def _labels_field(number: int, labels: Labels) -> bytes:
-    return b"".join(bytes_field(number, bytes_field(1, k.encode()) + bytes_field(2, v.encode())) for k, v in labels)
+def _labels_field(number: int, labels: Iterable[tuple[str, str]]) -> bytes:
+    """A map of strings, in the order given. Lone surrogates become question marks."""
+    encoded = ((key.encode("utf-8", "replace"), value.encode("utf-8", "replace")) for key, value in labels)
+    return b"".join(bytes_field(number, bytes_field(1, key) + bytes_field(2, value)) for key, value in encoded)
 
 
 @lru_cache(_REMEMBERED)
 def _place_field(place: Place) -> bytes:
-    return bytes_field(1, tcp_address(place).SerializeToString(deterministic=True))
+    return bytes_field(1, _address(place))
 
 
 @lru_cache(_REMEMBERED)
 def encoded_endpoint(one: Endpoint, nearness: Nearness, generation: Generation) -> bytes:
     """A field ``addrs`` of a WeightedAddrSet."""
-    if generation is Generation.TODAY:
-        return bytes_field(1, weighted_address(one, nearness).SerializeToString(deterministic=True))
-    address = bytes_field(1, tcp_address(one.place).SerializeToString(deterministic=True))
-    labels = tuple((_LABELS_2018[name], value) for name, value in one.labels if name in _LABELS_2018)
-    return bytes_field(1, address + varint_field(3, one.share) + _labels_field(4, labels))
+    address = bytes_field(1, _address(one.place))
+    if generation is Generation.CONDUIT:
+        named = tuple((_LABELS_2018[name], value) for name, value in one.labels if name in _LABELS_2018)
+        return bytes_field(1, address + varint_field(3, one.share) + _labels_field(4, named))
+    labels = sorted(_labels(one, nearness).items())
+    return bytes_field(1, address + varint_field(3, one.weight) + _labels_field(4, labels) + _mesh_fields(one.mesh))
+
+
+def _address(place: Place) -> bytes:
+    """A TcpAddress: big-endian numbers in fields that are little-endian."""
+    version, number, port = place
+    if version == 4:
+        ip = _IPV4 + number.to_bytes(4, "little")
+    else:
+        first, last = number >> 64, number & _LAST
+        parts = ((_FIRST, first), (_SECOND, last))  # a number that is 0 is left out
+        ip = bytes_field(2, b"".join(tag + part.to_bytes(8, "little") for tag, part in parts if part))
+    return bytes_field(1, ip) + varint_field(2, port)
+
+
+@lru_cache(4096)
+def _mesh_fields(mesh: MeshRole) -> bytes:
+    """What a WeightedAddr says of the mesh. Endpoints of one workload share it."""
+    return _mesh_message(mesh).SerializeToString(deterministic=True)
 
 
 def weighted_address(one: Endpoint, nearness: Nearness | None = None) -> pb.WeightedAddr:
     """An endpoint of today's generation. ``nearness`` is left out of profiles, which say it of no endpoint."""
+    found = _mesh_message(one.mesh)
+    found.addr.CopyFrom(tcp_address(one.place))
+    found.weight = one.weight
+    found.metric_labels.update(_labels(one, nearness))
+    return found
+
+
+def _labels(one: Endpoint, nearness: Nearness | None) -> dict[str, str]:
     labels = dict(one.labels)
     if one.zone:
         labels["zone"] = one.zone
     if nearness is not None:
         labels["zone_locality"] = nearness.value
-    mesh = one.mesh
+    return labels
+
+
+def _mesh_message(mesh: MeshRole) -> pb.WeightedAddr:
     return pb.WeightedAddr(
-        addr=tcp_address(one.place),
-        weight=one.weight,
-        metric_labels=labels,
         tls_identity=_identity(mesh),
         protocol_hint=_hint(mesh),
         authority_override=pb.AuthorityOverride(authority_override=mesh.authority_override)

@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
+from xds.catalog.draining import SeenInstance
+from xds.catalog.instance import Health
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.destination.authority import Authority, Grammar, Reading, written
 from xds.destination.chain_profile import chain_rules
-from xds.destination.endpoint import Endpoint
+from xds.destination.endpoint import Endpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
 from xds.destination.route_terms import ProfileRules
 from xds.destination.world import DestinationRules, Presence, Remembered, World
 
+_READ_SERVICES = 4_096  # with all of their instances
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NODE_ONLY = ("internal_traffic_policy", "local")
 _NAMESPACE = "namespace"
@@ -56,6 +60,15 @@ class InstanceEndpoint:
     source: str = ""
 
 
+class _ReadInstance(NamedTuple):
+    """An instance as it was read, with the endpoint that it became, if any."""
+
+    seen: SeenInstance
+    health: Health
+    defaults: Mapping[str, str]
+    endpoints: tuple[Endpoint, ...]
+
+
 class ServiceLookup:
     """Services as destinations."""
 
@@ -63,6 +76,7 @@ class ServiceLookup:
         self._world = world
         self._rules = rules
         self._remembered = Remembered()
+        self._read_before = Remembered(_READ_SERVICES)
 
     def find(self, authority: Authority) -> FoundService | None:
         """The service that a name means: the first that a source shows or a config entry names."""
@@ -146,14 +160,23 @@ class ServiceLookup:
         return self._remembered.get((binding, port), (instances, meta), make)
 
     def _read(self, binding: Binding, port: int, instances: tuple[ServiceInstance, ...]) -> tuple[Endpoint, ...]:
-        selected = InstanceSelection(binding, self._rules.datacenter).select(instances)
-        return endpoints_of(
-            selected,
-            port,
-            self._rules.mesh,
-            defaults=self._values(binding.service),
-            only_passing=binding.only_passing,
-        )
+        """The endpoints of what is selected. An instance that is as before is not looked at again."""
+        defaults = self._values(binding.service)
+        before = self._read_before.get((binding, port), (), dict[int, _ReadInstance])
+        selection = InstanceSelection(binding, self._rules.datacenter)
+        now: dict[int, _ReadInstance] = {}
+        for one in instances:
+            found = before.get(id(one.seen))
+            if found is None or found.seen is not one.seen or (found.health, found.defaults) != (one.health, defaults):
+                selected = selection.select((one,))
+                made = endpoints_of(
+                    selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
+                )
+                found = _ReadInstance(one.seen, one.health, defaults, made)
+            now[id(one.seen)] = found
+        before.clear()
+        before.update(now)
+        return ordered(endpoint for each in now.values() for endpoint in each.endpoints)
 
     def instance_endpoint(self, found: FoundService, port: int) -> InstanceEndpoint | None:
         """One instance of a service, whatever its health; None where there is none of this name."""
