@@ -154,9 +154,10 @@ def traffic(address: str = "", port: int = 0, authority: str = "") -> outbound.T
     if authority:
         return outbound.TrafficSpec(source_workload="ns:pod", authority=authority)
     number = int(ip_address(address))
-    ip = net.IPAddress(ipv4=number)
     if ":" in address:
         ip = net.IPAddress(ipv6=net.IPv6(first=number >> 64, last=number & (2**64 - 1)))
+    else:
+        ip = net.IPAddress(ipv4=number)
     return outbound.TrafficSpec(source_workload="ns:pod", addr=net.TcpAddress(ip=ip, port=port))
 
 

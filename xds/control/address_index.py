@@ -78,8 +78,13 @@ class AddressIndex:
 
 def _addresses(instances: Iterable[ServiceInstance]) -> ServiceAddresses:
     present = [one.instance for one in instances]
-    virtual = {str(ip_address(each)) for one in present for each in one.virtual_addresses}
-    return ServiceAddresses(frozenset(virtual), frozenset(str(ip_address(one.address)) for one in present))
+    virtual = {_shortest(each) for one in present for each in one.virtual_addresses}
+    return ServiceAddresses(frozenset(virtual), frozenset(_shortest(one.address) for one in present))
+
+
+def _shortest(address: str) -> str:
+    """Its shortest form, which an IPv4 address always has."""
+    return address if ":" not in address else str(ip_address(address))
 
 
 def _move(index: dict[str, set[str]], service: str, before: frozenset[str], now: frozenset[str]) -> None:

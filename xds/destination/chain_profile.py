@@ -32,10 +32,14 @@ def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRul
 def _reached(router: RouterNode) -> tuple[ChainRoute, ...]:
     """The routes up to the first that matches every request: the default one."""
     for number, route in enumerate(router.routes, 1):
-        match = route.definition.match
-        if match is None or match.http is None or match.http == HttpMatch():
+        if _is_catch_all(route):
             return router.routes[:number]
     return router.routes
+
+
+def _is_catch_all(route: ChainRoute) -> bool:
+    match = route.definition.match
+    return match is None or match.http is None or match.http in (HttpMatch(), HttpMatch(path_prefix="/"))
 
 
 def _is_elsewhere(chain: DiscoveryChain, to: RouteDestination | None) -> bool:
@@ -50,7 +54,7 @@ def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -
         problem = _problem(route, http, default)
         if problem:
             skipped.append(f"route {number}: {problem}")
-        elif http is not None or (destination is not None and _says_something(destination)):
+        elif not _is_catch_all(route) or (destination is not None and _says_something(destination)):
             skipped.extend(f"route {number}: {each}" for each in _left_out(destination))
             yield _route(number, http or HttpMatch(), destination or RouteDestination())
 

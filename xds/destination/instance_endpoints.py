@@ -10,9 +10,11 @@ from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, Endpoint, Labels, o
 from xds.destination.mesh_role import MeshRules, linkerd_values, mesh_role
 
 # Of the metadata, what Linkerd's own controller has as labels. Everything else would be a label without bound.
-LABELS = (
-    "pod", "deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job", "cronjob",
-    "serviceaccount", "control_plane_ns", "pod_template_hash", "external_workload",
+LABELS = frozenset(
+    {
+        "pod", "deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job", "cronjob",
+        "serviceaccount", "control_plane_ns", "pod_template_hash", "external_workload",
+    }
 )  # fmt: skip
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _HOSTNAME, _ZONES = "hostname", "zone_hints"
@@ -71,5 +73,8 @@ def endpoint_of(
 
 
 def _labels(one: Instance, rules: MeshRules) -> Labels:
-    meta = ((key, one.meta.get(key, "")) for key in (*LABELS, *sorted(rules.label_keys)))
-    return tuple((key, value) for key, value in (*meta, ("node", one.node), ("service_id", one.id)) if value)
+    found = [(key, value) for key, value in one.meta.items() if value and (key in LABELS or key in rules.label_keys)]
+    found.append(("service_id", one.id))
+    if one.node:
+        found.append(("node", one.node))
+    return tuple(sorted(found))

@@ -6,7 +6,7 @@ instance. In the metadata of an xDS endpoint they stand in ``io.linkerd``, witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -39,14 +39,11 @@ class MeshRules:
 
 def linkerd_values(meta: Mapping[str, str]) -> dict[str, str]:
     """The values that concern Linkerd in the metadata of an instance, by their bare keys."""
-    return {bare_key(key[len(prefix) :]): value for key, value, prefix in _prefixed(meta)}
-
-
-def _prefixed(meta: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    found = {}
     for key, value in meta.items():
-        for prefix in PREFIXES:
-            if key.startswith(prefix):
-                yield key, value, prefix
+        if key.startswith(PREFIXES):
+            found[bare_key(key.removeprefix(PREFIXES[0]).removeprefix(PREFIXES[1]))] = value
+    return found
 
 
 def bare_key(text: str) -> str:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import SeenInstance
-from xds.catalog.instance import Health
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.destination.authority import Authority, Grammar, Reading, written
@@ -61,10 +60,10 @@ class InstanceEndpoint:
 
 
 class _ReadInstance(NamedTuple):
-    """An instance as it was read, with the endpoint that it became, if any."""
+    """An instance as it was read, with the endpoint that it became, if any. While it is held, its id is its own."""
 
     seen: SeenInstance
-    health: Health
+    drains_until: float | None
     defaults: Mapping[str, str]
     endpoints: tuple[Endpoint, ...]
 
@@ -167,12 +166,12 @@ class ServiceLookup:
         now: dict[int, _ReadInstance] = {}
         for one in instances:
             found = before.get(id(one.seen))
-            if found is None or found.seen is not one.seen or (found.health, found.defaults) != (one.health, defaults):
+            if found is None or (found.drains_until, found.defaults) != (one.drains_until, defaults):
                 selected = selection.select((one,))
                 made = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )
-                found = _ReadInstance(one.seen, one.health, defaults, made)
+                found = _ReadInstance(one.seen, one.drains_until, defaults, made)
             now[id(one.seen)] = found
         before.clear()
         before.update(now)

@@ -284,7 +284,7 @@ class LinkerdHandler(StreamHandler):
         if told.skipped and not self._warned:
             self._warned = True
             skipped = [shorten(each) for each in told.skipped[:SKIPPED_LOGGED]]
-            _log.warning("destination.skipped", authority=shorten(told.authority), skipped=skipped, **self._identity())
+            _log.warning("destination.skipped", skipped=skipped, **self._identity())
 
     # Timer: for an answer that is awaited, and for periodic updates
 
