@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
@@ -109,7 +109,7 @@ class World:
 _numbers = iter(range(1, 1_000_000))
 
 
-@settings(max_examples=examples(12), deadline=None)
+@examples(12)
 @given(st.lists(EDITS, min_size=1, max_size=8))
 def test_any_edits_end_at_the_expected_endpoints_in_both_clients(site: LinkerdSite, edits: list[Any]) -> None:
     world = World(next(_numbers))

@@ -80,7 +80,7 @@ class LinkerdSite:
         self.sink: Sink = self.catalog.sink(SOURCE, "files", 1.0)
         if is_read:
             self.sink.alive()
-        self.destinations = Destinations(self.catalog, held.entries, self.settings.rules("dc1"))
+        self.destinations = Destinations(self.catalog, held.entries, self.cache, self.settings.rules("dc1"))
         self.destinations.load()
         self.server.serve_linkerd(self.destinations, self.settings)
         await self.server.start()

@@ -323,7 +323,9 @@ class Server:
 
     def _destinations(self) -> Destinations:
         section = self.settings.destination
-        made = Destinations(self.catalog, self.publisher.entries, section.rules(self.settings.chains.datacenter))
+        made = Destinations(
+            self.catalog, self.publisher.entries, self.cache, section.rules(self.settings.chains.datacenter)
+        )
         self.grpc.serve_linkerd(made, section)
         return made
 
@@ -371,6 +373,7 @@ class Server:
             bindings=self.bindings,
             sources=self.sources,
             by_hand=self.by_hand,
+            destinations=self.destinations,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

@@ -24,6 +24,7 @@ from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import Conversations, Told
 from xds.destination.destination_resolver import DestinationResolver
 from xds.destination.world import DestinationRules, Presence, Remembered
+from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
 NO_META: Mapping[str, str] = MappingProxyType({})
@@ -128,7 +129,10 @@ class ServiceWorld:
 class Destinations:
     """The destinations of one server, and the streams that follow them. To be used in one event loop."""
 
-    def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, rules: DestinationRules) -> None:
+    def __init__(
+        self, catalog: ServiceCatalog, entries: EntryPublisher, cache: SnapshotCache, rules: DestinationRules
+    ) -> None:
+        self.cache = cache
         self.addresses = AddressIndex()
         self.resolver = DestinationResolver(ServiceWorld(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
