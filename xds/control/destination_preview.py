@@ -8,7 +8,7 @@ from xds.control.destinations import Destinations
 from xds.destination.authority import Generation, read_authority
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
-from xds.destination.world import Client
+from xds.destination.world import DestinationClient
 from xds.model.node import Locality, Node
 
 NOBODY = "ipv4:127.0.0.1:0"  # the peer of a proxy that says nothing of itself
@@ -36,7 +36,7 @@ def preview(destinations: Destinations, path: str, token_text: str = "") -> Dest
     node = _node(token, zone)
     match = cache.match(node)
     view = cache.view(match.group, "", node.locality) if match is not None else None
-    client = Client(zone, token.node_name, view.snapshot if view is not None else None)
+    client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
     is_address = authority.address is not None
     state = None if is_address else resolver.state(authority, client, Generation.TODAY)
     return DestinationPreview(

@@ -46,7 +46,7 @@ class DestinationStream:
     sent_at: float = 0.0
 
 
-class Follower(Protocol):
+class DestinationFollower(Protocol):
     """A stream whose answer depends on services and on an address."""
 
     @property
@@ -137,10 +137,10 @@ class Destinations:
         self.resolver = DestinationResolver(ServiceWorld(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
         self._catalog = catalog
-        self._by_service: dict[str, dict[Follower, None]] = {}
-        self._by_address: dict[str, dict[Follower, None]] = {}
-        self._by_node: dict[str, dict[Follower, None]] = {}
-        self._depends: dict[Follower, tuple[frozenset[str], str]] = {}
+        self._by_service: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_address: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_node: dict[str, dict[DestinationFollower, None]] = {}
+        self._depends: dict[DestinationFollower, tuple[frozenset[str], str]] = {}
         catalog.listen(self._services_changed)
         entries.listen(self._entries_changed)
 
@@ -165,7 +165,7 @@ class Destinations:
 
     # Followers
 
-    def follow(self, follower: Follower, services: frozenset[str], address: str) -> None:
+    def follow(self, follower: DestinationFollower, services: frozenset[str], address: str) -> None:
         """Notify ``follower`` when one of these changes, and no longer for what it named before."""
         before = self._depends.get(follower, (frozenset[str](), ""))
         if before == (services, address) and follower in self._depends:
@@ -182,7 +182,7 @@ class Destinations:
         if news or old:
             self._use()
 
-    def forget(self, follower: Follower) -> None:
+    def forget(self, follower: DestinationFollower) -> None:
         """The stream is gone."""
         services, address = self._depends.pop(follower, (frozenset[str](), ""))
         old = [one for one in services if _leave(self._by_service, one, follower)]
@@ -211,19 +211,19 @@ class Destinations:
     def _entries_changed(self) -> None:
         self._notify(self._depends)
 
-    def _notify(self, followers: Iterable[Follower]) -> None:
+    def _notify(self, followers: Iterable[DestinationFollower]) -> None:
         for follower in dict.fromkeys(followers):
             follower.notify()
 
 
-def _enter(index: dict[K, dict[Follower, None]], key: K, follower: Follower) -> bool:
+def _enter(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
     """Whether it is the first follower of the key."""
     members = index.setdefault(key, {})
     members[follower] = None
     return len(members) == 1
 
 
-def _leave(index: dict[K, dict[Follower, None]], key: K, follower: Follower) -> bool:
+def _leave(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
     """Whether it was the last follower of the key."""
     members = index.get(key)
     if members is None or members.pop(follower, follower) is follower or members:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xds.destination.assignment_endpoints import AssignmentReading, read_assignment
 from xds.destination.authority import Authority
-from xds.destination.endpoint import Endpoint
+from xds.destination.endpoint import DestinationEndpoint
 from xds.destination.instance_endpoints import endpoint_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
 from xds.destination.service_lookup import InstanceEndpoint, namespace_of
@@ -49,7 +49,7 @@ class AddressLookup:
         if not found and snapshot is not None:
             found = list(self._in_group(authority, snapshot))
         if not found:
-            return InstanceEndpoint(Endpoint(authority.host, authority.port), source="nothing")
+            return InstanceEndpoint(DestinationEndpoint(authority.host, authority.port), source="nothing")
         if len({one.endpoint.mesh for one in found}) > 1:
             told = f"{authority} is the address of several workloads"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from xds.catalog.instance import is_ip_address
 from xds.codec import schema
-from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, Endpoint, ordered
+from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, ordered
 from xds.destination.mesh_role import FILTER_METADATA, MeshRules, bare_key, mesh_role
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
@@ -43,7 +43,7 @@ class AssignmentReading:
 class AssignmentEndpoints:
     """The endpoints by address and port; ``skipped`` says what cannot be told to a Linkerd proxy."""
 
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[DestinationEndpoint, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -78,7 +78,7 @@ def _counts(entry: Any, reading: AssignmentReading) -> bool:
     return not reading.weighs_localities or entry.load_balancing_weight.value > 0
 
 
-def _of_priority(entries: Iterable[Any], reading: AssignmentReading, skipped: list[str]) -> list[Endpoint]:
+def _of_priority(entries: Iterable[Any], reading: AssignmentReading, skipped: list[str]) -> list[DestinationEndpoint]:
     members = [(entry, one) for entry in entries for one in entry.lb_endpoints]
     usable = [each for each in members if each[1].health_status in _USABLE]
     usable = usable or [each for each in members if each[1].health_status == _DEGRADED]
@@ -91,7 +91,7 @@ def _weight(entry: Any, one: Any, reading: AssignmentReading) -> int:
     return own * (entry.load_balancing_weight.value if reading.weighs_localities else 1)
 
 
-def _weighted(found: list[tuple[Endpoint, int]]) -> list[Endpoint]:
+def _weighted(found: list[tuple[DestinationEndpoint, int]]) -> list[DestinationEndpoint]:
     """Weights around 10,000 in the same proportion; exactly that where all are equal."""
     total = sum(weight for _, weight in found)
     if len({weight for _, weight in found}) < 2:
@@ -103,7 +103,7 @@ def _weighted(found: list[tuple[Endpoint, int]]) -> list[Endpoint]:
     ]
 
 
-def _endpoint(entry: Any, one: Any, reading: AssignmentReading, skipped: list[str]) -> Endpoint | None:
+def _endpoint(entry: Any, one: Any, reading: AssignmentReading, skipped: list[str]) -> DestinationEndpoint | None:
     places = list(_places(one.endpoint, skipped))
     wanted = [place for place in places if ":" in place[0]] if reading.has_ipv6 else []
     wanted = wanted or [place for place in places if ":" not in place[0] or reading.has_ipv6]
@@ -112,7 +112,7 @@ def _endpoint(entry: Any, one: Any, reading: AssignmentReading, skipped: list[st
     address, port = wanted[0]
     values = {**linkerd_metadata(entry.metadata), **linkerd_metadata(one.metadata)}
     labels = {key.removeprefix("label_"): value for key, value in values.items() if key.startswith("label_")}
-    return Endpoint(
+    return DestinationEndpoint(
         address,
         port,
         labels=tuple(sorted(labels.items())),

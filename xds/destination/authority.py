@@ -64,7 +64,7 @@ class NamingRules:
 DEFAULT_NAMING = NamingRules()
 
 
-class Reading(NamedTuple):
+class NameReading(NamedTuple):
     """A service that a name may mean. ``datacenter`` is empty for that of this server."""
 
     service: str
@@ -83,7 +83,7 @@ class Authority:
     host: str
     port: int
     grammar: Grammar
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[NameReading, ...] = ()
     service: str = ""
     namespace: str = ""
     address: Address | None = field(default=None)
@@ -154,7 +154,7 @@ def _name(host: str, port: int, rules: NamingRules, generation: Generation) -> A
     if any(not _LABEL.fullmatch(label) for label in labels):
         return _foreign(host, port)
     if len(labels) == 1:
-        return Authority(host, port, Grammar.PLAIN, (Reading(host),), host, rules.namespace)
+        return Authority(host, port, Grammar.PLAIN, (NameReading(host),), host, rules.namespace)
     for domain in _domains(rules, generation):
         if host.endswith(domain):
             return _kubernetes(host, port, host.removesuffix(domain).split("."), rules)
@@ -170,7 +170,7 @@ def _domains(rules: NamingRules, generation: Generation) -> list[str]:
 
 
 def _foreign(host: str, port: int) -> Authority:
-    return Authority(host, port, Grammar.FOREIGN, (Reading(host),), host)
+    return Authority(host, port, Grammar.FOREIGN, (NameReading(host),), host)
 
 
 def _kubernetes(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:
@@ -182,10 +182,12 @@ def _kubernetes(host: str, port: int, labels: list[str], rules: NamingRules) -> 
     return Authority(host, port, Grammar.KUBERNETES, readings, service, namespace)
 
 
-def _in_namespace(service: str, namespace: str, label: str, datacenter: str, rules: NamingRules) -> tuple[Reading, ...]:
+def _in_namespace(
+    service: str, namespace: str, label: str, datacenter: str, rules: NamingRules
+) -> tuple[NameReading, ...]:
     """A service of Kubernetes has its namespace in its name; one of other sources has none, and so the default one."""
-    found = (Reading(f"{service}.{namespace}", label, datacenter),)
-    return (*found, Reading(service, label, datacenter)) if namespace == rules.namespace else found
+    found = (NameReading(f"{service}.{namespace}", label, datacenter),)
+    return (*found, NameReading(service, label, datacenter)) if namespace == rules.namespace else found
 
 
 def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:
@@ -204,7 +206,7 @@ def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Auth
     return Authority(host, port, Grammar.CONSUL, readings, rest[-2], namespace)
 
 
-def written(reading: Reading, grammar: Grammar, rules: NamingRules = DEFAULT_NAMING) -> str:
+def written(reading: NameReading, grammar: Grammar, rules: NamingRules = DEFAULT_NAMING) -> str:
     """The name of a service, as `read_authority` reads it; empty where no grammar can say it.
 
     In the grammar of the request where that is possible; Consul's says a datacenter.

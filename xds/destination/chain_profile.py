@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from xds.catalog.quantities import SECOND_NS
 from xds.catalog.router import HttpMatch, RouteDestination
 from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
-from xds.destination.profile import WEIGHT_WHOLE, Override, ProfileRoute, RequestCondition
+from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, WeightedAuthority
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
 
 # The authority of a target, by which the client asks for its endpoints; empty where no name can say it.
@@ -118,7 +118,7 @@ def _path(http: HttpMatch) -> str:
 
 def _overrides(
     legs: Iterator[tuple[TargetKey, int]], own: str, name: NameTarget, skipped: list[str]
-) -> tuple[Override, ...]:
+) -> tuple[WeightedAuthority, ...]:
     """The legs, merged by their authority; empty where all requests go to the destination itself."""
     weights: dict[str, int] = {}
     for place, weight in legs:
@@ -127,7 +127,7 @@ def _overrides(
             skipped.append(f"splitter: {place.service!r} has no name that a client can ask for")
             return ()  # to share the requests among the others would send them where nobody wants them
         weights[authority] = weights.get(authority, 0) + weight
-    found = tuple(Override(authority, weight) for authority, weight in weights.items() if weight > 0)
+    found = tuple(WeightedAuthority(authority, weight) for authority, weight in weights.items() if weight > 0)
     return () if [each.authority for each in found] == [own] else found
 
 

@@ -17,11 +17,11 @@ from xds.destination.context_token import NO_TOKEN, ContextToken, read_token
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer, StateAnswer
 from xds.destination.endpoint import DestinationState
 from xds.destination.inbound_policy import encode_inbound
-from xds.destination.messages import encode_updates, heartbeat
 from xds.destination.outbound_policy import encode_outbound
 from xds.destination.profile import encode_profile
+from xds.destination.update_messages import encode_updates, heartbeat
 from xds.destination.updates import updates
-from xds.destination.world import Client, Remembered
+from xds.destination.world import DestinationClient, Remembered
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 
@@ -74,7 +74,7 @@ class Conversation(ABC):
         self.told = Told(asked, is_settled=False)
 
     @abstractmethod
-    def advance(self, client: Client) -> list[bytes]:
+    def advance(self, client: DestinationClient) -> list[bytes]:
         """The messages that are due now. Raises ``RemoteProtocolError``, which ends the stream."""
 
     def periodic(self) -> bytes | None:
@@ -101,7 +101,7 @@ class EndpointConversation(Conversation):
         self._generation = generation
         self._sent: DestinationState | None = None
 
-    def advance(self, client: Client) -> list[bytes]:
+    def advance(self, client: DestinationClient) -> list[bytes]:
         answer = self._resolver.state(self._authority, client, self._generation)
         self.services = answer.services
         if answer.state is None:
@@ -128,7 +128,7 @@ class ProfileConversation(Conversation):
         self._authority = authority
         self._sent = b""
 
-    def advance(self, client: Client) -> list[bytes]:
+    def advance(self, client: DestinationClient) -> list[bytes]:
         answer = self._resolver.profile(self._authority, client)
         self._note(answer)
         return self._due(encode_profile(answer.profile))
@@ -147,7 +147,7 @@ class ProfileConversation(Conversation):
 class OutboundConversation(ProfileConversation):
     """``OutboundPolicies.Watch`` and ``Get``."""
 
-    def advance(self, client: Client) -> list[bytes]:
+    def advance(self, client: DestinationClient) -> list[bytes]:
         rule, answer = self._resolver.outbound(self._authority, client)
         self._note(answer)
         return self._due(encode_outbound(rule))
@@ -161,7 +161,7 @@ class InboundConversation(Conversation):
         self._rules = resolver.rules
         self._port = port
 
-    def advance(self, client: Client) -> list[bytes]:
+    def advance(self, client: DestinationClient) -> list[bytes]:
         if self.told.is_settled:
             return []
         self.told = Told(self.asked, "settings")

@@ -20,13 +20,13 @@ from xds.destination.cluster_lookup import (
     is_dns_name,
     is_tcp_only,
 )
-from xds.destination.endpoint import DestinationState, Endpoint, Labels
-from xds.destination.messages import context_labels, context_labels_2018
+from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
 from xds.destination.outbound_policy import OutboundRule, single_backend
 from xds.destination.profile import DEFAULT_BUDGET, Profile, Subject
 from xds.destination.service_lookup import FoundService, ServiceLookup
 from xds.destination.topology import ClientPlace, filtered
-from xds.destination.world import Client, DestinationRules, Remembered, World
+from xds.destination.update_messages import context_labels, context_labels_2018
+from xds.destination.world import DestinationClient, DestinationRules, Remembered, World
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.snapshot import Snapshot
 
@@ -71,7 +71,7 @@ class DestinationResolver:
 
     # Get
 
-    def state(self, authority: Authority, client: Client, generation: Generation) -> StateAnswer:
+    def state(self, authority: Authority, client: DestinationClient, generation: Generation) -> StateAnswer:
         """What `Destination.Get` tells. Raises ``RemoteProtocolError`` for a name that is not ours."""
         if authority.address is not None:
             return self._echo(authority, generation)
@@ -90,10 +90,10 @@ class DestinationResolver:
             raise invalid(f"{authority}: endpoints are found by name, not by address")
         key = ("echo", authority)
         return self._remembered.get(
-            key, (), lambda: StateAnswer(DestinationState(True, (Endpoint(authority.host, authority.port),)))
+            key, (), lambda: StateAnswer(DestinationState(True, (DestinationEndpoint(authority.host, authority.port),)))
         )
 
-    def _find(self, authority: Authority, client: Client) -> tuple[Found, bool, frozenset[str]]:
+    def _find(self, authority: Authority, client: DestinationClient) -> tuple[Found, bool, frozenset[str]]:
         """What a name leads to, whether that is final, and the services that it may mean."""
         services = frozenset(reading.service for reading in authority.readings)
         found = self._services.find(authority)
@@ -110,7 +110,7 @@ class DestinationResolver:
         self,
         authority: Authority,
         found: FoundService,
-        client: Client,
+        client: DestinationClient,
         generation: Generation,
         services: frozenset[str],
     ) -> StateAnswer:
@@ -129,7 +129,7 @@ class DestinationResolver:
         self,
         authority: Authority,
         found: FoundCluster,
-        client: Client,
+        client: DestinationClient,
         snapshot: Snapshot,
         generation: Generation,
         services: frozenset[str],
@@ -144,7 +144,7 @@ class DestinationResolver:
         return StateAnswer(state, services, answer.found.skipped, source)
 
     def _shared(
-        self, authority: Authority, endpoints: tuple[Endpoint, ...], place: ClientPlace, labels: Labels
+        self, authority: Authority, endpoints: tuple[DestinationEndpoint, ...], place: ClientPlace, labels: Labels
     ) -> DestinationState:
         """The state for all clients of one place: the same object while the endpoints are the same."""
         if not endpoints:
@@ -155,7 +155,7 @@ class DestinationResolver:
 
     # GetProfile
 
-    def profile(self, authority: Authority, client: Client) -> ProfileAnswer:
+    def profile(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
         """What `Destination.GetProfile` tells.
 
         Raises ``RemoteProtocolError``: INVALID_ARGUMENT for a name that is not ours, NOT_FOUND for an instance that a
@@ -212,7 +212,7 @@ class DestinationResolver:
 
     # Addresses
 
-    def _profile_of_address(self, authority: Authority, client: Client) -> ProfileAnswer:
+    def _profile_of_address(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
         behind = self._behind(authority, client)
         if behind is not None:
             return behind
@@ -221,7 +221,7 @@ class DestinationResolver:
         profile = Profile(is_opaque=is_opaque, endpoint=held.endpoint, namespace=held.namespace)
         return ProfileAnswer(profile, source=held.source, address=authority.host)
 
-    def _behind(self, authority: Authority, client: Client) -> ProfileAnswer | None:
+    def _behind(self, authority: Authority, client: DestinationClient) -> ProfileAnswer | None:
         """The profile of the service or the cluster behind an address; None where it has neither."""
         services = self._addresses.services(authority)
         if len(services) > 1:
@@ -246,7 +246,7 @@ class DestinationResolver:
 
     # OutboundPolicies
 
-    def outbound(self, authority: Authority, client: Client) -> tuple[OutboundRule, ProfileAnswer]:
+    def outbound(self, authority: Authority, client: DestinationClient) -> tuple[OutboundRule, ProfileAnswer]:
         """The outbound policy of an address or a name, and the profile that it was made of.
 
         Raises ``RemoteProtocolError``: NOT_FOUND where the proxy is to forward connections as they are, and as
@@ -262,7 +262,7 @@ class DestinationResolver:
         return OutboundRule(backends, subject, profile.is_opaque), answer
 
 
-def _state(endpoints: tuple[Endpoint, ...], place: ClientPlace, labels: Labels) -> DestinationState:
+def _state(endpoints: tuple[DestinationEndpoint, ...], place: ClientPlace, labels: Labels) -> DestinationState:
     return DestinationState(True, filtered(endpoints, place), labels, place.zone)
 
 

@@ -69,7 +69,7 @@ NO_MESH = MeshRole()
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class DestinationEndpoint:
     """One endpoint. ``share`` is its weight as the client of 2018 gets it.
 
     What is not told, and decides who gets it: ``node``, ``names`` (host names and ids of the instance), and
@@ -106,9 +106,9 @@ def parse_address(text: str) -> IPv4Address | IPv6Address:
     return ip_address(text)
 
 
-def ordered(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoint, ...]:
     """The endpoints by address and port, each place once: the first one counts."""
-    found: dict[Place, Endpoint] = {}
+    found: dict[Place, DestinationEndpoint] = {}
     for one in endpoints:
         found.setdefault(one.place, one)
     return tuple(found[place] for place in sorted(found))
@@ -123,11 +123,11 @@ class DestinationState:
     """
 
     exists: bool
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[DestinationEndpoint, ...] = ()
     labels: Labels = ()
     zone: str = ""
 
     @cached_property
-    def by_place(self) -> dict[Place, Endpoint]:
+    def by_place(self) -> dict[Place, DestinationEndpoint]:
         """The endpoints by their places."""
         return {one.place: one for one in self.endpoints}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 
-from xds.destination.messages import duration
+from xds.destination.update_messages import duration
 from xds.proto.linkerd import http_route_pb2, meta_pb2, net_pb2
 from xds.proto.linkerd import inbound_pb2 as pb
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from xds.catalog.instance import Health, Instance
-from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, Endpoint, Labels, ordered
+from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, Labels, ordered
 from xds.destination.mesh_role import MeshRules, linkerd_values, mesh_role
 
 # Of the metadata, what Linkerd's own controller has as labels. Everything else would be a label without bound.
@@ -27,7 +27,7 @@ def endpoints_of(
     *,
     defaults: Mapping[str, str] = _NOTHING,
     only_passing: bool = False,
-) -> tuple[Endpoint, ...]:
+) -> tuple[DestinationEndpoint, ...]:
     """The instances that get requests for a port, by address and port.
 
     A passing instance counts with its weight, one with a warning with the weight for that, unless ``only_passing``;
@@ -50,7 +50,7 @@ def _weight(one: Instance, health: Health, only_passing: bool) -> int:
 
 def endpoint_of(
     one: Instance, port: int, weight: int, rules: MeshRules, defaults: Mapping[str, str] = _NOTHING
-) -> Endpoint:
+) -> DestinationEndpoint:
     """An instance as an endpoint.
 
     The port is the one that was asked for if the instance has it, under any name; else its own. Instances know no
@@ -58,7 +58,7 @@ def endpoint_of(
     """
     own = port if port in one.ports.values() else one.port
     values = {**defaults, **linkerd_values(one.meta)}
-    return Endpoint(
+    return DestinationEndpoint(
         one.address,
         own,
         min(WEIGHT_ONE * weight, WEIGHT_MAX),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from xds.destination.endpoint import NO_MESH, Hint, Http2Params, MeshRole
-from xds.destination.messages import SPIFFE
+from xds.destination.update_messages import SPIFFE
 
 PREFIXES = ("linkerd-", "linkerd.io/")
 FILTER_METADATA = "io.linkerd"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.destination.messages import duration
-from xds.destination.profile import Override, Subject, metadata_of
+from xds.destination.profile import Subject, WeightedAuthority, metadata_of
+from xds.destination.update_messages import duration
 from xds.proto.linkerd import http_route_pb2, meta_pb2
 from xds.proto.linkerd import outbound_pb2 as pb
 
@@ -26,7 +26,7 @@ _DEFAULT_RTT_S, _DECAY_S = 0.03, 10.0
 class OutboundRule:
     """Connections to an address go to these authorities in proportion to their weights. ``is_opaque``: as bytes."""
 
-    backends: tuple[Override, ...]
+    backends: tuple[WeightedAuthority, ...]
     subject: Subject
     is_opaque: bool = False
 
@@ -82,7 +82,7 @@ def _opaque_route(rule: OutboundRule) -> pb.OpaqueRoute:
     return pb.OpaqueRoute(metadata=_default("opaque"), rules=[pb.OpaqueRoute.Rule(backends=shared)])
 
 
-def _backend(rule: OutboundRule, one: Override) -> pb.Backend:
+def _backend(rule: OutboundRule, one: WeightedAuthority) -> pb.Backend:
     """A balancer over what `Destination.Get` tells of the authority. All of its parts are required by the proxy."""
     balancer = pb.Backend.BalanceP2c(
         discovery=pb.Backend.EndpointDiscovery(dst=pb.Backend.EndpointDiscovery.DestinationGet(path=one.authority)),
@@ -96,6 +96,6 @@ def _default(name: str) -> meta_pb2.Metadata:
     return meta_pb2.Metadata(default=name)
 
 
-def single_backend(authority: str, overrides: Sequence[Override]) -> tuple[Override, ...]:
+def single_backend(authority: str, overrides: Sequence[WeightedAuthority]) -> tuple[WeightedAuthority, ...]:
     """The overrides of a profile as backends; without any, the destination itself."""
-    return tuple(overrides) or (Override(authority, 1),)
+    return tuple(overrides) or (WeightedAuthority(authority, 1),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.destination.endpoint import Endpoint
-from xds.destination.messages import duration, weighted_address
+from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.update_messages import duration, weighted_address
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import http_types_pb2, meta_pb2
 
@@ -78,7 +78,7 @@ class ProfileRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class WeightedAuthority:
     """Requests go to ``authority`` instead, in proportion to ``weight``."""
 
     authority: str
@@ -94,8 +94,8 @@ class Profile:
     is_opaque: bool = False
     routes: tuple[ProfileRoute, ...] = ()
     budget: RetryBudget | None = DEFAULT_BUDGET
-    overrides: tuple[Override, ...] = ()
-    endpoint: Endpoint | None = None
+    overrides: tuple[WeightedAuthority, ...] = ()
+    endpoint: DestinationEndpoint | None = None
     namespace: str = ""  # of the endpoint, as a label
     subject: Subject | None = None
 

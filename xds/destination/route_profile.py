@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xds.destination.profile import DEFAULT_BUDGET, Override, ProfileRoute, RequestCondition, RetryBudget, StatusRange
+from xds.destination.profile import (
+    DEFAULT_BUDGET,
+    ProfileRoute,
+    RequestCondition,
+    RetryBudget,
+    StatusRange,
+    WeightedAuthority,
+)
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
 from xds.destination.virtual_hosts import default_route, is_catch_all
 from xds.filter.values import Pattern
@@ -185,7 +192,7 @@ def _is_set(message: Any, name: str) -> bool:
     return bool(getattr(message, name)) if field.is_repeated or not field.has_presence else bool(message.HasField(name))
 
 
-def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) -> tuple[Override, ...]:
+def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) -> tuple[WeightedAuthority, ...]:
     action = default.route
     kind = action.WhichOneof("cluster_specifier")
     if kind != "weighted_clusters":
@@ -199,5 +206,5 @@ def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) ->
             skipped.append(f"weighted clusters: {one.name!r} is no name that a client can ask for")
             return ()
         if one.weight.value > 0:
-            found.append(Override(authority, one.weight.value))
+            found.append(WeightedAuthority(authority, one.weight.value))
     return () if [each.authority for each in found] == [own] else tuple(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xds.destination.profile import Override, ProfileRoute, StatusRange
+from xds.destination.profile import ProfileRoute, StatusRange, WeightedAuthority
 
 _SPECIAL = frozenset(r"\.+*?()|[]{}^$#&-~")
 ROUTES_LIMIT = 1_000
@@ -20,7 +20,7 @@ class ProfileRules:
     """The routes and overrides of a destination; ``skipped`` says what a profile cannot say, and why."""
 
     routes: tuple[ProfileRoute, ...] = ()
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[WeightedAuthority, ...] = ()
     skipped: tuple[str, ...] = ()
 
 

@@ -12,9 +12,9 @@ from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import SeenInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
-from xds.destination.authority import Authority, Grammar, Reading, written
+from xds.destination.authority import Authority, Grammar, NameReading, written
 from xds.destination.chain_profile import chain_rules
-from xds.destination.endpoint import Endpoint, ordered
+from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
 from xds.destination.route_terms import ProfileRules
@@ -30,7 +30,7 @@ _NAMESPACE = "namespace"
 class FoundService:
     """A service that a name means. ``instance``: only the one of this name; ``subset`` of its resolver."""
 
-    reading: Reading
+    reading: NameReading
     subset: str = ""
     instance: str = ""
 
@@ -44,7 +44,7 @@ class FoundService:
 class ServiceEndpoints:
     """The endpoints of a service, and the services that they depend on. ``is_settled``: False while they may come."""
 
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[DestinationEndpoint, ...] = ()
     services: frozenset[str] = frozenset()
     is_settled: bool = True
     skipped: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class ServiceEndpoints:
 class InstanceEndpoint:
     """A single endpoint, the namespace of its workload, and where it comes from."""
 
-    endpoint: Endpoint
+    endpoint: DestinationEndpoint
     namespace: str = ""
     source: str = ""
 
@@ -65,7 +65,7 @@ class _ReadInstance(NamedTuple):
     seen: SeenInstance
     drains_until: float | None
     defaults: Mapping[str, str]
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[DestinationEndpoint, ...]
 
 
 class ServiceLookup:
@@ -87,7 +87,7 @@ class ServiceLookup:
 
     def named(self, service: str) -> FoundService:
         """A service by its name in the catalog."""
-        return FoundService(Reading(service))
+        return FoundService(NameReading(service))
 
     def is_unread(self, authority: Authority) -> bool:
         """Whether a service that a name may mean can still turn up: it was not read yet."""
@@ -97,7 +97,7 @@ class ServiceLookup:
         """Whether any service may still turn up."""
         return self._world.is_starting()
 
-    def _found(self, reading: Reading) -> FoundService:
+    def _found(self, reading: NameReading) -> FoundService:
         """A label is a subset where the resolver has it, else the name of an instance."""
         resolver = self._world.resolver(reading.service)
         is_subset = resolver is not None and reading.label in resolver.subsets
@@ -148,17 +148,19 @@ class ServiceLookup:
         endpoints = self._selected(Binding(found.service), port)
         return ServiceEndpoints(endpoints, skipped=("its config entries contradict each other",))
 
-    def _of_target(self, target: ChainTarget, port: int) -> tuple[Endpoint, ...]:
+    def _of_target(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
         place, subset = target.place, target.subset
         binding = Binding(place.service, subset.filter, "", place.datacenter, subset.only_passing)
         return self._selected(binding, port)
 
-    def _selected(self, binding: Binding, port: int) -> tuple[Endpoint, ...]:
+    def _selected(self, binding: Binding, port: int) -> tuple[DestinationEndpoint, ...]:
         instances, meta = self._world.instances(binding.service), self._world.service_meta(binding.service)
         make = partial(self._read, binding, port, instances)
         return self._remembered.get((binding, port), (instances, meta), make)
 
-    def _read(self, binding: Binding, port: int, instances: tuple[ServiceInstance, ...]) -> tuple[Endpoint, ...]:
+    def _read(
+        self, binding: Binding, port: int, instances: tuple[ServiceInstance, ...]
+    ) -> tuple[DestinationEndpoint, ...]:
         """The endpoints of what is selected. An instance that is as before is not looked at again."""
         defaults = self._values(binding.service)
         before = self._read_before.get((binding, port), (), dict[int, _ReadInstance])
@@ -208,7 +210,7 @@ class ServiceLookup:
         is_here = place.datacenter == self._rules.datacenter
         if is_here and place.service == service and not place.subset:
             return own
-        reading = Reading(place.service, place.subset, "" if is_here else place.datacenter)
+        reading = NameReading(place.service, place.subset, "" if is_here else place.datacenter)
         name = written(reading, Grammar.KUBERNETES if grammar is Grammar.IP else grammar, self._rules.naming)
         return f"{name}:{port}" if name else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xds.destination.endpoint import Endpoint
+from xds.destination.endpoint import DestinationEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ClientPlace:
     has_ipv6: bool = True
 
 
-def filtered(endpoints: tuple[Endpoint, ...], client: ClientPlace) -> tuple[Endpoint, ...]:
+def filtered(endpoints: tuple[DestinationEndpoint, ...], client: ClientPlace) -> tuple[DestinationEndpoint, ...]:
     """The endpoints for a client. Hints count only if every endpoint has some, and one of them is for the zone."""
     found = endpoints
     if client.instance:

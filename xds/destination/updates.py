@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xds.destination.endpoint import DestinationState, Endpoint, Labels, Place
+from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels, Place
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
     """These endpoints are new, or are others than before. The first one on a stream replaces what the client has."""
 
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[DestinationEndpoint, ...]
     labels: Labels
     zone: str
 
@@ -59,7 +59,7 @@ def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[U
         yield Remove(gone)
 
 
-def _told(sent: DestinationState, now: DestinationState) -> tuple[Endpoint, ...]:
+def _told(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
     """The endpoints that are new or changed. An endpoint is told with the labels of the set and its nearness."""
     if sent.labels != now.labels:
         return now.endpoints
@@ -68,7 +68,11 @@ def _told(sent: DestinationState, now: DestinationState) -> tuple[Endpoint, ...]
 
 
 def _is_news(
-    before: Endpoint | None, one: Endpoint, sent: DestinationState, now: DestinationState, is_elsewhere: bool
+    before: DestinationEndpoint | None,
+    one: DestinationEndpoint,
+    sent: DestinationState,
+    now: DestinationState,
+    is_elsewhere: bool,
 ) -> bool:
     if before is None:
         return True

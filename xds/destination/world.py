@@ -74,7 +74,7 @@ class DestinationRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class DestinationClient:
     """Who asks: its zone and node, where known, and the snapshot of its group. ``waits``: it can still wait for what is
     not known yet.
     """

@@ -17,7 +17,7 @@ from xds.control.access import Identity
 from xds.control.destinations import Destinations, DestinationStream
 from xds.destination.context_token import node_of
 from xds.destination.conversation import Conversation
-from xds.destination.world import Client
+from xds.destination.world import DestinationClient
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
@@ -169,7 +169,7 @@ class LinkerdHandler(StreamHandler):
     def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())
 
-    # Reading
+    # NameReading
 
     async def _read(self) -> None:
         """Take the one request. The client may end its side at once: the stream goes on."""
@@ -268,14 +268,14 @@ class LinkerdHandler(StreamHandler):
             self._apply(ViewChanged(group))
             _log.info("stream.regrouped", **self._identity())
 
-    def _client(self) -> Client:
+    def _client(self) -> DestinationClient:
         assert self._node is not None
         assert self._conversation is not None
         token = self._conversation.token
         view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
         waits = monotonic() - self._opened_at < self._serving.settle_s
-        return Client(zone, token.node_name, view.snapshot if view is not None else None, waits)
+        return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits)
 
     def _warn(self) -> None:
         """What a Linkerd proxy cannot be told is logged once per stream."""

@@ -10,7 +10,7 @@ from xds.api.shapes.fleet import LinkerdItem, NodeItem
 from xds.api.shapes.values import timestamp
 from xds.control.destinations import DestinationStream
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
-from xds.destination.endpoint import Endpoint
+from xds.destination.endpoint import DestinationEndpoint
 
 ENDPOINTS_SHOWN = 1_000
 
@@ -135,7 +135,7 @@ def _profile_item(answer: ProfileAnswer) -> ProfileItem:
     }
 
 
-def _endpoint_item(one: Endpoint) -> DestinationEndpointItem:
+def _endpoint_item(one: DestinationEndpoint) -> DestinationEndpointItem:
     return {
         "address": one.address,
         "port": one.port,

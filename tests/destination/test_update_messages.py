@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xds.destination.authority import Generation
-from xds.destination.endpoint import DestinationState, Endpoint, Hint, Http2Params, MeshRole, Nearness, ordered
-from xds.destination.messages import MESSAGE_BYTES, encode_updates, encoded_endpoint, heartbeat, weighted_address
+from xds.destination.endpoint import (
+    DestinationEndpoint,
+    DestinationState,
+    Hint,
+    Http2Params,
+    MeshRole,
+    Nearness,
+    ordered,
+)
+from xds.destination.update_messages import MESSAGE_BYTES, encode_updates, encoded_endpoint, heartbeat, weighted_address
 from xds.destination.updates import Add, NoEndpoints, Remove, updates
 from xds.proto.linkerd import conduit_destination_pb2 as conduit
 from xds.proto.linkerd import destination_pb2 as today
@@ -24,7 +32,7 @@ ROLES = st.builds(
     st.none() | st.builds(Http2Params, st.integers(0, 9), st.integers(0, 9), st.booleans(), st.just(1.5), st.just(2)),
 )
 ENDPOINTS = st.builds(
-    Endpoint,
+    DestinationEndpoint,
     (st.ip_addresses(v=4) | st.ip_addresses(v=6)).map(str),
     st.integers(1, 65_535),
     st.integers(1, 2**32 - 1),
@@ -36,7 +44,7 @@ ENDPOINTS = st.builds(
 
 
 @given(ENDPOINTS, st.sampled_from(list(Nearness)))
-def test_an_endpoint_is_its_message(one: Endpoint, nearness: Nearness) -> None:
+def test_an_endpoint_is_its_message(one: DestinationEndpoint, nearness: Nearness) -> None:
     body = encoded_endpoint(one, nearness, Generation.TODAY)
     message = today.WeightedAddrSet(addrs=[weighted_address(one, nearness)])
     assert today.WeightedAddrSet.FromString(body) == message
@@ -44,7 +52,7 @@ def test_an_endpoint_is_its_message(one: Endpoint, nearness: Nearness) -> None:
 
 
 @given(ENDPOINTS)
-def test_an_endpoint_of_2018_is_a_part_of_it(one: Endpoint) -> None:
+def test_an_endpoint_of_2018_is_a_part_of_it(one: DestinationEndpoint) -> None:
     body = encoded_endpoint(one, Nearness.LOCAL, Generation.CONDUIT)
     (found,) = conduit.WeightedAddrSet.FromString(body).addrs
     assert conduit.WeightedAddrSet(addrs=[found]).SerializeToString(deterministic=True) == body
@@ -53,9 +61,11 @@ def test_an_endpoint_of_2018_is_a_part_of_it(one: Endpoint) -> None:
     assert set(found.metric_labels) <= {"k8s_pod"}
 
 
-def _many(number: int) -> tuple[Endpoint, ...]:
+def _many(number: int) -> tuple[DestinationEndpoint, ...]:
     label = (("pod", "p" * 150),)
-    return ordered(Endpoint(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, labels=label) for n in range(number))
+    return ordered(
+        DestinationEndpoint(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, labels=label) for n in range(number)
+    )
 
 
 def test_case_20_30000_endpoints_come_in_messages_below_the_limit_of_clients() -> None:
@@ -72,7 +82,7 @@ def test_case_20_30000_endpoints_come_in_messages_below_the_limit_of_clients() -
 
 def test_a_change_of_one_among_10000_is_one_small_message() -> None:
     before = _many(10_000)
-    after = (*before[:5_000], Endpoint(before[5_000].address, 80, weight=5), *before[5_001:])
+    after = (*before[:5_000], DestinationEndpoint(before[5_000].address, 80, weight=5), *before[5_001:])
     (body,) = encode_updates(updates(DestinationState(True, before), DestinationState(True, after)), Generation.TODAY)
     assert len(body) < 100
 
@@ -83,11 +93,11 @@ def test_a_heartbeat_says_nothing_new() -> None:
     assert heartbeat(is_empty=True, exists=False).hex() == "1a00"
 
 
-A, B, C = (Endpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
+A, B, C = (DestinationEndpoint(f"10.0.0.{n}", 80) for n in (1, 2, 3))
 NONE, EMPTY = DestinationState(False), DestinationState(True)
 
 
-def _state(*endpoints: Endpoint, zone: str = "") -> DestinationState:
+def _state(*endpoints: DestinationEndpoint, zone: str = "") -> DestinationState:
     return DestinationState(True, ordered(endpoints), (), zone)
 
 
@@ -104,7 +114,7 @@ def test_what_is_told_of_each_change() -> None:
 
 
 def test_a_client_that_moves_is_told_what_is_near_now() -> None:
-    near, far = Endpoint("10.0.0.1", 80, zone="z1"), Endpoint("10.0.0.2", 80)
+    near, far = DestinationEndpoint("10.0.0.1", 80, zone="z1"), DestinationEndpoint("10.0.0.2", 80)
     assert updates(_state(near, far, zone="z2"), _state(near, far, zone="z1")) == [Add((near,), (), "z1")]
 
 

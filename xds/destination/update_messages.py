@@ -13,7 +13,7 @@ from functools import lru_cache
 from google.protobuf.duration_pb2 import Duration
 
 from xds.destination.authority import Generation
-from xds.destination.endpoint import Endpoint, Hint, Http2Params, Labels, MeshRole, Nearness, Place
+from xds.destination.endpoint import DestinationEndpoint, Hint, Http2Params, Labels, MeshRole, Nearness, Place
 from xds.destination.updates import Add, NoEndpoints, Remove, Update
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import net_pb2
@@ -83,7 +83,7 @@ def _place_field(place: Place) -> bytes:
 
 
 @lru_cache(_REMEMBERED)
-def encoded_endpoint(one: Endpoint, nearness: Nearness, generation: Generation) -> bytes:
+def encoded_endpoint(one: DestinationEndpoint, nearness: Nearness, generation: Generation) -> bytes:
     """A field ``addrs`` of a WeightedAddrSet."""
     address = bytes_field(1, _address(one.place))
     if generation is Generation.CONDUIT:
@@ -111,7 +111,7 @@ def _mesh_fields(mesh: MeshRole) -> bytes:
     return _mesh_message(mesh).SerializeToString(deterministic=True)
 
 
-def weighted_address(one: Endpoint, nearness: Nearness | None = None) -> pb.WeightedAddr:
+def weighted_address(one: DestinationEndpoint, nearness: Nearness | None = None) -> pb.WeightedAddr:
     """An endpoint of today's generation. ``nearness`` is left out of profiles, which say it of no endpoint."""
     found = _mesh_message(one.mesh)
     found.addr.CopyFrom(tcp_address(one.place))
@@ -120,7 +120,7 @@ def weighted_address(one: Endpoint, nearness: Nearness | None = None) -> pb.Weig
     return found
 
 
-def _labels(one: Endpoint, nearness: Nearness | None) -> dict[str, str]:
+def _labels(one: DestinationEndpoint, nearness: Nearness | None) -> dict[str, str]:
     labels = dict(one.labels)
     if one.zone:
         labels["zone"] = one.zone
