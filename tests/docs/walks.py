@@ -505,6 +505,16 @@ SERVICES: Walk = [
 ]
 
 
+# docs/linkerd.md
+
+LINKERD: Walk = [
+    ("xds destination get web.default.svc.cluster.local:80", soon(r"^\+ 10.0.0.1:80 weight=\d+ ")),
+    ("""xds destination get web:80 --token '{"ns": "shop", "zone": "z1"}' -o json""", says('"addr": "10.0.0.1:80"')),
+    ("xds destination profile web.default.svc.cluster.local:80", says("^fully_qualified_name: web.default.svc")),
+    ("xds destination explain web.default.svc.cluster.local:80", says("^source: service web")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
@@ -514,6 +524,7 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "discovery-chain.md": (running_server, DISCOVERY_CHAIN),
     "operations.md": (running_hello, OPERATIONS),
     "services.md": (hello_with_targets, SERVICES),
+    "linkerd.md": (hello_with_targets, LINKERD),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }

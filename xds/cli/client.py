@@ -108,6 +108,11 @@ class Client:
         self._has_certificate = bool(cert or os.environ.get(CERTIFICATE_VARIABLE))
         self._connection: HTTPConnection | None = None
 
+    @property
+    def host(self) -> str:
+        """The host of the server, an IPv6 address in brackets."""
+        return f"[{self._host}]" if ":" in self._host else self._host
+
     def call(
         self,
         method: str,

@@ -19,9 +19,10 @@ app.add_typer(destination, name="destination")
 
 Authority = Annotated[str, typer.Argument(help="Name or address, with a port: web.default.svc.cluster.local:80.")]
 Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns": "shop"}.', metavar="JSON")]
-Address = Annotated[str, typer.Option("--xds-addr", help="The gRPC port of the server.", metavar="HOST:PORT")]
+Address = Annotated[
+    str, typer.Option("--xds-addr", help="The gRPC port (default: asked from the admin API).", metavar="HOST:PORT")
+]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print what changes until interrupted.")]
-GRPC_ADDRESS = "127.0.0.1:18000"
 
 
 @destination.command(cls=Command)
@@ -29,7 +30,7 @@ def get(
     context: typer.Context,
     authority: Authority,
     token: Token = "",
-    xds_addr: Address = GRPC_ADDRESS,
+    xds_addr: Address = "",
     watch: Watch = False,
     conduit: Annotated[bool, typer.Option("--conduit", help="Ask as a proxy of 2018 does.")] = False,
 ) -> None:
@@ -58,7 +59,7 @@ def profile(
     context: typer.Context,
     authority: Authority,
     token: Token = "",
-    xds_addr: Address = GRPC_ADDRESS,
+    xds_addr: Address = "",
     watch: Watch = False,
 ) -> None:
     """Ask for the profile of a destination, as a Linkerd proxy does: a document for each.
@@ -92,5 +93,9 @@ def explain(context: typer.Context, authority: Authority, token: Token = "") -> 
 def _target(options: Shared, address: str) -> Any:
     from xds.cli.linkerd import GrpcTarget
 
+    if not address:
+        client = options.connect()
+        port = client.call("GET", "/config")["server"]["grpc"]["port"]
+        address = f"{client.host}:{port}"
     files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
     return GrpcTarget(address, *files)
