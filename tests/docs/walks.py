@@ -63,6 +63,7 @@ CONTRIBUTING: Walk = [
     ("python -m bench.pushes", benched),
     ("python -m bench.chain", benched),
     ("python -m bench.catalog", benched),
+    ("python -m bench.destination", benched),
     ("python -m bench.assignment", benched),
     ("python -m bench.assignment_live", benched),
     ("make bench-quick", dry),
