@@ -29,7 +29,7 @@ INSTANCES = st.builds(
     meta=st.sampled_from([{}, {"pod": "a"}, {"linkerd-identity": "a.b"}]),
 )
 SETS = st.lists(INSTANCES, max_size=5, unique_by=lambda one: one.address)
-EDITS = st.one_of(
+EDITS: st.SearchStrategy[tuple[str, Any, list[Instance]]] = st.one_of(
     st.tuples(st.just("put"), st.sampled_from(SERVICES), SETS),
     st.tuples(st.just("remove"), st.sampled_from(SERVICES), st.just([])),
     st.tuples(st.just("redirect"), st.booleans(), st.just([])),
