@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.catalog.router import ServiceRouter
 from xds.catalog.service_index import ServiceInstance
@@ -67,7 +68,16 @@ class ServiceWorld:
         self._catalog = catalog
         self._entries = entries
         self._addresses = addresses
-        self._chains = Remembered()
+        self._entries_of_chains: ConfigEntries | None = None
+        self._remembered = Remembered()
+
+    @property
+    def _chains(self) -> Remembered:
+        """Chains of the present entries: earlier ones are forgotten at once, as each would keep a set of entries."""
+        if self._entries_of_chains is not self._entries.index.entries:
+            self._entries_of_chains = self._entries.index.entries
+            self._remembered = Remembered()
+        return self._remembered
 
     def presence(self, service: str) -> Presence:
         if self._catalog.is_shown(service):
@@ -78,8 +88,7 @@ class ServiceWorld:
         return self._catalog.instances(service)
 
     def chain(self, service: str) -> DiscoveryChain | None:
-        entries = self._entries.index.entries
-        return self._chains.get(("chain", service), (entries,), lambda: self._compiled(service))
+        return self._chains.get(("chain", service), (), lambda: self._compiled(service))
 
     def _compiled(self, service: str) -> DiscoveryChain | None:
         try:
@@ -88,9 +97,8 @@ class ServiceWorld:
             return None
 
     def own_chain(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
-        entries = self._entries.index.entries
         key = ("own", service, subset, datacenter)
-        return self._chains.get(key, (entries,), lambda: self._compiled_alone(service, subset, datacenter))
+        return self._chains.get(key, (), lambda: self._compiled_alone(service, subset, datacenter))
 
     def _compiled_alone(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
         index = self._entries.index

@@ -126,8 +126,3 @@ class DestinationState:
     endpoints: tuple[DestinationEndpoint, ...] = ()
     labels: Labels = ()
     zone: str = ""
-
-    @cached_property
-    def by_place(self) -> dict[Place, DestinationEndpoint]:
-        """The endpoints by their places."""
-        return {one.place: one for one in self.endpoints}

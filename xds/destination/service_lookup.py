@@ -155,6 +155,9 @@ class ServiceLookup:
 
     def _selected(self, binding: Binding, port: int) -> tuple[DestinationEndpoint, ...]:
         instances, meta = self._world.instances(binding.service), self._world.service_meta(binding.service)
+        # A port that no instance has is as good as any other such: clients may ask for all of them.
+        ports = self._remembered.get(binding.service, (instances,), partial(_ports, instances))
+        port = port if port in ports else 0
         make = partial(self._read, binding, port, instances)
         return self._remembered.get((binding, port), (instances, meta), make)
 
@@ -213,6 +216,11 @@ class ServiceLookup:
         reading = NameReading(place.service, place.subset, "" if is_here else place.datacenter)
         name = written(reading, Grammar.KUBERNETES if grammar is Grammar.IP else grammar, self._rules.naming)
         return f"{name}:{port}" if name else ""
+
+
+def _ports(instances: tuple[ServiceInstance, ...]) -> frozenset[int]:
+    """The ports that instances have besides their first one."""
+    return frozenset(port for one in instances for port in one.instance.ports.values())
 
 
 def namespace_of(service: str, meta: Mapping[str, str]) -> str:

@@ -54,7 +54,8 @@ def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[U
     told = _told(sent, now)
     if told:
         yield Add(told, now.labels, now.zone)
-    gone = tuple(one.place for one in sent.endpoints if one.place not in now.by_place)
+    there = {one.place for one in now.endpoints}
+    gone = tuple(one.place for one in sent.endpoints if one.place not in there)
     if gone:
         yield Remove(gone)
 
@@ -63,7 +64,8 @@ def _told(sent: DestinationState, now: DestinationState) -> tuple[DestinationEnd
     """The endpoints that are new or changed. An endpoint is told with the labels of the set and its nearness."""
     if sent.labels != now.labels:
         return now.endpoints
-    before, is_elsewhere = sent.by_place, sent.zone != now.zone
+    before = {one.place: one for one in sent.endpoints}
+    is_elsewhere = sent.zone != now.zone
     return tuple(one for one in now.endpoints if _is_news(before.get(one.place), one, sent, now, is_elsewhere))
 
 
