@@ -38,9 +38,11 @@ from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, Nod
 from xds.control.destination_settings import DestinationSettings
 from xds.control.tokens import XDS, Grant, Tokens
 from xds.server.options import GRPCIO, ServerOptions
+from xds.server.services import LINKERD_METHODS
 
 A = instance("10.0.0.1")
 A_AT = "10.0.0.1:8080"
+SERVICES = sorted({each.service for each in LINKERD_METHODS})
 METHOD_OF_TELEMETRY = "/conduit.proxy.telemetry.Telemetry/Report"
 
 
@@ -385,3 +387,17 @@ def test_a_client_without_a_credential_is_refused() -> None:
         refuses(site.client().get(HOST), grpc.StatusCode.UNAUTHENTICATED)
     finally:
         site.close()
+
+
+def test_reflection_and_health_know_the_services(client: LinkerdClient) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    asked = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=each) for each in SERVICES]
+    reflection = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    for answer in reflection.ServerReflectionInfo(iter(asked)):
+        assert answer.file_descriptor_response.file_descriptor_proto, answer.original_request
+    health = health_pb2_grpc.HealthStub(client.channel)
+    for service in SERVICES:
+        answer = health.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -21,6 +21,7 @@ from xds.destination.world import DestinationClient
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
+from xds.proto.linkerd import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import Identified, ViewChanged
 from xds.server.discovery import DiscoveryDependencies

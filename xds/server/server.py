@@ -89,11 +89,7 @@ class XdsServer:
         self._cache = cache
         self._fleet = fleet
         self._introspection = Introspection(
-            [
-                *(each.service for each in SERVICES),
-                *(each.service for each in LOAD_SERVICES),
-                *dict.fromkeys(each.service for each in LINKERD_METHODS),
-            ]
+            [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES)]
         )
         self._metrics = metrics
         self._options = options
@@ -127,6 +123,7 @@ class XdsServer:
         """Serve the Linkerd API as well. Call it before ``start``."""
         intervals = (settings.periodic_update_s, settings.periodic_update_today_s)
         self._linkerd = LinkerdServing(self._deps, destinations, *intervals, settings.settle_s)
+        self._introspection.add(dict.fromkeys(each.service for each in LINKERD_METHODS))
         self._metrics.registry.register(LinkerdMetrics(self._metrics, destinations))
 
     async def start(self) -> int:
