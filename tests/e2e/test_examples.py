@@ -323,6 +323,27 @@ def _ends_consul(clone: Clone, command: str) -> None:
     says("Hello, world, from two!")(clone, command)
 
 
+SHOP = "xds destination get shop.default.svc.cluster.local:80"
+SHOP_PROFILE = "xds destination profile shop.default.svc.cluster.local:80"
+TWO = "    - {address: 127.0.0.1, port: 18002, id: two, meta: {linkerd-identity: two.shop.example}}"
+LINKERD: Walk = [
+    ("xds serve --config examples/linkerd/xds.yaml", SERVE),
+    (SHOP, says(r"^\+ 127.0.0.1:18001 weight=\d+ service_id=one ")),
+    ("xds destination profile 10.96.0.10:80", says("^fully_qualified_name: shop.default.svc.cluster.local")),
+    (f"echo '{TWO}' >> examples/linkerd/targets/shop.yaml", says()),
+    (SHOP, _seen(r"^\+ 127.0.0.1:18002 weight=\d+ identity=two.shop.example protocol=h2 ")),
+    ("xds config-entry write -f examples/linkerd/canary.yaml", says("service-splitter")),
+    (SHOP_PROFILE, says("authority: stable.shop.*", "weight: 9000", "authority: canary.shop.*", "weight: 1000")),
+    ("xds destination get canary.shop.default.svc.cluster.local:80", says(r"^\+ 127.0.0.1:18002 ")),
+    ("xds destination get linkerd.io:80", fails(3, "INVALID_ARGUMENT")),
+    ("xds destination explain shop.default.svc.cluster.local:80", says("^source: service shop", "endpoints_total: 2")),
+]
+
+
+def test_linkerd(clone: Clone) -> None:
+    try_page(EXAMPLES / "linkerd/README.md", LINKERD, clone)
+
+
 CONSUL_PORT = "8500"
 CALL = "python examples/grpc/client.py 127.0.0.1:10000"
 CALL_XDS = "GRPC_XDS_BOOTSTRAP=client.json python examples/grpc/client.py xds:///greeter"

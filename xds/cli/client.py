@@ -104,10 +104,15 @@ class Client:
         url = server or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVER
         self.server = (url if "://" in url else f"http://{url}").rstrip("/")
         self._scheme, self._host, self._port, self._path = _parts(self.server)
-        self._token = _token(token_file)
+        self._token = read_token(token_file)
         self._tls = _tls(cacert, cert, key) if self._scheme == "https" else None
         self._has_certificate = bool(cert or os.environ.get(CERTIFICATE_VARIABLE))
         self._connection: HTTPConnection | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of the server, an IPv6 address in brackets."""
+        return f"[{self._host}]" if ":" in self._host else self._host
 
     def call(
         self,
@@ -343,7 +348,7 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), parts.path
 
 
-def _token(file: Path | None) -> str:
+def read_token(file: Path | None) -> str:
     """The bearer token. A file overrides the variable; a flag overrides the environment."""
     given = str(file) if file is not None else os.environ.get(TOKEN_FILE_VARIABLE, "")
     if file is None and os.environ.get(TOKEN_VARIABLE):
