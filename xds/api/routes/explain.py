@@ -18,12 +18,9 @@ from xds.api.routing import api_router, needs
 from xds.api.services import Here
 from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
-<<<<<<< HEAD
-from xds.api.shapes.upstreams import LoweredOrigin, origin_of
-=======
 from xds.api.shapes.fleet import LinkerdItem
 from xds.api.shapes.linkerd import linkerd_item
->>>>>>> h20
+from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, timestamp
 from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
