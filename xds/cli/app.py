@@ -160,9 +160,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import xds
+        from xds.version import __version__
 
-        typer.echo(f"xds-server {xds.__version__}")
+        typer.echo(f"xds-server {__version__}")
         raise typer.Exit
 
 

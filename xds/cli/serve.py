@@ -7,17 +7,18 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
 
 import structlog
 from fastapi import FastAPI
 
-import xds
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
 from xds.catalog.registered_instance import SOURCE_NAME
+from xds.catalog.source import Source
 from xds.cli.ports import (
     asks_certificates,
     browser_rules,
@@ -50,6 +51,7 @@ from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
 from xds.control.settings import Settings, auth_files, load_settings, shown_settings
+from xds.control.source_settings import SourceSettings
 from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
@@ -77,6 +79,7 @@ from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
+from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
 
@@ -136,10 +139,27 @@ def tell_of_names(settings: Settings) -> None:
         )
 
 
-class Server:
-    """All parts of one server process."""
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """How a server shares its process.
 
-    def __init__(self, settings: Settings) -> None:
+    ``tunes_process``: garbage collection, threads and the limit of open files are set for the server. ``opens_http``:
+    there is an admin port. ``sources`` are added to those of the settings.
+    """
+
+    tunes_process: bool = True
+    opens_http: bool = True
+    sources: tuple[tuple[Source, SourceSettings], ...] = ()
+
+
+OWN_PROCESS = Hosting()
+
+
+class Server:
+    """All parts of one server."""
+
+    def __init__(self, settings: Settings, hosting: Hosting = OWN_PROCESS) -> None:
+        self._hosting = hosting
         self.settings = settings
         self.access: Access = settings.auth.access()
         self._shown = shown_settings(settings)
@@ -152,7 +172,7 @@ class Server:
         self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = SnapshotCache(
-            f"xds-server/{xds.__version__}",
+            f"xds-server/{__version__}",
             nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
             translations={V2: translate_to_v2},
         )
@@ -201,7 +221,7 @@ class Server:
         self.service_view = ServiceView(self.catalog)
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
         self.metrics.registry.register(RegistrationMetrics(self.registrations))
-        self.sources = Sources(build_sources(settings), self.catalog.sink)
+        self.sources = Sources((*build_sources(settings), *hosting.sources), self.catalog.sink)
         self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
@@ -219,16 +239,11 @@ class Server:
 
         an empty answer deletes the configuration of a fleet.
         """
-        raise_file_limit()
+        if self._hosting.tunes_process:
+            raise_file_limit()
         self._chores.append(asyncio.create_task(self._files.watch()))
-        door = self.settings.server.http
-        listening = listen(door.host, door.port)
-        self._http_port = listening.getsockname()[1]
-        self._http.config.load()
-        if self._http.config.ssl is not None and door.tls is not None:
-            files = PemFiles(door.tls.certificate, door.tls.private_key, door.tls.client_ca)
-            self._chores.append(asyncio.create_task(follow(self._http.config.ssl, files)))
-        self._http_task = asyncio.create_task(self._http.serve([listening]))
+        if self._hosting.opens_http:
+            self._open_http()
         await self.store.open()
         await self.publisher.load()
         await self.catalog.load()
@@ -239,9 +254,10 @@ class Server:
         await self.catalog.tick()  # what is registered is served from the first answer on
         if self.watched is not None:
             await self.watched.start()
-        tune_gc()
-        tune_threads()
-        self._chores.append(asyncio.create_task(collect_young()))
+        if self._hosting.tunes_process:
+            tune_gc()
+            tune_threads()
+            self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         self.catalog.start()
         self.sources.start()
@@ -259,6 +275,16 @@ class Server:
             _log.warning("auth.exposed", error_message=warning)
         groups_n = len(self.cache.groups())
         _log.info("server.ready", groups_n=groups_n, grpc_port=self.grpc.port, http_port=self._http_port)
+
+    def _open_http(self) -> None:
+        door = self.settings.server.http
+        listening = listen(door.host, door.port)
+        self._http_port = listening.getsockname()[1]
+        self._http.config.load()
+        if self._http.config.ssl is not None and door.tls is not None:
+            files = PemFiles(door.tls.certificate, door.tls.private_key, door.tls.client_ca)
+            self._chores.append(asyncio.create_task(follow(self._http.config.ssl, files)))
+        self._http_task = asyncio.create_task(self._http.serve([listening]))
 
     def addresses(self) -> tuple[tuple[str, int], tuple[str, int]]:
         """Host and port of the gRPC port and of the HTTP port, as they are bound."""
@@ -288,7 +314,7 @@ class Server:
         if self._http_task.done() and not stop.is_set():
             self._http_task.result()
             raise OSError("the HTTP server ended")
-        await self._drain()
+        await self.drain()
 
     async def close(self) -> None:
         """Release what is held, whatever state the server is in."""
@@ -308,7 +334,7 @@ class Server:
         await self.nacks.close()
         await self.store.close()
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         """NOT_SERVING, no new streams; existing streams are closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING

@@ -226,8 +226,8 @@ class Client:
         """Events as they happen, without end. ``after`` continues behind the event with this id, ``"0"``: the oldest.
 
         A lost connection is opened again, and nothing is missed that the server still has; an event of the kind
-        ``lagged`` says that something is. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server stays away, and with
-        ``reconnects=False`` when the connection is lost.
+        ``lagged`` says that something is. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
+        stays away, and with ``reconnects=False`` when the connection is lost.
         """
         cursor, attempt = EventCursor(kinds, group, node, after), 0
         while True:

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-import xds
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
 from xds.cli.client import Client, RefusedError, group_path
@@ -24,6 +23,7 @@ from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, TableLayout, who
+from xds.version import __version__
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ def versions(client: Client) -> dict[str, str]:
         server = str(client.call("GET", "/version").get("version", ""))
     except CommandError:
         server = ""
-    return {"client": xds.__version__, "server": server}
+    return {"client": __version__, "server": server}
 
 
 def check_ready(client: Client) -> list[Json]:
