@@ -25,6 +25,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
+from xds.server.client_status import STATUS_SERVICE, ClientStatusService
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.write_limiter import WriteLimiter
@@ -76,8 +77,9 @@ class XdsServer:
         self._auth = AuthInterceptor(self.access, metrics, wants_certificates=options.client_ca is not None)
         self._cache = cache
         self._fleet = fleet
+        self._status = ClientStatusService(fleet, self._auth.authenticate_reader, metrics.count_limit)
         self._introspection = Introspection(
-            [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES)]
+            [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES), STATUS_SERVICE]
         )
         self._metrics = metrics
         self._options = options
@@ -114,6 +116,7 @@ class XdsServer:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:
             transport.add_generic_rpc_handlers((self._load_handlers(load_service),))
+        transport.add_generic_rpc_handlers((self._status.handlers(),))
         self._introspection.register(transport, schema.pool())
         await self._introspection.starting()
         self.port = await transport.listen(pem_files(self._options))
