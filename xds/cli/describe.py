@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
-from xds.cli.commands.health import refused_line
+from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
 from xds.cli.commands.nodes import NACKS, NODES
 from xds.cli.commands.rollout import HISTORY, STATUS
 from xds.cli.errors import CommandError, Exit
@@ -49,6 +49,17 @@ STREAMS = TableLayout(
     ),
 )
 
+CERTIFICATES = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("EXPIRES", expiry, lambda item: "warn" if seconds_left(item) < EXPIRY_DAYS * DAY_S else ""),
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("FOR", lambda item: ", ".join(item["names"])),
+        Column("NOT_AFTER", lambda item: item["not_after"]),
+    ),
+)
+
 LINKS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
@@ -83,7 +94,18 @@ def _group(client: Client, group: str) -> Json:
         "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
         "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
         "watch_refused": _watch_refused(client, group),
+        "certificates": _certificates(client, group),
     }
+
+
+def _certificates(client: Client, group: str) -> list[Json]:
+    """The certificates in the resources of a group, those that expire first at the top. Raises ``CommandError``."""
+    try:
+        return list(islice(client.items("/certificates", {"group": group}), SHOWN))
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:  # an older server has no /certificates
+            raise
+        return []
 
 
 def _watch_refused(client: Client, group: str) -> list[Json]:
@@ -173,6 +195,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
+    yield _titled("certificates:", document["certificates"], CERTIFICATES, style)
     yield _titled("open NACKs:", document["nacks"], NACKS, style)
     yield _titled("revisions:", document["revisions"], HISTORY, style)
 

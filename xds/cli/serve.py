@@ -65,6 +65,7 @@ from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
+    CertificateMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -225,6 +226,7 @@ class Server:
         self.metrics.registry.register(SourceMetrics(self.sources))
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
+        self.metrics.registry.register(CertificateMetrics(self.publisher.certificates, self.metrics))
         self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
         self.metrics.registry.register(BackupMetrics(self.backups))
         self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))

@@ -44,6 +44,7 @@ from xds.control.push import (
     patch,
     replace_all,
 )
+from xds.control.pushed_certificates import PushedCertificates
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.threads import run_sized
 from xds.control.undo import REFUSED_SHARE
@@ -105,6 +106,7 @@ class Publisher(PublishedState):
         self.policies = PolicyTable(store)
         self.documents: list[GroupDocuments] = [self.policies]
         self.live = live if live is not None else LiveEndpoints(cache, wake)
+        self.certificates = PushedCertificates(self.group_names, self.held)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._wake = wake
         self._on_nack = on_nack

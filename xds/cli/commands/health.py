@@ -34,7 +34,8 @@ GUIDE = "docs/operations.md#"
 POLL_S = 0.5
 EXPIRY_DAYS = 14
 NACKS_COUNTED = 1000
-_DAY_S = 86_400
+CERTIFICATES_READ = 1000
+DAY_S = 86_400
 _MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
 _STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
@@ -185,11 +186,45 @@ def refused_line(refused: Json) -> str:
     return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
 
 
+def _certificates(client: Client) -> Found:
+    """Whether a certificate that was pushed expires soon. Raises ``CommandError``."""
+    try:
+        found = client.call("GET", "/certificates", {"limit": str(CERTIFICATES_READ)})["items"]
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return OK, "this version of the server has no such check"  # an older server
+    soon = [each for each in found if seconds_left(each) < EXPIRY_DAYS * DAY_S]
+    if not soon:
+        first = f"; the first expires in {expiry(found[0])}" if found else ""
+        return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d{first}" if found else "none pushed"
+    more = f" (and {len(soon) - NAMED_LIMIT} more)" if len(soon) > NAMED_LIMIT else ""
+    return WARNING, "; ".join(map(certificate_line, soon[:NAMED_LIMIT])) + more
+
+
+def seconds_left(certificate: Json) -> float:
+    """How long a certificate is still valid; negative once it has expired."""
+    return _seconds(certificate["not_after"]) - time.time()
+
+
+def expiry(certificate: Json) -> str:
+    """``12d`` or ``5h``; ``0h`` once it has expired."""
+    left_s = max(0.0, seconds_left(certificate))
+    return f"{left_s // DAY_S:.0f}d" if left_s >= DAY_S else f"{left_s // 3600:.0f}h"
+
+
+def certificate_line(certificate: Json) -> str:
+    """``group edge: secrets/web (web.example) expires in 5d``."""
+    names = f" ({', '.join(certificate['names'])})" if certificate["names"] else ""
+    left = f"expires in {expiry(certificate)}" if seconds_left(certificate) > 0 else "has expired"
+    return f"group {certificate['group']}: {certificate['type']}/{certificate['name']}{names} {left}"
+
+
 def _tls(client: Client) -> Found:
     parts = urlsplit(client.server)
     if parts.scheme == "https":
         left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
-        days = int(left_s // _DAY_S)
+        days = int(left_s // DAY_S)
         return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate expires in {days}d"
     from xds.control.settings import is_loopback
 
@@ -206,6 +241,7 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "load": _load,
     "watch": _watch,
     "sources": _sources,
+    "certificates": _certificates,
     "tls": _tls,
 }
 
