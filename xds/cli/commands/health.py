@@ -36,14 +36,14 @@ EXPIRY_DAYS = 14
 NACKS_COUNTED = 1000
 CERTIFICATES_READ = 1000
 DAY_S = 86_400
-_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
-_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+STATE_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
+STATE_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
 CHECKS = TableLayout(
     name=lambda item: str(item["check"]),
     columns=(
         Column("CHECK", lambda item: item["check"]),
-        Column("STATE", lambda item: _MARKS[item["state"]], lambda item: _STYLES[item["state"]]),
+        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
         Column("DETAIL", lambda item: item["detail"]),
         Column("SEE", lambda item: item["see"]),
     ),
