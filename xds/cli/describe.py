@@ -10,10 +10,11 @@ from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
 from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
-from xds.cli.commands.nodes import NACKS, NODES
+from xds.cli.commands.nodes import NODES
 from xds.cli.commands.rollout import HISTORY, STATUS
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import LINGERING, held_text
+from xds.cli.nack_table import NACKS
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
 from xds.cli.table import Column, Style, TableLayout, rendered, who
@@ -215,6 +216,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "locality": "/".join(filter(None, node["locality"].values())),
             "group": node["group"],
             "agent": node["user_agent"],
+            "admin": f"http://{node['admin']}, on its machine" if node.get("admin") else "",
             "up": NODES.columns[5].cell(node),
             "first seen": _when(node["first_seen"], style),
         }

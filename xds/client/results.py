@@ -299,6 +299,7 @@ class NodeStatus:
     types: Mapping[str, NodeTypeStatus] = field(default_factory=dict)
     lingering_total: int = 0
     held: tuple[HeldOnNode, ...] = ()
+    admin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
