@@ -48,7 +48,7 @@ def test_changes_of_all_groups(remote: Remote) -> None:
     remote.server.push("g3", [static_cluster("a", 80)], message="third")
     shown = remote.xds("history", "--since", "5m")
     rows = [line for line in shown.out.splitlines() if re.search(r"\bg[123]\b", line)][:3]
-    assert [re.search(r"\bg[123]\b", row)[0] for row in rows if re.search(r"\bg[123]\b", row)] == ["g3", "g2", "g1"]
+    assert [re.findall(r"\bg[123]\b", row)[0] for row in rows] == ["g3", "g2", "g1"]
     assert "third" in rows[0] and "group" in rows[1] and "revision 1 first" in rows[2]
     only = remote.xds("history", "-g", "g1", "-o", "json").json()["items"]
     assert {item["group"] for item in only} == {"g1"}
