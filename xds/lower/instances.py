@@ -2,8 +2,8 @@
 
 Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one
 does not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled
-down in proportion. There is one entry for each locality, all at priority 0. Its weight is the sum of those of its
-healthy endpoints, because gRPC ignores an entry without a weight.
+down in proportion. There is one entry for each locality and priority. Its weight is the sum of those of its healthy
+endpoints, because gRPC ignores an entry without a weight.
 
 Endpoints are serialized one by one and remembered, so that a change of one instance costs little in a large service.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).
@@ -45,12 +45,19 @@ class EndpointRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Endpoint:
+class ServedEndpoint:
+    """One endpoint with its health status and weight, which is not scaled yet."""
+
     address: str
     port: int
     status: int
     weight: int
     locality: Locality
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it gets requests."""
+        return self.status == _HEALTHY
 
 
 def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
@@ -58,40 +65,59 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
-    found: dict[tuple[str, int], _Endpoint] = {}
+    return assignment_of(name, locality_entries(endpoints_of(instances, rule).values()))
+
+
+def assignment_of(name: str, entries: bytes) -> Resource:
+    """The assignment with these entries, and further fields behind them."""
+    body = text_field(1, name) + entries
+    return Resource(ENDPOINT, name, body, content_version(body))
+
+
+def endpoints_of(
+    instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
+) -> dict[tuple[str, int], ServedEndpoint]:
+    """The endpoints of instances by address and port."""
+    found: dict[tuple[str, int], ServedEndpoint] = {}
     for instance, health in instances:
         port = instance.ports.get(rule.port, 0) if rule.port else instance.port
         if port:
             found.setdefault((instance.address, port), _endpoint(instance, port, health, rule))
-    greatest = max((one.weight for one in found.values()), default=0)
-    entries: dict[Locality, list[_Endpoint]] = {}
-    for place in sorted(found):
-        entries.setdefault(found[place].locality, []).append(found[place])
-    body = text_field(1, name) + b"".join(
-        bytes_field(2, _entry(locality, entries[locality], greatest)) for locality in sorted(entries, key=_parts)
+    return found
+
+
+def locality_entries(endpoints: Iterable[ServedEndpoint], priority: int = 0) -> bytes:
+    """The entries (fields ``endpoints``) of one priority, by locality; none without endpoints."""
+    ordered = sorted(endpoints, key=lambda one: (one.address, one.port))
+    greatest = max((one.weight for one in ordered), default=0)
+    entries: dict[Locality, list[ServedEndpoint]] = {}
+    for one in ordered:
+        entries.setdefault(one.locality, []).append(one)
+    return b"".join(
+        locality_entry(locality, entries[locality], greatest, priority) for locality in sorted(entries, key=_parts)
     )
-    return Resource(ENDPOINT, name, body, content_version(body))
 
 
-def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> _Endpoint:
+def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> ServedEndpoint:
     warns = health is Health.WARNING
     weight = instance.warning_weight if warns else instance.weight
     status = _STATUS[health]
     if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
         status = _UNHEALTHY
-    return _Endpoint(instance.address, port, status, max(weight, 1), instance.locality)
+    return ServedEndpoint(instance.address, port, status, max(weight, 1), instance.locality)
 
 
-def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int) -> bytes:
-    """A LocalityLbEndpoints."""
+def locality_entry(locality: Locality, endpoints: Iterable[ServedEndpoint], greatest: int, priority: int) -> bytes:
+    """One entry, of a locality and a priority. ``greatest``: the greatest weight of an endpoint of the priority."""
     total, serialized = 0, []
     for one in endpoints:
         weight = _scaled(one.weight, greatest)
-        total += weight if one.status == _HEALTHY else 0
+        total += weight if one.is_healthy else 0
         serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
     where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
     # gRPC rejects an entry without a locality, even though all of its parts may be empty.
-    return bytes_field(1, where) + b"".join(serialized) + bytes_field(3, varint_field(1, max(total, 1)))
+    share = bytes_field(3, varint_field(1, max(total, 1)))
+    return bytes_field(2, bytes_field(1, where) + b"".join(serialized) + share + varint_field(5, priority))
 
 
 def _scaled(weight: int, greatest: int) -> int:
