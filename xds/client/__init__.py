@@ -18,6 +18,7 @@ from xds.client.failures import (
     check_taken,
 )
 from xds.client.results import (
+    AssignedEndpoint,
     AssignmentOwner,
     ChangedNames,
     EntryChanged,
@@ -36,7 +37,6 @@ from xds.client.results import (
     PushProgress,
     ResourceDifference,
     ServedAssignment,
-    ServedEndpoint,
     ServerEvent,
     StoredEntry,
     TransactionOutcome,
@@ -49,6 +49,7 @@ __all__ = [
     "AbsentError",
     "AccessError",
     "AdminApiError",
+    "AssignedEndpoint",
     "AssignmentOwner",
     "AsyncClient",
     "ChangedNames",
@@ -76,7 +77,6 @@ __all__ = [
     "ResourceDifference",
     "ResourceInput",
     "ServedAssignment",
-    "ServedEndpoint",
     "ServerBusyError",
     "ServerEvent",
     "StoredEntry",

@@ -333,7 +333,7 @@ class AssignmentOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedEndpoint:
+class AssignedEndpoint:
     """One endpoint as it is served. It is removed at ``until``, if it drains."""
 
     address: str
@@ -357,7 +357,7 @@ class ServedAssignment:
     endpoints_n: int = 0
     draining_n: int = 0
     leaving: bool = False
-    endpoints: tuple[ServedEndpoint, ...] = ()
+    endpoints: tuple[AssignedEndpoint, ...] = ()
     assignment: Document = field(default_factory=dict)
     changed: bool = False
     warnings: tuple[Finding, ...] = ()
