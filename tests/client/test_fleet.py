@@ -80,7 +80,7 @@ async def test_events_survive_a_lost_server(tmp_path: Path) -> None:
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             await client.apply("g", [a_cluster("b")])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(90):
                 assert (await following).revision == 2
 
 

@@ -227,7 +227,7 @@ class Client:
 
         A lost connection is opened again, and nothing is missed that the server still has; an event of the kind
         ``lagged`` says that something is. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
-        stays away, and with ``reconnects=False`` when the connection is lost.
+        stays away for a minute, and with ``reconnects=False`` when the connection is lost.
         """
         cursor, attempt = EventCursor(kinds, group, node, after), 0
         while True:

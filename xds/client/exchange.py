@@ -22,7 +22,7 @@ T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:18080"
 CONNECT_TIMEOUT_S = 5.0
 QUIET_S = 45.0  # the server sends a sign of life every 15 s
-RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all: a server that restarts is back by then
 
 
 @dataclass(frozen=True, slots=True)
