@@ -292,7 +292,9 @@ def watch(
 def history(
     context: typer.Context,
     since: Annotated[str, typer.Option(help="Only changes since this time (RFC 3339) or age, such as 2h.")] = "24h",
-    until: Annotated[str, typer.Option(help="Only changes up to this time (RFC 3339) or age, such as 30m.")] = "",
+    until: Annotated[
+        str, typer.Option(help="Only changes up to this time (RFC 3339) or age, such as 30m.", metavar="AGE|TIME")
+    ] = "",
     group: GroupFilter = "",
     actor: Annotated[str, typer.Option(help="Only changes by this authenticated actor.")] = "",
 ) -> None:
