@@ -92,8 +92,9 @@ class ClientStatusService:
         wanted = read_node_matchers(request.node_matchers)
         building = _Building(not request.exclude_resource_contents, self._response_bytes)
         for number, node_id in enumerate(sorted(self._fleet.connected()), 1):
-            node, state = self._fleet.identity(node_id), self._fleet.node(node_id)
-            if node is not None and state is not None and wanted(node):
+            node = self._fleet.identity(node_id)
+            state = self._fleet.node(node_id) if node is not None and wanted(node) else None  # it is costly
+            if node is not None and state is not None:
                 await building.add(encode_node(node), list(parts_of(self._fleet.holdings(node_id), state)))
             if number % NODES_AT_ONCE == 0:
                 await asyncio.sleep(0)
