@@ -35,6 +35,7 @@ NoneFlag = Annotated[
     bool, typer.Option("--allow-none", help="With --wait: succeed even if no node of the group is connected.")
 ]
 TimeoutOption = Annotated[str, typer.Option(help="How long to wait, such as 60s or 2m.", metavar="DURATION")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
 YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 EmptyFlag = Annotated[
     bool, typer.Option("--allow-empty", help="Allow a change that leaves connected nodes without configuration.")
@@ -50,6 +51,11 @@ DescriptorsOption = Annotated[
     list[Path] | None,
     typer.Option("--descriptor-set", help="File with a serialized FileDescriptorSet: message types of your own."),
 ]
+
+
+def etag_option(document: str) -> Any:
+    """The option ``--if-match`` of a command that writes such a document."""
+    return typer.Option("--if-match", help=f"Only if the {document} has this etag.", metavar="ETAG")
 
 
 def serve_flags(

@@ -223,11 +223,11 @@ class Server:
         Returns False if it is so already. Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
         """
         check_assignment(self._running.publisher.held(group), assignment)
-        return await self._running.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
+        return await self._running.services.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
 
     async def unfollow(self, group: str, assignment: str) -> None:
         """Serve what was pushed again. Raises ``NotFoundError``."""
-        await self._running.bindings.delete((group, assignment), by=Caller(ACTOR))
+        await self._running.services.bindings.delete((group, assignment), by=Caller(ACTOR))
 
 
 def embedded_settings(grpc: str, http: str | None, data: str | Path | None, settings: Mapping[str, Any]) -> Settings:
