@@ -38,6 +38,7 @@ from xds.control.push import (
     patch,
     replace_all,
 )
+from xds.control.pushed_certificates import PushedCertificates
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
@@ -98,6 +99,7 @@ class Publisher(ServedState):
         self.entries = EntryPublisher(store, self.locks, seen, fleet.events, self._transact_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
         self.documents += [self.policies, self.lowered]
+        self.certificates = PushedCertificates(self.group_names, self.held)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
         self._is_lowering_lost = False
