@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.entries import entries_of
 from xds.catalog.entry import ConfigEntry
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.index import Seen
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import PutEntry
-from xds.control.writes import WriteLocks
 from xds.store.base import Store
 from xds.store.engines import open_store
 
@@ -60,7 +60,7 @@ async def _measure(
 
 
 async def _loaded(store: Store, seen: Seen) -> EntryPublisher:
-    publisher = EntryPublisher(store, WriteLocks(), seen)
+    publisher = entries_of(store, seen)
     await publisher.load()
     return publisher
 

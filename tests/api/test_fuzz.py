@@ -38,6 +38,7 @@ CHECKS = [
 KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
 KNOWN |= {"kind": "service-resolver", "assignment": "b"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
+UPSTREAMS = {"upstreams": [{"service": "api", "bind_port": 9191}]}
 # Valid bodies of these operations cannot be found by chance.
 HARD_TO_GUESS = {
     "POST /api/v1/config-entries",
@@ -102,6 +103,7 @@ def prepare(server: ServerProcess) -> None:
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
         server.request("PUT", f"/api/v1/groups/{group}/endpoints/a", json=cluster_load_assignment("a", 81))
         server.request("PUT", f"/api/v1/groups/{group}/bindings/b", json={"service": "a"})
+        server.request("PUT", f"/api/v1/groups/{group}/upstreams", json=UPSTREAMS)
     for timeout_s in (1, 2):
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)

@@ -69,7 +69,7 @@ async def test_a_service_shows_each_instance_with_its_source_and_age(edge: Api) 
     show(edge, "web", WEB)
     await bound(edge, {"service": "web"})
     answer = (await edge.client.get(f"{URL}/services/web")).json()
-    assert answer["bindings"] == [{"group": "edge", "assignment": "web"}]
+    assert answer["bindings"] == [{"group": "edge", "assignment": "web", "lowered": False}]
     assert answer["is_known"]
     assert answer["instances"] == [
         {

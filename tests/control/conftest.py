@@ -11,6 +11,7 @@ from xds.catalog.holding import HoldRule
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
+from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
@@ -52,6 +53,7 @@ class Plane:
             lambda: self.now_s,
         )
         publisher.documents += [self.by_hand, self.bindings]
+        publisher.lowered.endpoints = LoweredEndpoints(self.catalog, publisher.live, "dc1", lambda: self.now_s)
 
     def restarted(self) -> Plane:
         """Another process on the same store."""

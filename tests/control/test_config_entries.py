@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.entries import entries_of
 from xds.catalog.entry import ConfigEntry, read_entry
 from xds.catalog.entry_set import Changes
 from xds.chain.chain_json import response_json
@@ -20,7 +21,6 @@ from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConflictError, EntryWrite, PutEntry
 from xds.control.push import PushOptions
 from xds.control.waiting import TooManyWaitersError
-from xds.control.writes import WriteLocks
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.store.base import (
     NO_META,
@@ -72,7 +72,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def published(store: Store) -> EntryPublisher:
-    made = EntryPublisher(store, WriteLocks(), SEEN)
+    made = entries_of(store, SEEN)
     await made.load()
     return made
 

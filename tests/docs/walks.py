@@ -122,6 +122,7 @@ BLUE = f'{{"group": "blue", "put": [{CLUSTER}]}}'
 BOTH = f'{{"changes": [{BLUE}, {{"group": "green", "snapshot": {{"resources": []}}}}]}}'
 ENTRIES = f"{API}/config-entries"
 SUBSETS = '{"Subsets": {"v1": {}, "v2": {}}, "ConnectTimeout": "3s"}'
+UPSTREAMS = '{"upstreams": [{"service": "web", "bind_port": 9191}]}'
 EMPTIED = '{"group": "blue", "snapshot": {"resources": []}}'
 WITH_ENTRIES = (
     f'{{"changes": [{EMPTIED}], "config_entries": {{"put": [{{"Kind": "service-resolver", "Name": "api"}}]}}}}'
@@ -169,6 +170,13 @@ ADMIN_API: Walk = [
     (f"curl -sf '{GROUP}/revisions/3/diff?from=2'", answers(resources=named("name", "spare"))),
     (f"curl -sf {sent(TO_1)} '{GROUP}/rollback?message=as+before'", answers(revision=3)),
     (f"curl -sf {GROUP}/undo", answers(revision=3, to=2)),
+    (
+        f"curl -sf -X PUT {sent(UPSTREAMS)} '{API}/groups/shop/upstreams?selector=node.cluster%20==%20shop'",
+        answers(group="shop", revision=1),
+    ),
+    (f"curl -sf {API}/groups/shop/upstreams", answers(upstreams=1, selector="node.cluster == shop")),
+    (f"curl -sf {API}/upstreams", answers(items=named("group", "shop"), limit=1000)),
+    (f"curl -sf -X DELETE '{API}/groups/shop/upstreams?dry_run=true'", answers(group="shop", dry_run=True)),
     (
         f"curl -sf -T examples/config-entries/web.yaml {AS_YAML} -X POST {ENTRIES}",
         answers(revision=1, chains=["web"]),
@@ -518,6 +526,26 @@ SERVICES: Walk = [
 ]
 
 
+# docs/mesh.md
+
+MESH: Walk = [
+    ("xds config-entry write -f examples/config-entries/web.yaml", says("revision 1; chains: web$")),
+    (
+        "xds upstreams set shop -f examples/config-entries/upstreams.yaml --selector 'node.cluster == shop'",
+        says(r"^group shop: revision 1: \+\d+ clusters, \+1 listeners, \+1 routes"),
+    ),
+    ("xds upstreams list", says("^shop +0 +1 +.*1 listeners, 1 routes +node.cluster == shop")),
+    ("xds upstreams get shop", says("^routes +web +web +.*service-router/web", "^endpoints ")),
+    ("xds config-entry delete service-router web --dry-run", says("^group shop: would change: .*~1 routes")),
+    ("xds config-entry delete service-router web", says("^group shop: revision 2: .*~1 routes")),
+    ("xds config-entry undo", says("^group shop: revision 3: ")),
+    ("xds get clusters -g shop", says("^clusters +v1.web.default.dc1.internal.consul ")),
+    ("xds export shop", says(r"^\d+ resources come from the upstreams of the group and are left out")),
+    ("xds explain --node-file examples/hello/node.yaml routes web", says("^group: ")),
+    ("xds upstreams delete shop --dry-run", says("^group shop: would change: ")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "install.md": (nothing, INSTALL),
@@ -528,6 +556,7 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "discovery-chain.md": (running_server, DISCOVERY_CHAIN),
     "operations.md": (running_hello, OPERATIONS),
     "services.md": (hello_with_targets, SERVICES),
+    "mesh.md": (running_hello, MESH),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }

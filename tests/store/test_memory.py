@@ -8,11 +8,12 @@ import pytest
 
 from tests.store.audit_contract import AuditContract
 from tests.store.contract import READER_BUFFER, StoreContract
+from tests.store.derived_contract import DerivedContract
 from xds.store.base import Store
 from xds.store.memory.engine import MemoryStore
 
 
-class TestMemoryStore(AuditContract, StoreContract):
+class TestMemoryStore(AuditContract, DerivedContract, StoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[Store]:
         store = MemoryStore(reader_buffer=READER_BUFFER)

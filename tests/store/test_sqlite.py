@@ -33,6 +33,7 @@ from tests.store.contract import (
     start,
     take,
 )
+from tests.store.derived_contract import DerivedContract
 from tests.store.process import GROUP, content_at
 from xds.store import base
 from xds.store.audit_entries import AuditNote
@@ -109,7 +110,7 @@ async def line(child: Process) -> str:
         return (await child.stdout.readline()).decode().strip()
 
 
-class TestSqliteStore(AuditContract, StoreContract):
+class TestSqliteStore(AuditContract, DerivedContract, StoreContract):
     @pytest.fixture
     async def store(self, opened: Open) -> Store:
         return await opened()

@@ -38,6 +38,7 @@ from xds.api.routes import (
     sources,
     system,
     transactions,
+    upstreams,
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
@@ -84,6 +85,7 @@ def _described_app() -> FastAPI:
         groups.router,
         assignments.router,
         bindings.router,
+        upstreams.router,
         catalog.router,
         endpoints.router,
         transactions.router,

@@ -105,6 +105,24 @@ _SERVICE: Json = {
     "required": ["Name", "Port"],
 }
 _ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
+_UPSTREAMS: Json = {
+    "type": "object",
+    "description": "The services that the proxies of a group call; docs/mesh.md has all fields",
+    "properties": {
+        "upstreams": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "service": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"},
+                    "bind_port": {"type": "integer", "minimum": 0, "maximum": 65535},
+                },
+                "required": ["service"],
+            },
+        }
+    },
+    "required": ["upstreams"],
+}
 _BODIES: Mapping[str, Json] = {
     "put_registration": _SERVICE,
     "put_group": _SETTINGS,
@@ -112,6 +130,7 @@ _BODIES: Mapping[str, Json] = {
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_upstreams": _UPSTREAMS,
     "put_endpoints": _ASSIGNMENT,
     "patch_endpoints": PATCH_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
@@ -127,6 +146,7 @@ _JSON_ONLY = frozenset({"rollback", "roll_back_config_entries"})
 _CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
 _IN_YAML = _CONDITIONAL | {
     "get_bootstrap",
+    "get_upstreams",
     "get_difference",
     "get_config_entry_revision",
     "get_config_entry_difference",

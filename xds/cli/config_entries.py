@@ -15,6 +15,7 @@ from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_of, read_bytes, shown_name
 from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
+from xds.cli.push_options import summary as group_summary
 from xds.cli.push_options import tell_warnings
 from xds.cli.table import Column, TableLayout, history_layout
 
@@ -120,6 +121,7 @@ def _placed(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[Json]:
 def show_written(answer: Json, format: Format | None) -> None:
     """What a write came to, and its warnings."""
     names = [f"{each['kind']}/{each['name']}" for each in answer["changes"]]
+    changed = [each for each in answer.get("groups", []) if each["changes"]]
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(answer, format)
     elif format is Format.NAME:
@@ -127,7 +129,9 @@ def show_written(answer: Json, format: Format | None) -> None:
     else:
         signs = [_SIGNS[each["change"]] for each in answer["changes"]]
         lines = [f"{sign} {name}\n" for sign, name in zip(signs, names, strict=True)]
-        write("".join([*lines, f"{summary(answer)}\n"]))
+        told = {"changed": True, "dry_run": answer.get("dry_run")}
+        groups = [f"{group_summary({**each, **told})}\n" for each in changed]
+        write("".join([*lines, f"{summary(answer)}\n", *groups]))
     tell_warnings(answer.get("warnings", []))
 
 

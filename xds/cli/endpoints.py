@@ -22,9 +22,11 @@ _HEALTH_STYLES = {"HEALTHY": "good", "UNHEALTHY": "bad", "TIMEOUT": "bad", "DRAI
 
 
 def owner_text(owner: Json) -> str:
-    """``pushed``, ``by hand (alice)``, ``service web``."""
+    """``pushed``, ``by hand (alice)``, ``service web``, ``upstream web``."""
     if owner["kind"] == "binding":
         return f"service {owner.get('service', '')}".strip()
+    if owner["kind"] == "lowered":
+        return f"upstream {owner.get('upstream', '')}".strip()
     if owner["kind"] == "hand":
         who = owner.get("actor") or owner.get("author") or ""
         return f"by hand ({who})" if who else "by hand"

@@ -45,6 +45,7 @@ from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
+from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
@@ -169,6 +170,8 @@ class Server:
             settings.chains.seen(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
+            self.decoder,
+            settings.chains.upstream_groups,
         )
         publisher = self.publisher
         self.by_hand = HandAssignments(
@@ -197,7 +200,8 @@ class Server:
         live, locks, exists = publisher.live, publisher.locks, publisher.is_group
         self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
         publisher.documents.append(self.bindings)
-        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
+        publisher.lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
+        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings, publisher.lowered))
         self.service_view = ServiceView(self.catalog)
         self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
         self.metrics.registry.register(RegistrationMetrics(self.registrations))

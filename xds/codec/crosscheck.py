@@ -7,7 +7,7 @@ demand. Only what Envoy certainly refuses is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from types import MappingProxyType
@@ -70,15 +70,19 @@ _REFERRERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_references(
-    resources: Iterable[Resource], *, removed: Collection[ResourceKey] = (), known: ResourcesByType | None = None
+    resources: Iterable[Resource],
+    *,
+    removed: Collection[ResourceKey] = (),
+    known: ResourcesByType | None = None,
+    elsewhere: Container[ResourceKey] = (),
 ) -> list[Violation]:
     """Findings between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
 
     Without ``known``, ``resources`` are a whole set in pushed order. With it, they are put into a group that has the
     resources ``known``, and only what they affect is checked. ``removed`` are the keys that are deleted: a reference
-    to one of them has a message of its own.
+    to one of them has a message of its own. ``elsewhere`` are resources that clients get from another place.
     """
-    check = _Check(list(resources), frozenset(removed), known)
+    check = _Check(list(resources), frozenset(removed), known, elsewhere)
     check.missing()
     check.clashes()
     check.domains()
@@ -90,10 +94,17 @@ def check_references(
 
 
 class _Check:
-    def __init__(self, checked: list[Resource], removed: frozenset[ResourceKey], known: ResourcesByType | None) -> None:
+    def __init__(
+        self,
+        checked: list[Resource],
+        removed: frozenset[ResourceKey],
+        known: ResourcesByType | None,
+        elsewhere: Container[ResourceKey],
+    ) -> None:
         self.findings = Findings()
         self._checked = checked
         self._removed = removed
+        self._elsewhere = elsewhere
         self._is_whole = known is None
         self._held = known if known is not None else _NOTHING
         self._put: dict[str, dict[str, Resource]] = {}
@@ -174,7 +185,7 @@ class _Check:
     def _has(self, resource: Resource, one: Reference) -> bool:
         if one.name == WILDCARD:
             return self._has_any(resource, one)
-        if self._is_there(one.type_url, one.name):
+        if self._is_there(one.type_url, one.name) or (one.type_url, one.name) in self._elsewhere:
             return True
         if any(self._is_there(*key) for key in _either(one.type_url, one.name)):
             return True

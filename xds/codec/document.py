@@ -25,7 +25,8 @@ TextFormat = Literal["json", "yaml", "auto"]
 TEXT_LIMIT = 64 * 1024 * 1024
 _LABEL_KEYS = ("version", "version_info", "versionInfo")
 # Other fields of a DiscoveryResponse, and fields that the admin API adds to its answers.
-_IGNORED_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "controlPlane", "group", "revision", "etag"}
+_RESPONSE_KEYS = {"type_url", "typeUrl", "nonce", "canary", "control_plane", "controlPlane"}
+_IGNORED_KEYS = {*_RESPONSE_KEYS, "group", "revision", "etag", "lowered"}
 
 
 @dataclass(frozen=True, slots=True)

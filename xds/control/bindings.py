@@ -1,7 +1,6 @@
-"""Bindings: documents of groups that say which assignment follows which service, and the assignments laid for them.
+"""Bindings: documents of groups that say which assignment follows which service.
 
-A binding is desired state. What it lays is observed state: it changes with the instances and makes no revision. While
-it is not known which instances a service has, nothing is laid anew, so that what was pushed, or bound before, stays.
+A binding is desired state. What it lays is observed state (`xds.control.followed_assignments`).
 """
 
 from __future__ import annotations
@@ -9,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from xds.catalog.binding import Binding, InstanceSelection, read_binding
-from xds.catalog.draining import Place, place_of
-from xds.catalog.instance import Health, Instance
 from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments, FollowedTarget, Selected
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
@@ -33,51 +32,24 @@ from xds.store.base import Store
 KIND = "binding"
 BINDINGS_LIMIT = 20_000
 USER = "bindings"  # of the catalog
-_LAID_AT_ONCE = 200  # before other tasks run
-_LATER_S = 0.01  # a timer must not end before the time that it waits for
-
-Selected = tuple[Instance, Health]
 
 _BOUND = Owner(OwnerKind.BINDING)
 _log = structlog.get_logger(logger_name="xds.control.bindings")
 
 
 @dataclass(slots=True)
-class BoundAssignment:
-    """A binding in force. ``is_laid``: an instance of its service was shown, so an assignment is laid.
+class BoundAssignment(FollowedAssignment):
+    """A binding in force: an assignment with one target."""
 
-    ``selected`` are the instances that were selected last, where the catalog does not let all of them drain itself.
-    ``leaving`` are instances that are not selected any more and drain, with the time when they are gone.
-    """
-
-    key: Key  # group and assignment
-    selection: InstanceSelection
-    is_laid: bool = False
-    selected: dict[Place, Selected] = field(default_factory=dict)
-    leaving: dict[Place, tuple[Instance, float]] = field(default_factory=dict)
+    @property
+    def selection(self) -> InstanceSelection:
+        """The instances that it selects."""
+        return self.targets[0].selection
 
     @property
     def binding(self) -> Binding:
         """The binding."""
         return self.selection.binding
-
-    @property
-    def selects_all(self) -> bool:
-        """Whether all instances are selected, so that the catalog alone lets them drain."""
-        return not (self.binding.filter or self.binding.datacenter)
-
-    def advance(self, selected: dict[Place, Selected], now: float, drain_s: float) -> Iterable[Selected]:
-        """Take over what is selected now. Returns the instances to lay: what is selected, and what drains."""
-        for place, (instance, health) in self.selected.items():
-            if place not in selected and health is not Health.DRAINING:
-                self.leaving[place] = instance, now + drain_s
-        self.leaving = {
-            place: (instance, until)
-            for place, (instance, until) in self.leaving.items()
-            if place not in selected and until > now
-        }
-        self.selected = {} if self.selects_all else selected
-        return [*selected.values(), *((instance, Health.DRAINING) for instance, _ in self.leaving.values())]
 
 
 def etag_of(binding: Binding) -> str:
@@ -103,7 +75,6 @@ class Bindings:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.lock = asyncio.Lock()
-        self.failures = 0  # assignments that could not be laid because of a bug
         self._store = store
         self._catalog = catalog
         self._live = live
@@ -112,8 +83,7 @@ class Bindings:
         self._datacenter = datacenter
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
-        self._of_service: dict[str, set[Key]] = {}
-        catalog.listen(self.follow)
+        self._followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
 
     # Reading
 
@@ -127,7 +97,12 @@ class Bindings:
     @property
     def laid_n(self) -> int:
         """The number of bindings whose assignment is laid. May be called in another thread."""
-        return sum(bound.is_laid for bound in list(self._bound.values()))
+        return self._followed.laid_n
+
+    @property
+    def failures(self) -> int:
+        """Assignments that could not be laid because of a bug."""
+        return self._followed.failures
 
     def find(self, key: Key) -> BoundAssignment | None:
         """The binding of an assignment of a group; None where it has none."""
@@ -146,11 +121,14 @@ class Bindings:
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
-        return sorted(self._of_service.get(service, ()))
+        return self._followed.of_service(service)
 
     def draft(self, key: Key, binding: Binding) -> BoundAssignment:
         """A binding that is not in force, to see what it would select."""
-        return BoundAssignment(key, InstanceSelection(binding, self._datacenter))
+        target = FollowedTarget(InstanceSelection(binding, self._datacenter))
+        return BoundAssignment(
+            key, (target,), partial(_lower, key[1], EndpointRule(binding.port, binding.only_passing))
+        )
 
     def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
         """The instances that a binding selects now, by address and port."""
@@ -181,8 +159,8 @@ class Bindings:
                 self._begin(key, binding, _owner(binding))
             except XdsError as error:
                 _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
-        self._use()
-        await self.follow(list(self._of_service))
+        self._followed.use()
+        await self._followed.follow(list(self._followed.services))
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all bindings of a group."""
@@ -198,7 +176,7 @@ class Bindings:
         """Forget the bindings of a group; the store has deleted them with the group."""
         for bound in self.of(group):
             self._end(bound.key)
-        self._use()
+        self._followed.use()
 
     # Changing
 
@@ -235,8 +213,8 @@ class Bindings:
                     self._live.release(key[0], (key[1],), _BOUND)
                 raise
             self._begin(key, binding, _owner(binding, by, self._clock()))
-            self._use()
-            self._lay(key[0], (key,))
+            self._followed.use()
+            self._followed.lay(key[0], (key,))
             _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
             return True
 
@@ -256,87 +234,22 @@ class Bindings:
         with suppress(NotFoundError):  # it is deleted already
             await self._store.put_doc(KIND, document_id(held.key), None, note=note)
         self._end(held.key)
-        self._use()
+        self._followed.use()
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
-    # Laying
-
-    async def follow(self, services: Collection[str]) -> None:
-        """Lay the assignments that follow these services anew. Each group's streams are woken once."""
-        by_group: dict[str, list[Key]] = {}
-        for service in services:
-            for key in self._of_service.get(service, ()):
-                by_group.setdefault(key[0], []).append(key)
-        for group, keys in sorted(by_group.items()):
-            for start in range(0, len(keys), _LAID_AT_ONCE):
-                self._lay(group, keys[start : start + _LAID_AT_ONCE])
-                if start + _LAID_AT_ONCE < len(keys):
-                    await asyncio.sleep(0)
-
-    def _lay(self, group: str, keys: Iterable[Key]) -> None:
-        put: dict[str, Resource] = {}
-        for key in keys:
-            bound = self._bound.get(key)
-            if bound is None:  # it ended while others were laid
-                continue
-            try:
-                resource = self._lowered(bound)
-            except Exception:
-                # A bug in one assignment must not keep changes from the others. What is laid stays.
-                self.failures += 1
-                _log.exception("binding.failed", group=group, assignment=key[1])
-                continue
-            if resource is not None:
-                put[key[1]] = resource
-                bound.is_laid = True
-        if put:
-            self._live.assign(group, _BOUND, put)
-
-    def _lowered(self, bound: BoundAssignment) -> Resource | None:
-        """The assignment of a binding; None while no source has ever shown an instance of the service."""
-        binding = bound.binding
-        instances = self._catalog.instances(binding.service)
-        if not (bound.is_laid or self._catalog.is_known(binding.service)):
-            return None
-        rule = EndpointRule(binding.port, binding.only_passing)
-        if bound.selects_all and not (bound.selected or bound.leaving):
-            return lower_instances(bound.key[1], ((one.instance, one.health) for one in instances), rule)
-        drain_s = self._catalog.drain_s
-        leaving_before = len(bound.leaving)
-        laid = bound.advance(_by_place(bound.selection.select(instances)), self._clock(), drain_s)
-        if len(bound.leaving) > leaving_before:
-            asyncio.get_running_loop().call_later(drain_s + _LATER_S, self._lay, bound.key[0], (bound.key,))
-        return lower_instances(bound.key[1], laid, rule)
-
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
-        before = self._bound.get(key)
-        if before is not None:
-            self._forget_service(before)
-        self._live.claim(*key, owner)
-        bound = self._bound[key] = BoundAssignment(key, InstanceSelection(binding, self._datacenter))
-        if before is not None and before.is_laid:
-            # What the binding selected before drains as soon as something else is laid.
-            bound.is_laid = before.binding.service == binding.service
-            bound.selected = _by_place(before.selection.select(self._catalog.instances(before.binding.service)))
-            bound.leaving = before.leaving
-        self._of_service.setdefault(binding.service, set()).add(key)
+        made = self.draft(key, binding)
+        self._followed.begin(made, owner)
+        self._bound[key] = made
 
     def _end(self, key: Key) -> None:
-        self._forget_service(self._bound.pop(key))
-        self._live.release(key[0], (key[1],), _BOUND)
-
-    def _forget_service(self, bound: BoundAssignment) -> None:
-        keys = self._of_service[bound.binding.service]
-        keys.discard(bound.key)
-        if not keys:
-            del self._of_service[bound.binding.service]
-
-    def _use(self) -> None:
-        self._catalog.use(USER, self._of_service)
+        del self._bound[key]
+        self._followed.end(key[0], (key[1],))
 
 
-def _by_place(selected: Iterable[Selected]) -> dict[Place, Selected]:
-    return {place_of(one[0]): one for one in selected}
+def _lower(name: str, rule: EndpointRule, selected: Sequence[Iterable[Selected]]) -> Resource:
+    (instances,) = selected
+    return lower_instances(name, instances, rule)
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:

@@ -61,6 +61,7 @@ class ServiceCatalog:
         events: EventLog | None = None,
     ) -> None:
         self.failures = 0
+        self.is_started = False  # sources are observed: what none of them shows may be taken for unknown
         self._rule = rule if rule is not None else HoldRule()
         self._clock = clock
         first_revision = int(clock() * 1000)  # above those of an earlier process
@@ -95,6 +96,7 @@ class ServiceCatalog:
 
     def start(self) -> None:
         """Start to take over what sources show, and to store it."""
+        self.is_started = True
         self._pending.set()
         self._task.start(self._run())
         if self._writer is not None:

@@ -7,11 +7,9 @@ the store commits, and only then do the entries and their chains take the place 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from uuid import uuid4
 
 import structlog
 
@@ -37,13 +35,13 @@ from xds.control.entry_records import (
     entries_note,
     line_etag,
 )
-from xds.control.push import DEFAULT_OPTIONS, PushOptions
+from xds.control.push import DEFAULT_OPTIONS, PushOptions, PushResult
 from xds.control.threads import run_sized
 from xds.control.waiting import Waiters
 from xds.control.writes import RunningWrites, WriteLocks
 from xds.fleet.event_log import EventKind, EventLog
 from xds.model.errors import ConflictError, ValidationError, Violation
-from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError, UnavailableError
+from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError
 
 WAITERS_LIMIT = 1_000
 DELETIONS_REMEMBERED = 100_000
@@ -53,6 +51,9 @@ _RETRY_S = 1.0
 
 
 _log = structlog.get_logger(logger_name="xds.control.config_entries")
+
+# Commits and publishes a write of entries with what follows from it.
+Transact = Callable[["EntryPart", PushOptions], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,18 @@ class PlannedWrite:
 class EntryPublisher:
     """The config entries of a store, and the chains of all services.
 
+    ``transact`` applies a write: what is lowered in groups changes with it (`Publisher`).
+
     ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
     ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are those
     who wait for a change. One write at a time; it goes on when its caller is cancelled.
     """
 
-    def __init__(self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None = None) -> None:
+    line = LINE
+
+    def __init__(
+        self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None, transact: Transact
+    ) -> None:
         self.revision = 0
         self.index = ChainIndex(seen)
         self.unreadable: Mapping[Key, str] = {}
@@ -88,6 +95,7 @@ class EntryPublisher:
         self._store = store
         self._locks = locks
         self._events = events
+        self._transact = transact
         self._records: dict[Key, EntryRecord] = {}
         self._order: list[Key] | None = None  # of the records; None: not known
         self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
@@ -209,20 +217,9 @@ class EntryPublisher:
         return EntryPart(self, changes, options)
 
     async def _run(self, part: EntryPart, options: PushOptions) -> EntryResult:
-        async with self._locks.groups((LINE,)):
-            if options.push_id and (done := await self._store.committed([await part.asked()], options.push_id)):
-                return await part.replay(done[0])
-            push = await part.plan()
-            if part.result is not None:  # a dry run
-                return part.result
-            meta = replace(options.meta, time_s=time.time())
-            try:
-                (commit,) = await self._store.commit_all([push], push_id=options.push_id or uuid4().hex, meta=meta)
-            except UnavailableError as error:
-                if error.maybe_committed:
-                    self.lost()
-                raise
-            return part.publish(commit, meta)
+        await self._transact(part, options)
+        assert part.result is not None
+        return part.result
 
     # One write; the caller holds the lock of the line
 
@@ -384,11 +381,21 @@ class EntryPart:
             self.result = publisher.preview(self._planned)
         return self._planned.push
 
+    @property
+    def planned(self) -> PlannedWrite:
+        """What was planned."""
+        assert self._planned is not None
+        return self._planned
+
     def publish(self, commit: Commit, meta: Meta) -> EntryResult:
         """Put what was planned and committed in place. Nothing is awaited."""
-        assert self._planned is not None
-        self.result = self._publisher.publish(self._planned, commit, meta)
+        self.result = self._publisher.publish(self.planned, commit, meta)
         return self.result
+
+    def follow(self, groups: Sequence[PushResult]) -> None:
+        """Add what follows for groups with upstreams to the result."""
+        if self.result is not None and groups:
+            self.result = replace(self.result, groups=tuple(groups))
 
     async def replay(self, commit: Commit) -> EntryResult:
         """Look up the result of the same write, made before."""

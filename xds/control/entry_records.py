@@ -15,7 +15,7 @@ from typing import Any
 
 from xds.catalog.entry import ConfigEntry, Key, entry_from_json, entry_json, key_of
 from xds.control.audit_log import Caller
-from xds.control.push import CONFIG_ENTRIES_LINE, PushOptions
+from xds.control.push import CONFIG_ENTRIES_LINE, PushOptions, PushResult
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation
 from xds.store.audit_entries import AuditNote
 from xds.store.base import Entry, blob_id
@@ -171,7 +171,8 @@ class EntryResult:
     * ``revision``: the revision of the line after it; in a dry run, the present one;
     * ``changes``: the entries that differ, by kind and name; ``chains``: the services whose chain comes out otherwise;
     * ``changed``: False when nothing differs and no revision was made;
-    * ``replayed``: the write was made before, under the same push id.
+    * ``replayed``: the write was made before, under the same push id;
+    * ``groups``: what changes in groups with upstreams, whose chains it touches.
     """
 
     revision: int
@@ -181,6 +182,7 @@ class EntryResult:
     dry_run: bool = False
     replayed: bool = False
     warnings: tuple[Violation, ...] = ()
+    groups: tuple[PushResult, ...] = ()
 
     @property
     def etag(self) -> str:

@@ -15,6 +15,7 @@ from itertools import islice
 
 from xds.control.group_content import type_label
 from xds.control.live_endpoints import LiveEndpoints, Owner
+from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent
 from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
@@ -91,7 +92,7 @@ class NodeContext:
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
     ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources. ``owners`` are those of
-    live assignments, by name.
+    live assignments, by name. ``lowered`` is what the upstreams of its group are lowered to.
     """
 
     node: Node
@@ -103,6 +104,7 @@ class NodeContext:
     refusals: Sequence[NackRecord] = ()
     clients: Clients = field(default_factory=dict)
     owners: Mapping[str, Owner] = field(default_factory=dict)
+    lowered: LoweredContent = NOTHING_LOWERED
 
     @cached_property
     def waits(self) -> Mapping[tuple[str, str], HeldContent]:
@@ -243,7 +245,11 @@ def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDeliver
     name, owner = answer.name, None
     pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
     notes = [answer.detail]
-    if name in target.observed:
+    key = target.type.type_url, name
+    if context.lowered.owns(key):
+        owner = context.owners.get(name) if name in target.observed else None
+        notes.append(f"it is lowered from {context.lowered.origin(key)}")
+    elif name in target.observed:
         owner = context.owners.get(name)
         notes.append(f"it is {_owned(owner)}, {'over' if pushed_version else 'beside'} what was pushed")
     if name in target.overlaid:
@@ -348,8 +354,16 @@ def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> 
     )
 
 
-def node_context(cache: SnapshotCache, node: Node, live: LiveEndpoints | None = None) -> NodeContext:
-    """The context of a node with this identity, connected or not. ``live`` has the owners of live assignments."""
+def node_context(
+    cache: SnapshotCache,
+    node: Node,
+    live: LiveEndpoints | None = None,
+    lowered: Callable[[str], LoweredContent] = lambda group: NOTHING_LOWERED,
+) -> NodeContext:
+    """The context of a node with this identity, connected or not.
+
+    ``live`` has the owners of live assignments, ``lowered`` what is lowered in a group.
+    """
     candidates = tuple(cache.membership.candidates(node))
     views = {api: cache.resolve(node, api) for api in ("", V2)}
     snapshots = {api: view.snapshot if view is not None else None for api, view in views.items()}
@@ -362,4 +376,5 @@ def node_context(cache: SnapshotCache, node: Node, live: LiveEndpoints | None = 
         lambda type_url: snapshots[V2 if type_url in V2_TYPES else ""],
         source,
         owners=dict(owners),  # it is read in a thread
+        lowered=lowered(plain.group) if plain is not None else NOTHING_LOWERED,
     )

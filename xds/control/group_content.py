@@ -185,6 +185,26 @@ class Blobs(Mapping[str, bytes]):
         return len(self._made.keys() | self._known.keys())
 
 
+class JoinedBlobs(Mapping[str, bytes]):
+    """Two mappings of stored forms as one; nothing is encoded before it is read."""
+
+    def __init__(self, first: Mapping[str, bytes], second: Mapping[str, bytes]) -> None:
+        self._parts = first, second
+
+    def __getitem__(self, blob: str) -> bytes:
+        first, second = self._parts
+        return first[blob] if blob in first else second[blob]
+
+    def __contains__(self, blob: object) -> bool:
+        return any(blob in part for part in self._parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(blob for part in self._parts for blob in part))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def encode_resources(resources: list[Resource], base: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
     """Manifest lines in order, and blobs by id, for the store.
 

@@ -24,7 +24,7 @@ from xds.model.errors import NotFoundError, ValidationError, Violation
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.membership import Rule
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
-from xds.store.base import Store
+from xds.store.base import DocumentWrite, Store
 from xds.store.retention import DAY_S
 
 KIND = "group"
@@ -189,17 +189,29 @@ class GroupTable:
             self.check(group, etag)
             if self._settings.get(group) == settings:
                 return False
-            if settings.selector and group not in self._selectors and self._is_full():
-                detail = f"at most {SELECTORS_LIMIT} groups can have a selector"
-                raise ValidationError([Violation("too_many", detail, pointer="/selector")])
-            old = _own(self._settings[group]) if group in self._settings else None
-            note = by.note("group.configured", group=group, old=old, new=_own(settings))
-            await self._store.put_doc(KIND, group, _document(settings), note=note)
-            self._remember(group, settings, selector)
-            _log.info("group.configured", group=group, actor=by.actor, author=by.author, old=old, **_own(settings))
-            self._put_in_force()
-            self._wake((group,))
+            write = self.write(group, settings, by)
+            await self._store.put_doc(write.kind, write.id, write.body, note=write.note)
+            self.written(group, settings, selector)
+            _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_own(settings))
             return True
+
+    def write(self, group: str, settings: GroupSettings, by: Caller) -> DocumentWrite:
+        """The document for the store. The caller holds ``lock``, stores it, and calls ``written``.
+
+        Raises ``ValidationError`` when too many groups have a selector.
+        """
+        if settings.selector and group not in self._selectors and self._is_full():
+            detail = f"at most {SELECTORS_LIMIT} groups can have a selector"
+            raise ValidationError([Violation("too_many", detail, pointer="/selector")])
+        old = _own(self._settings[group]) if group in self._settings else None
+        note = by.note("group.configured", group=group, old=old, new=_own(settings))
+        return DocumentWrite(KIND, group, _document(settings), note)
+
+    def written(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+        """Put settings in force that the store has."""
+        self._remember(group, settings, selector)
+        self._put_in_force()
+        self._wake((group,))
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
         """Delete the settings of a group; False when it has none. Raises ``StoreError``."""

@@ -41,10 +41,14 @@ class PushJournal:
         resources_n: int,
         *,
         new: bool,
+        is_lowered: bool = False,
     ) -> None:
-        """A push is committed. ``difference`` is by type label; ``new``: the push created the group."""
-        self.commits["committed"] += 1
-        self.triggers[_TRIGGERS[type(change)]] += 1
+        """A push is committed. ``difference`` is by type label; ``new``: the push created the group.
+
+        ``is_lowered``: it was no push, but a change of config entries or upstreams.
+        """
+        self.commits["committed"] += not is_lowered
+        self.triggers["lowered" if is_lowered else _TRIGGERS[type(change)]] += 1
         counts = {
             "added": sum(len(each.added) for each in difference.values()),
             "changed": sum(len(each.changed) for each in difference.values()),
@@ -94,9 +98,9 @@ class PushJournal:
         self._events.record(EventKind.STORE, "restored", now, details=details)
         _log.info("backup.restored", **details)
 
-    def unchanged(self) -> None:
+    def unchanged(self, *, is_lowered: bool = False) -> None:
         """A push changed nothing and made no revision."""
-        self.commits["unchanged"] += 1
+        self.commits["unchanged"] += not is_lowered
 
     def caught_up(self, group: str, revision: int) -> None:
         """A commit whose acknowledgement was lost is now published."""

@@ -1,8 +1,8 @@
 """Live endpoints: who lays which assignment over the pushed ones of a group (docs/services.md#live-endpoints).
 
-An assignment of a group has at most one owner besides the push: somebody who sets it by hand (`xds.control.
-hand_assignments`), or a binding to a service of the catalog. A second owner is refused with both named, so that no two
-of them take turns.
+An assignment of a group has at most one owner besides the push: somebody who sets it by hand
+(`xds.control.hand_assignments`), a binding to a service of the catalog, or an upstream that is lowered. A second owner
+is refused with both named, so that no two of them take turns.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ class OwnerKind(StrEnum):
 
     HAND = "hand"
     BINDING = "binding"
+    LOWERED = "lowered"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns a live assignment. ``service`` is that of a binding; ``actor`` changed it last, at ``time_s``."""
+    """Who owns a live assignment. ``actor`` changed it last, at ``time_s``.
+
+    ``service`` is that of a binding; for a lowered assignment, the name of the upstream.
+    """
 
     kind: OwnerKind
     service: str = ""
@@ -37,6 +41,8 @@ class Owner:
         """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
         if self.kind is OwnerKind.BINDING:
             return f"bound to service {self.service!r}" if self.service else "bound to a service"
+        if self.kind is OwnerKind.LOWERED:
+            return f"lowered from upstream {self.service!r}" if self.service else "lowered from an upstream"
         return f"set by hand by {self.actor}" if self.actor else "set by hand"
 
 

@@ -23,6 +23,7 @@ from xds.control.group_content import (
 )
 from xds.control.groups import GroupTable
 from xds.control.live_endpoints import LiveEndpoints
+from xds.control.lowered_groups import LoweredGroups
 from xds.control.progress import PushLog, RolloutStatus, rollout_status
 from xds.control.push import PushResult, by_type_label, check_is_group, result_of
 from xds.control.threads import run_sized
@@ -45,6 +46,7 @@ class PublishedState:
 
     settings: GroupTable
     live: LiveEndpoints
+    lowered: LoweredGroups
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
@@ -120,7 +122,9 @@ class PublishedState:
     def served(self, node_id: str) -> Snapshot | None:
         """The snapshot of a node, overlays for its locality included; None where no group matches."""
         node = self._fleet.identity(node_id)
-        return node_context(self._cache, node, self.live).snapshot("") if node is not None else None
+        return (
+            node_context(self._cache, node, self.live, self.lowered.content).snapshot("") if node is not None else None
+        )
 
     def unexpressed(self, node: NodeState) -> Mapping[str, tuple[UnexpressedResource, ...]]:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
@@ -134,7 +138,7 @@ class PublishedState:
         holdings = self._fleet.holdings(node_id)
         refusals = tuple(self._fleet.nacks(node=node_id, state=NackState.OPEN))
         context = replace(
-            node_context(self._cache, node, self.live),
+            node_context(self._cache, node, self.live, self.lowered.content),
             connected=state.connected,
             holdings=holdings,
             refusals=refusals,
@@ -145,7 +149,9 @@ class PublishedState:
 
     async def explain_node(self, node: Node, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
-        return await run_sized(explain, node_context(self._cache, node, self.live), asked, resources=0)
+        return await run_sized(
+            explain, node_context(self._cache, node, self.live, self.lowered.content), asked, resources=0
+        )
 
 
 class RevisionReader:

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
 import structlog
 
+import xds
 from xds.chain.index import Seen
-from xds.control.audit_log import UNKNOWN_CALLER, AuditLog, Caller, push_note
+from xds.codec.resources import ResourceDecoder
+from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push_note
 from xds.control.config_entries import EntryPart, EntryPublisher
-from xds.control.group_content import (
-    BlobIds,
-    GroupContent,
-    Key,
-    build_next_content,
-    changes,
-)
-from xds.control.group_documents import GroupDocuments
+from xds.control.group_content import Key
+from xds.control.group_lowering import LoweredGroup
 from xds.control.groups import KIND as SETTINGS_KIND
-from xds.control.groups import GroupSettings, GroupTable, check_settings
-from xds.control.journal import PushJournal
+from xds.control.groups import GroupSettings, check_settings
 from xds.control.live_endpoints import LiveEndpoints
+from xds.control.lowered_content import NOTHING_LOWERED, LoweringChange
+from xds.control.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.control.policies import PolicyTable
-from xds.control.published_state import PublishedState
 from xds.control.push import (
     CONFIG_ENTRIES_LINE,
     DEFAULT_OPTIONS,
     ChangeError,
     EmptyingError,
     PlannedChange,
-    Published,
     PushOptions,
     PushRequest,
     PushResult,
-    by_type_label,
     check_group_name,
     check_new_group_name,
     dry_run_result,
@@ -45,46 +39,41 @@ from xds.control.push import (
     replace_all,
 )
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
+from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
+from xds.control.transaction import Transaction, UpstreamsWrite, derived_request, refused_group
 from xds.control.undo import REFUSED_SHARE
-from xds.control.writes import RunningWrites, WriteLocks
+from xds.control.writes import HeldLocks, RunningWrites
 from xds.fleet.fleet import Fleet
+from xds.lower.upstreams import UpstreamsDocument
 from xds.model.errors import ValidationError, Violation, XdsError
 from xds.model.resource import Resource
-from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.protocol.cache import SnapshotCache
 from xds.store.base import (
     Commit,
+    Delta,
     Drop,
     GroupPush,
-    Manifest,
     Meta,
     Rollback,
     Store,
-    StoreError,
     UnavailableError,
 )
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
 DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`)
-_RETRY_FIRST_S = 0.1
-_RETRY_LAST_S = 5.0
-
-
-# Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
-Wake = Callable[[Collection[str]], None]
-
 _log = structlog.get_logger(logger_name="xds.control.publisher")
 
 
-class Publisher(PublishedState):
+class Publisher(ServedState):
     """Applies pushes, one at a time per group, and publishes what the store has committed.
 
     A push goes on when its caller is cancelled. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
 
-    ``documents`` are the tables of documents that belong to groups, besides their settings. ``live`` has the
-    assignments that are laid over the pushed ones.
+    ``live`` has the assignments that are laid over the pushed ones. ``decoder`` checks what is lowered in groups with
+    upstreams; there are at most ``upstream_groups``.
     """
 
     def __init__(
@@ -97,37 +86,36 @@ class Publisher(PublishedState):
         refused_share: float = REFUSED_SHARE,
         seen: Seen = DEFAULT_SEEN,
         live: LiveEndpoints | None = None,
+        decoder: ResourceDecoder | None = None,
+        upstream_groups: int = GROUPS_LIMIT,
     ) -> None:
-        super().__init__(store, cache, fleet, refused_share)
+        super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
         self.audit = AuditLog(store)
-        self.journal = PushJournal(fleet.events)
-        self.settings = GroupTable(store, cache, wake)
         self.policies = PolicyTable(store)
-        self.documents: list[GroupDocuments] = [self.policies]
-        self.live = live if live is not None else LiveEndpoints(cache, wake)
+        self.entries = EntryPublisher(store, self.locks, seen, fleet.events, self._transact_entries)
+        self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
+        self.documents += [self.policies, self.lowered]
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
-        self._wake = wake
-        self._on_nack = on_nack
-        self.locks = WriteLocks()
-        self.entries = EntryPublisher(store, self.locks, seen, fleet.events)
         self._running = RunningWrites()
-        self._behind: dict[str, asyncio.Task[None]] = {}
+        self._is_lowering_lost = False
 
     # Start and stop
 
     async def load(self) -> None:
         """Publish the config entries, and every group with its retained revisions. Raises ``StoreError``."""
         await self.settings.load()
-        await self._load_documents()
         await self.entries.load()
+        await self._load_documents()
         for group in await self._stored_groups():
             contents = await self._revisions.retained(group)
             self._serve(contents, await self._precomputed(contents[-1]))
+        await self._lower_again()
 
     async def reload(self) -> None:
         """Publish the restored store in place of everything else. The caller holds the lock of all groups."""
         contents = [await self._revisions.retained(group) for group in await self._stored_groups()]
         precomputed = [await self._precomputed(each[-1]) for each in contents]
+        await self.entries.load()
         await self._load_documents()
         before = set(self._contents)
         for group in before - {each[-1].group for each in contents}:
@@ -135,7 +123,7 @@ class Publisher(PublishedState):
         for each, made in zip(contents, precomputed, strict=True):
             self._serve(each, made)
         await self.settings.load()
-        await self.entries.load()
+        self._hold_lowered()
         self._wake(before | set(self._contents))
 
     async def close(self) -> None:
@@ -268,28 +256,52 @@ class Publisher(PublishedState):
             raise error.cause from None
         return result
 
+    async def _transact_entries(self, part: EntryPart, options: PushOptions) -> None:
+        await self._transact([], options, part)
+
     async def _transact(
         self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None = None
     ) -> list[PushResult]:
-        lines = [part.line] if part is not None else []
-        async with self.locks.groups([*(request.group for request in requests), *lines]):
+        named = [request.group for request in requests]
+        async with self.locks.groups([part.line] if part is not None else named) as held:
             pushes = [GroupPush(request.group, request.change) for request in requests]
             pushes += [await part.asked()] if part is not None else []
             if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
                 return await self._replayed(done, part)
-            for request in requests:
-                if request.group in self._behind:
-                    await self._refresh(request.group)
-            if options.dry_run:
-                planned = await self._plan_all(requests, options)
-                if part is not None:
-                    await part.plan()
-                return [dry_run_result(each) for each in planned]
             try:
-                planned = await self._plan_all(requests, options)
-                return await self._apply(planned, options, part, await part.plan() if part is not None else None)
+                transaction = await self._prepare(requests, options, part, held)
+                results = await (self._preview if options.dry_run else self._apply)(transaction, options)
             except XdsError as error:
-                self.journal.refused(_refused_group(requests, error), error, options.meta)
+                if options.dry_run or not requests:
+                    raise
+                self.journal.refused(refused_group(requests, error), error, options.meta)
+        if part is not None:
+            part.follow(results[len(requests) :])
+        return results[: len(requests)]
+
+    async def _prepare(
+        self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None, held: HeldLocks
+    ) -> Transaction:
+        """Plan all changes, and what follows from them. Raises ``ChangeError`` and what ``part`` raises."""
+        named = [request.group for request in requests]
+        if part is None:
+            await self._refresh_all(named)
+            return Transaction(await self._plan_all([self._with_lowered(each) for each in requests], options))
+        push = await part.plan()
+        await self._refresh_lowered()
+        touched = await self.lowered.touched(part.planned)
+        await held.add([*named, *touched.groups])
+        await self._refresh_all({*named, *touched.groups})
+        made = await self.lowered.plan_entries(touched)
+        lowerings = {group: self._lowering(one, part.planned.push) for group, one in made.items()}
+        asked = [self._with_lowered(each, lowerings.get(each.group)) for each in requests]
+        derived = [
+            derived_request(group, each) for group, each in lowerings.items() if group not in named and each.has_effect
+        ]
+        dropped = {request.group for request in requests if isinstance(request.change, Drop)}
+        kept = {group: one for group, one in made.items() if group not in dropped}
+        planned = await self._plan_all([*asked, *derived], options, len(asked))
+        return Transaction(planned, kept, part, push)
 
     async def _replayed(self, done: Sequence[Commit], part: EntryPart | None) -> list[PushResult]:
         if part is not None:
@@ -297,39 +309,43 @@ class Publisher(PublishedState):
             await part.replay(last)
         return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in done]
 
-    async def _apply(
-        self,
-        changes: Sequence[PlannedChange],
-        options: PushOptions,
-        part: EntryPart | None,
-        push: GroupPush | None,
-    ) -> list[PushResult]:
+    async def _preview(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
+        return [dry_run_result(each) for each in transaction.planned]
+
+    async def _apply(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
+        planned, part = transaction.planned, transaction.part
         meta = replace(options.meta, time_s=time.time())
-        await self.undo.note_refusals(planned.group for planned in changes)
+        await self.undo.note_refusals(each.group for each in planned)
         try:
-            commits = await self._commit(changes, options, meta, [push] if push is not None else [])
+            commits = await self._commit(transaction, options, meta)
         except UnavailableError as error:
-            if error.maybe_committed and part is not None:
-                part.lost()
+            if error.maybe_committed:
+                self._lost(transaction)
             raise
-        built = [await self._build(planned, commit, meta) for planned, commit in zip(changes, commits, strict=False)]
+        built = [await self._build(each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         if part is not None:
             part.publish(commits[-1], meta)
+        self.lowered.begin(transaction.made)
         for published in built:
             self._publish_commit(published, meta)
+        self.lowered.end(transaction.made.keys())
         changed = [published.planned.group for published in built if published.commit.changed]
         if changed:
             self._wake(changed)
         return [published.result() for published in built]
 
-    async def _plan_all(self, requests: Sequence[PushRequest], options: PushOptions) -> list[PlannedChange]:
-        """Raises ``ChangeError`` for the first request that cannot be applied."""
+    async def _plan_all(
+        self, requests: Sequence[PushRequest], options: PushOptions, asked_n: int | None = None
+    ) -> list[PlannedChange]:
+        """Raises ``ChangeError`` for the first of the ``asked_n`` requests (None: all) that cannot be applied."""
         changes: list[PlannedChange] = []
         for index, request in enumerate(requests):
             try:
                 changes.append(await self._plan(request, options))
             except XdsError as error:
+                if asked_n is not None and index >= asked_n:
+                    raise
                 raise ChangeError(index, request.group, error) from error
         return changes
 
@@ -342,7 +358,8 @@ class Publisher(PublishedState):
         planned = await run_sized(plan_reviewed, request, current, target, resources=size)
         warnings = review_policies(planned, self.policies.of(request.group))
         planned = replace(planned, warnings=(*planned.warnings, *warnings))
-        options.check_warnings(planned.warnings)
+        if not request.is_derived:
+            options.check_warnings(planned.warnings)
         if planned.current is None and target is None:
             self._check_name(request.group)
         moves = await self._emptying.moves(request)
@@ -355,122 +372,102 @@ class Publisher(PublishedState):
         others = [document for table in self.documents for document in table.documents(group)]
         return Drop(docs=((SETTINGS_KIND, group), *others))
 
-    async def _commit(
-        self, changes: Sequence[PlannedChange], options: PushOptions, meta: Meta, more: Sequence[GroupPush]
-    ) -> list[Commit]:
-        pushes = [replace(planned.group_push(), note=push_note(planned, options, meta)) for planned in changes]
-        pushes += more
-        try:
-            return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
-        except UnavailableError as error:
-            if error.maybe_committed:
-                for planned in changes:
-                    self._catch_up(planned.group)
-            raise
+    async def _commit(self, transaction: Transaction, options: PushOptions, meta: Meta) -> list[Commit]:
+        pushes = [self._noted(planned, options, meta) for planned in transaction.planned]
+        pushes += [transaction.push] if transaction.push is not None else []
+        return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
 
-    async def _build(self, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
-        """Build the content of a commit. Resources and sets that did not change stay the same objects."""
-        if not commit.changed:
-            return Published(planned, commit, planned.current)
-        if isinstance(planned.request.change, Drop):
-            return Published(planned, commit, None)
-        manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        made = (manifest, planned.blob_ids, planned.resources, planned.current, planned.digests, self._cache.precompute)
-        content, precomputed = await run_sized(build_next_content, *made, resources=planned.touched)
-        if self._cache.is_overlaid(commit.group):
-            await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
-        return Published(planned, commit, content, precomputed)
+    def _noted(self, planned: PlannedChange, options: PushOptions, meta: Meta) -> GroupPush:
+        """The call to the store. What is lowered alone is noted with the config entries, or with the document."""
+        push = planned.group_push()
+        is_noted = planned.request.changes_lowered_only
+        return push if is_noted else replace(push, note=push_note(planned, options, meta))
 
-    def _publish_commit(self, published: Published, meta: Meta) -> None:
-        """Serve what was committed, and record it."""
-        planned, commit, content = published.planned, published.commit, published.content
-        if not commit.changed and content is not None:
-            self.journal.unchanged()
-            self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
-            return
-        change, difference = planned.request.change, by_type_label(published.difference)
-        is_new = planned.current is None
-        self.journal.committed(
-            commit.group, commit.revision, change, meta, difference, len(planned.blob_ids), new=is_new
-        )
-        if content is None:
-            self._withdraw(commit.group)
-            self._forget(commit.group)
-        else:
-            self._publish(content, frozenset(published.difference), published.precomputed)
+    def _lost(self, transaction: Transaction) -> None:
+        """The store's answer was lost: catch up with it."""
+        self._is_lowering_lost |= bool(transaction.made)
+        for planned in transaction.planned:
+            self._catch_up(planned.group)
+        if transaction.part is not None:
+            transaction.part.lost()
 
     def _check_name(self, group: str) -> None:
         """The rule for names applies to new groups only."""
         if group not in self._contents and group not in self.settings:
             check_new_group_name(group)
 
-    # Serving. The caller wakes the streams.
+    # What is lowered
 
-    def _publish(
-        self, content: GroupContent, changed_types: frozenset[str], precomputed: Precomputed = NOTHING_PRECOMPUTED
-    ) -> None:
-        self._contents[content.group] = content
-        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed)
-        self._fleet.published(content.snapshot)
-        self.pushes.record(content.group, content.revision, changed_types)
+    async def write_upstreams(
+        self,
+        group: str,
+        document: UpstreamsDocument | None,
+        options: PushOptions,
+        settings: GroupSettings | None = None,
+    ) -> PushResult:
+        """Set the upstreams of a group, or delete them (None). The group is created if there is none.
 
-    def _serve(self, contents: Sequence[GroupContent], precomputed: Precomputed) -> None:
-        """Publish the retained revisions of a group, oldest first; the last one is its head."""
-        *earlier, head = contents
-        self._contents[head.group] = head
-        for content in contents:
-            self._fleet.published(content.snapshot)
-        self._cache.set(head.snapshot, [content.snapshot for content in earlier], self._on_nack, precomputed)
+        ``settings`` are those of the group from then on; None: they stay. ``options.etag`` is that of the document, and
+        there is no push id. Raises ``ValidationError`` with the places in the document and the config entries, also for
+        names that are pushed to the group; ``OwnedError`` for assignments with another owner, ``NotFoundError`` for the
+        deletion of upstreams that do not exist, ``ConflictError``, ``EmptyingError``, ``StoreError``.
+        """
+        check_group_name(group)
+        selector = await asyncio.to_thread(check_settings, settings) if settings is not None else None
+        write = UpstreamsWrite(document, settings, selector)
+        return await self._running.finish(self._write_upstreams(group, write, options))
 
-    async def _precomputed(self, content: GroupContent) -> Precomputed:
-        return await run_sized(self._cache.precompute, content.snapshot, resources=len(content.blob_ids))
+    async def _write_upstreams(self, group: str, write: UpstreamsWrite, options: PushOptions) -> PushResult:
+        document, by = write.document, Caller(options.meta.actor, options.meta.author, options.peer)
+        async with self.locks.groups((self.entries.line,)) as held, self.settings.lock:
+            await self.entries.refresh()
+            await self._refresh_lowered()
+            await held.add((group,))
+            await self._refresh_all((group,))
+            self.lowered.check(group, document, options.etag)
+            made = await self.lowered.plan_document(group, document) if document is not None else None
+            writes = [self.lowered.write(group, document, by, options.meta.message)]
+            if write.settings is not None:
+                writes.append(self.settings.write(group, write.settings, by))
+            request = PushRequest(
+                group, Delta((), (), {}), lowering=self._lowering(made, None, group), writes=tuple(writes)
+            )
+            planned = await self._plan(request, replace(options, etag=""))
+            if options.dry_run:
+                return dry_run_result(planned)
+            (result,) = await self._apply(Transaction([planned], {group: made}), replace(options, push_id=""))
+            if write.settings is not None and write.selector is not None:
+                self.settings.written(group, write.settings, write.selector)
+            return result
 
-    def _withdraw(self, group: str) -> None:
-        self._contents.pop(group, None)
-        self._cache.drop(group)
+    def _with_lowered(self, request: PushRequest, lowering: LoweringChange | None = None) -> PushRequest:
+        return replace(request, lowering=lowering or self.lowered.lowering(request.group))
 
-    def _forget(self, group: str) -> None:
-        """Forget the settings and other documents of a group; the store has deleted them with the group."""
-        self.settings.dropped(group)
-        for table in self.documents:
-            table.dropped(group)
+    def _lowering(self, made: LoweredGroup | None, push: GroupPush | None, group: str = "") -> LoweringChange:
+        """What changes in a group. Its label shows the revision of the config entries."""
+        revision = self.entries.revision + (1 if push is not None else 0)
+        after = made.content if made is not None else NOTHING_LOWERED
+        return LoweringChange(self.lowered.content(made.group if made is not None else group), after, f"e{revision}")
 
-    # Catching up when the store's answer to a commit was lost
+    def _hold_lowered(self) -> list[str]:
+        """Take over what the store holds of groups with upstreams. Returns those that are lowered otherwise now."""
+        return [group for group in self.lowered if not self.lowered.held(group, self._contents.get(group))]
 
-    def _catch_up(self, group: str) -> None:
-        """Publish what the store holds, once it answers again. No acknowledged push depends on this."""
-        if group not in self._behind:
-            self._behind[group] = asyncio.create_task(self._retry(group))
+    async def _refresh_lowered(self) -> None:
+        """Catch up with documents and what is lowered, if the store's answer was lost. Raises ``StoreError``."""
+        if self._is_lowering_lost:
+            await self.lowered.load()
+            self._hold_lowered()
+            self._is_lowering_lost = False
 
-    async def _retry(self, group: str) -> None:
-        delay_s = _RETRY_FIRST_S
-        while True:
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, _RETRY_LAST_S)
+    async def _lower_again(self) -> None:
+        """Lower the groups again that an earlier release has lowered otherwise. What cannot be, stays as it is."""
+        for group in self._hold_lowered():
+            made = self.lowered.get(group)
+            options = PushOptions(meta=Meta(message=f"lowered by release {xds.__version__}", actor=SERVER))
             try:
-                async with self.locks.groups((group,)):
-                    await self._refresh(group)
-                    del self._behind[group]
-                return
-            except StoreError as error:
-                _log.warning("snapshot.behind", group=group, error_message=str(error))
-
-    async def _refresh(self, group: str) -> None:
-        head = await self._store.head(group)
-        held = self._contents.get(group)
-        if head is None or (held is not None and held.revision == head.revision):
-            return
-        self.journal.caught_up(group, head.revision)
-        if head.live:
-            content = await self._revisions.content(group, None, held)
-            difference = changes(held.blob_ids if held is not None else BlobIds(), content.blob_ids)
-            self._publish(content, frozenset(difference), await self._precomputed(content))
-        else:
-            self._withdraw(group)
-            self._forget(group)
-        self._wake((group,))
-
-
-def _refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:
-    """The group whose change was refused; all groups of the push where the error is about none of them."""
-    return error.group if isinstance(error, ChangeError) else ", ".join(request.group for request in requests)
+                made = await self.lowered.plan_document(group, made.document)
+                planned = await self._plan(derived_request(group, self._lowering(made, None)), options)
+                await self._apply(Transaction([planned], {group: made}), options)
+            except XdsError as error:
+                _log.error("upstreams.not_lowered", group=group, error_message=str(error))

@@ -23,6 +23,7 @@ from xds.control.group_content import (
     encode_resources,
     type_label,
 )
+from xds.control.lowered_content import NO_LOWERING, LoweringChange, extend
 from xds.control.threads import run_sized
 from xds.control.undo import with_kept_endpoints
 from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
@@ -30,9 +31,11 @@ from xds.model.resource import Resource, short_hash
 from xds.model.snapshot import Change
 from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed
 from xds.store.base import (
+    LOWERED,
     NO_META,
     Commit,
     Delta,
+    DocumentWrite,
     Drop,
     Entry,
     FullSet,
@@ -129,7 +132,8 @@ DEFAULT_OPTIONS = PushOptions()
 class PushRequest:
     """A change that a caller asks for. ``resources`` holds the decoded resources that come with it.
 
-    ``expect`` and ``etag`` are those of `PushOptions`.
+    ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is what is lowered in the group; ``is_derived``: it
+    changes with config entries, and nobody asked for anything else. ``writes`` are documents that are stored with it.
     """
 
     group: str
@@ -137,6 +141,21 @@ class PushRequest:
     resources: Mapping[Key, Resource] = field(default_factory=dict)
     expect: int | None = None
     etag: str = ""
+    lowering: LoweringChange = NO_LOWERING
+    is_derived: bool = False
+    writes: tuple[DocumentWrite, ...] = ()
+    asked: GroupChange | None = None
+
+    @property
+    def changes_lowered_only(self) -> bool:
+        """Whether it changes nothing that is pushed."""
+        return self.is_derived or bool(self.writes)
+
+    def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
+        """The request with what is lowered. Raises ``ValidationError`` where a name has two owners."""
+        given = self.change, self.resources, self.lowering
+        made = extend(self.group, *given, current, target)
+        return replace(self, change=made.change, resources=made.resources, asked=self.asked or self.change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +195,18 @@ class PlannedChange:
         current = self.current
         known = StoredContent(current.revision, current.blob_ids) if current is not None else None
         hashes = {type_url: short_hash(digest) for type_url, digest in self.digests.items()}
-        return GroupPush(self.group, self.request.change, self.expect, known, hashes)
+        request = self.request
+        return GroupPush(
+            self.group,
+            request.change,
+            self.expect,
+            known,
+            hashes,
+            asked_change=request.asked,
+            is_derived=request.is_derived,
+            kind=LOWERED if request.changes_lowered_only else "",
+            writes=request.writes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +262,17 @@ async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ())
 def plan_change(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
     """Compare a request with the current content of its group. ``target`` is the content that a rollback restores.
 
-    Raises ``ConflictError``, ``NotFoundError``.
+    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` where a name has two owners.
     """
     expect = _expected_revision(request, current)
+    request = request.extended(current, target)
     if isinstance(request.change, Rollback) and target is not None:
         request = replace(request, change=with_kept_endpoints(request.change, current, target))
     ids, resources = _content_after(request, current, target)
     difference = changes(current.blob_ids if current is not None else BlobIds(), ids)
     digests = {} if isinstance(request.change, Drop) else digests_of(difference, current, resources)
+    if isinstance(request.change, FullSet | Delta) and (labels := request.lowering.labels(digests)):
+        request = replace(request, change=replace(request.change, labels={**request.change.labels, **labels}))
     return PlannedChange(request, current, ids, resources, expect, difference, digests)
 
 
@@ -269,11 +302,13 @@ def _content_after_rollback(
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content of ``target``, except for the resources that the rollback keeps as they are."""
     resources = _by_key(target.resources())
-    if not change.keep or current is None:
+    if not (change.keep or change.leave):
         return target.blob_ids, resources
-    kept_ids = {key: current.blob_ids[key] for key in change.keep}
-    kept = {key: resource for key in kept_ids if (resource := current.get(key)) is not None}
-    return BlobIds({**target.blob_ids, **kept_ids}), {**resources, **kept}
+    left = frozenset(change.leave)
+    ids = {key: blob for key, blob in target.blob_ids.items() if key not in left}
+    kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
+    kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}
+    return BlobIds({**ids, **kept_ids}), {**resources, **kept}
 
 
 def result_of(content: GroupContent, difference: Mapping[str, Change], changed: bool = True) -> PushResult:

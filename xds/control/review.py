@@ -45,16 +45,19 @@ def review(planned: PlannedChange) -> tuple[Violation, ...]:
     """
     change = planned.request.change
     found: list[Violation] = []
+    lowered = frozenset((ENDPOINT, name) for name in planned.request.lowering.after.assignments)
     if isinstance(change, FullSet):
         held = planned.current.blob_ids if planned.current is not None else BlobIds()
-        found = check_references(planned.resources.values(), removed=held.keys() - planned.blob_ids.keys())
+        gone = held.keys() - planned.blob_ids.keys()
+        found = check_references(planned.resources.values(), removed=gone, elsewhere=lowered)
     elif isinstance(change, Delta):
         known = (
             _NO_RESOURCES
             if planned.current is None
             else {one.type.type_url: one.resources for one in planned.current.snapshot}
         )
-        found = check_references(planned.resources.values(), removed=change.delete, known=known)
+        put = planned.resources.values()
+        found = check_references(put, removed=change.delete, known=known, elsewhere=lowered)
     errors = [one for one in found if one.severity == ERROR]
     if errors:
         raise ValidationError(errors)

@@ -231,12 +231,14 @@ class LogSettings(Section):
 class ChainSettings(Section):
     """Discovery chains. ``datacenter`` and ``trust_domain`` are the server's own; they are parts of names and SNI.
 
-    Without ``partitions``, names and JSON are as Consul had them before 1.11.
+    Without ``partitions``, names and JSON are as Consul had them before 1.11. At most ``upstream_groups`` groups can
+    have upstreams: each is a class of proxies with resources of its own.
     """
 
     datacenter: str = Field("dc1", pattern=r"^[a-z0-9_][a-z0-9_-]*$", max_length=64)
     trust_domain: str = Field("consul", pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)*$", max_length=255)
     partitions: bool = True
+    upstream_groups: int = Field(1_000, ge=0, le=100_000)
 
     def seen(self) -> Seen:
         """The settings as the compiler takes them. It is imported here, since light commands read settings too."""

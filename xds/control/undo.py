@@ -21,7 +21,7 @@ from xds.model.errors import NotFoundError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT_TYPES
 from xds.protocol.cache import SnapshotCache
-from xds.store.base import DELETE, RevisionInfo, Rollback, Store, StoreError
+from xds.store.base import DELETE, LOWERED, RevisionInfo, Rollback, Store, StoreError
 
 REFUSED_SHARE = 0.1
 WATCH_S = 1.0
@@ -89,7 +89,11 @@ class UndoPlanner:
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
         follows = held.revision + 1
+        lowered: RevisionInfo | None = None
         async for line in self._configured(group, follows):
+            if line.kind == LOWERED:  # what is lowered follows the config entries: it is undone with these
+                lowered = line
+                continue
             if line.kind == DELETE and not line.undone_by:
                 break
             if takes_back is not None:
@@ -104,6 +108,9 @@ class UndoPlanner:
             follows = line.revision
             if chosen is not None and len(candidates) >= CANDIDATES_LIMIT:
                 break
+        if takes_back is not None and lowered is not None and not candidates and lowered.revision < follows:
+            candidates.append(UndoCandidate(lowered, self._reason(lowered)))  # nothing was pushed before
+            chosen = None if candidates[0].reason else lowered
         if takes_back is None or not candidates:
             raise NotFoundError(await self._nothing(held, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
@@ -173,11 +180,11 @@ def with_kept_endpoints(change: Rollback, held: GroupContent | None, target: Gro
     An assignment that does not exist now is restored, since a cluster without one never becomes warm.
     """
     if not change.keeps_endpoints or held is None:
-        return replace(change, keep=())
+        return change
     clusters = [(key, resource) for key, resource in _clusters(target) if key in held.blob_ids]
     named = {name for _, resource in clusters if (name := assignment_name(resource))}
     keep = (key for key in held.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in named))
-    return replace(change, keep=tuple(keep))
+    return replace(change, keep=tuple(dict.fromkeys((*change.keep, *keep))))
 
 
 def _clusters(content: GroupContent) -> Iterator[tuple[Key, Resource]]:

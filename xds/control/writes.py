@@ -6,7 +6,7 @@ And writes in progress, which end even if their callers do not wait for them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -30,15 +30,18 @@ class WriteLocks:
         self._exclusive = asyncio.Lock()
 
     @asynccontextmanager
-    async def groups(self, names: Iterable[str]) -> AsyncIterator[None]:
+    async def groups(self, names: Iterable[str]) -> AsyncIterator[HeldLocks]:
         """No other writer changes these groups meanwhile.
 
         The locks are taken in the order of the names, so that two pushes never wait for each other.
         """
         async with self._writing(), AsyncExitStack() as stack:
-            for name in sorted(names):
-                await stack.enter_async_context(self._groups.setdefault(name, asyncio.Lock()))
-            yield
+            held = HeldLocks(stack, self._lock_of)
+            await held.add(names)
+            yield held
+
+    def _lock_of(self, name: str) -> asyncio.Lock:
+        return self._groups.setdefault(name, asyncio.Lock())
 
     @asynccontextmanager
     async def all_groups(self) -> AsyncIterator[None]:
@@ -63,6 +66,25 @@ class WriteLocks:
             self._writers -= 1
             if not self._writers:
                 self._no_writer.set()
+
+
+class HeldLocks:
+    """The locks that a writer holds. They are given up together, when its block of `WriteLocks.groups` ends."""
+
+    def __init__(self, stack: AsyncExitStack, lock_of: Callable[[str], asyncio.Lock]) -> None:
+        self._stack = stack
+        self._lock_of = lock_of
+        self._names: set[str] = set()
+
+    async def add(self, names: Iterable[str]) -> None:
+        """Wait for more groups.
+
+        Only a writer that has the lock of config entries, and nothing else, may add groups: all who want both take that
+        one first, so that nobody waits in a circle.
+        """
+        for name in sorted(set(names) - self._names):
+            await self._stack.enter_async_context(self._lock_of(name))
+            self._names.add(name)
 
 
 class RunningWrites:

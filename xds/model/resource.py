@@ -42,6 +42,9 @@ class Resource:
     ``references`` and ``first_check_s`` are derived from the message and are not part of the version: a later release
     may derive more. ``first_check_s`` is the longest that a cluster's first active health check of a new endpoint
     takes; 0 for resources without health checks.
+
+    ``is_lowered``: the server made it from config entries and the upstreams of its group; nobody pushed it. This is not
+    part of the version.
     """
 
     type_url: str
@@ -52,6 +55,7 @@ class Resource:
     ttl_s: float | None = None
     references: tuple[Reference, ...] = ()
     first_check_s: float = 0.0
+    is_lowered: bool = False
 
 
 def short_hash(digest: bytes) -> str:

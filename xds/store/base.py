@@ -33,6 +33,7 @@ EVENTS_KEPT = 4096  # a watch can be resumed this many commits back
 READER_BUFFER = 1024  # a reader of a watch may lag this many commits behind
 PUSH_IDS_KEPT_S = 24 * 3600
 PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # kinds of revisions
+LOWERED = "lowered"  # kind of a revision that changed what is lowered from config entries alone
 SKIPPED = "skipped"  # kind of the empty document event that marks skipped cursors
 
 
@@ -101,13 +102,15 @@ class Delta:
 class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
-    With ``keeps_endpoints``, ``keep`` lists assignments (type URL, name) that stay as they are now. The caller computes
-    ``keep`` anew for each attempt, so it does not count when a repeated push is compared with the first one.
+    ``keep`` lists resources (type URL, name) that stay as they are now: with ``keeps_endpoints``, assignments; and what
+    is lowered. ``leave`` are resources of ``to`` that do not come back. The caller computes both anew for each attempt,
+    so they do not count when a repeated push is compared with the first one.
     """
 
     to: int
     keeps_endpoints: bool = False
     keep: tuple[tuple[str, str], ...] = ()
+    leave: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,19 @@ class StoredContent:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentWrite:
+    """A document to put (``body``) or delete (None) together with a push. ``note`` is for the audit list.
+
+    The deletion of a document that does not exist changes nothing.
+    """
+
+    kind: str
+    id: str
+    body: bytes | None
+    note: AuditNote | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPush:
     """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none.
 
@@ -139,7 +155,12 @@ class GroupPush:
     result is the same without it or with an older one. ``hashes`` (by type URL) are hashes of the changed types after
     the push; they are part of the version_info of types without a label. ``note`` is written to the audit list if the
     push makes a revision. ``asked`` is the caller's text of what was asked for, where ``change`` depends on the present
-    content too: a repeated push is compared with the first one by it.
+    content too: a repeated push is compared with the first one by it. ``asked_change`` is the same for a change that
+    the server extended.
+
+    ``is_derived``: it follows from the other pushes of the transaction. So it counts neither when a repeated push is
+    compared with the first one, nor in the result of ``committed``. ``kind`` is the kind of the revision, where the
+    change does not determine it. ``writes`` are documents that are written with it, whether it makes a revision or not.
     """
 
     group: str
@@ -149,6 +170,10 @@ class GroupPush:
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     note: AuditNote | None = field(default=None, compare=False, repr=False)
     asked: str = field(default="", compare=False, repr=False)
+    asked_change: GroupChange | None = field(default=None, compare=False, repr=False)
+    is_derived: bool = False
+    kind: str = ""
+    writes: tuple[DocumentWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +218,10 @@ class RevisionInfo:
     ``live`` is False for the revision that deleted the group. ``content`` is False for such a revision, and for one
     whose content was collected: neither can be read or rolled back to.
 
-    ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group) or ``delete``. ``content_of`` is the target of
-    a rollback, with ``keeps_endpoints`` where present assignments were kept. ``undone_by`` is the rollback that undid
-    this revision, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone. ``refused`` of ``nodes``
-    rejected it, as far as that was recorded.
+    ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group), ``delete``, or ``lowered``. ``content_of`` is
+    the target of a rollback, with ``keeps_endpoints`` where present assignments were kept. ``undone_by`` is the
+    rollback that undid this revision, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone.
+    ``refused`` of ``nodes`` rejected it, as far as that was recorded.
     """
 
     group: str

@@ -21,6 +21,7 @@ from xds.model.resource_type import ENDPOINT_TYPES
 from xds.store.audit_entries import AuditLane, AuditNote
 from xds.store.base import (
     DELETE,
+    LOWERED,
     PUSH,
     RESTORE,
     ROLLBACK,
@@ -89,10 +90,10 @@ def amend(delta: Delta, held: Mapping[Key, str]) -> ContentEdit:
     return ContentEdit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
 
 
-def rolled_back_entries(entries: Iterable[Entry], keep: Iterable[Key], held: Mapping[Key, str]) -> list[Entry]:
-    """The entries after a rollback to ``entries`` that keeps the present resources ``keep``."""
-    kept = {key: held[key] for key in keep if key in held}
-    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries]
+def rolled_back_entries(entries: Iterable[Entry], change: Rollback, held: Mapping[Key, str]) -> list[Entry]:
+    """The entries after a rollback to ``entries``. ``held`` is the present content."""
+    kept, left = {key: held[key] for key in change.keep if key in held}, frozenset(change.leave)
+    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries if (url, name) not in left]
     return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
 
 
@@ -122,8 +123,14 @@ def undone_by(revision: int, endpoints_only: bool, backs: Sequence[RollbackStep]
     return 0
 
 
-def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
+def undone_line_by(line: RevisionInfo, backs: Sequence[RollbackStep], newest: int) -> int:
+    """As ``undone_by``, for a line of the history. What is lowered is never undone: it follows the config entries."""
+    return 0 if line.kind == LOWERED else undone_by(line.revision, line.endpoints_only, backs, newest)
+
+
+def kind_of(push: GroupPush, head: Head, meta: Meta) -> str:
     """The kind of the next revision."""
+    change = push.change
     match change:
         case Drop():
             return DELETE
@@ -132,7 +139,7 @@ def kind_of(change: GroupChange, head: Head, meta: Meta) -> str:
         case Delta() if change.content_of:
             return ROLLBACK
         case _:
-            return meta.kind or PUSH
+            return push.kind or meta.kind or PUSH
 
 
 def _content_of(change: GroupChange) -> int:
@@ -159,7 +166,7 @@ def revision_line(push: GroupPush, before: Head, head: Head, edit: ContentEdit, 
         content=head.live,
         # The kind is a field of its own.
         meta=with_fields(info.meta, kind=""),
-        kind=kind_of(change, before, info.meta),
+        kind=kind_of(push, before, info.meta),
         content_of=_content_of(change),
         keeps_endpoints=isinstance(change, Rollback) and change.keeps_endpoints,
         endpoints_only=is_endpoints_only(edit, before) and head.live,
@@ -237,10 +244,17 @@ def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> 
 
 def push_digest(pushes: Iterable[GroupPush]) -> bytes:
     """A digest of the requested changes and their groups."""
-    text = "".join(
-        [_sized(push.group) + (_sized(push.asked) if push.asked else _change_text(push.change)) for push in pushes]
-    )
+    text = "".join([_sized(push.group) + _asked_text(push) for push in pushes if not push.is_derived])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def asked_for(pushes: Iterable[GroupPush]) -> list[GroupPush]:
+    """The pushes that the caller asked for, without what follows from them."""
+    return [push for push in pushes if not push.is_derived]
+
+
+def _asked_text(push: GroupPush) -> str:
+    return _sized(push.asked) if push.asked else _change_text(push.asked_change or push.change)
 
 
 def _change_text(change: GroupChange) -> str:

@@ -10,8 +10,9 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json
 from xds.api.middleware import Segment
 from xds.api.routing import Calling, api_router
-from xds.api.services import Here
+from xds.api.services import Here, Services
 from xds.api.shapes.services import AcceptedLosses, ServiceItem, ServiceSummaryPage, service_item, service_summary
+from xds.control.policies import Key
 from xds.model.errors import NotFoundError
 
 router = api_router("services")
@@ -29,7 +30,7 @@ async def list_services(
     names = (name for name in here.catalog.names() if name > paging.after)
     return await paging.answer(
         request,
-        (service_summary(here.catalog, name, len(here.bindings.of_service(name))) for name in names),
+        (service_summary(here.catalog, name, sum(map(len, _followers(here, name)))) for name in names),
         lambda item: item["service"],
         lambda item: item,
         lambda item: not source or source in item["sources"],
@@ -40,10 +41,16 @@ async def list_services(
 async def get_service(here: Here, request: Request, name: Segment) -> Response:
     """A service: its instances with health, source, locality and age, and the assignments that follow it."""
     here.registrations.tell()
-    item = service_item(here.catalog, name, here.bindings.of_service(name))
+    item = service_item(here.catalog, name, *_followers(here, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")
     return await answer_json(request, item)
+
+
+def _followers(here: Services, service: str) -> tuple[list[Key], list[Key]]:
+    """The assignments that follow a service: those of bindings, and those of lowered clusters."""
+    lowered = here.publisher.lowered.endpoints
+    return here.bindings.of_service(service), lowered.of_service(service) if lowered is not None else []
 
 
 @router.post("/sources/{name}/accept", response_model=AcceptedLosses)

@@ -18,11 +18,13 @@ from xds.api.routing import api_router, needs
 from xds.api.services import Here
 from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
+from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, timestamp
 from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
-from xds.control.live_endpoints import OwnerKind
+from xds.control.live_endpoints import Owner, OwnerKind
+from xds.control.policies import Key
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
@@ -74,7 +76,8 @@ class AnswerItem(TypedDict):
 
     ``pushed_version`` is present if live endpoints or a traffic assignment are laid over the pushed resource. An
     assignment has its ``owner``. One that follows a service has its ``sources``: the number of instances by source. If
-    it alone is asked for, ``instances`` are the first thousand of them.
+    it alone is asked for, ``instances`` are the first thousand of them. ``lowered`` names the upstreams, of the
+    document of the group, and the config entries that a resource comes from.
     """
 
     type: str
@@ -86,16 +89,18 @@ class AnswerItem(TypedDict):
     owner: NotRequired[OwnerItem]
     sources: NotRequired[dict[str, int]]
     instances: NotRequired[list[OriginItem]]
+    lowered: NotRequired[LoweredOrigin]
 
 
-class EndpointOrigins(TypedDict, total=False):
-    """What is told of the endpoints of an assignment that follows a service, as in `AnswerItem`."""
+class Origins(TypedDict, total=False):
+    """Where a resource comes from, and its endpoints, as in `AnswerItem`."""
 
     sources: dict[str, int]
     instances: list[OriginItem]
+    lowered: LoweredOrigin
 
 
-OriginsOf = Callable[[ResourceDelivery], EndpointOrigins]
+OriginsOf = Callable[[ResourceDelivery], Origins]
 
 
 class ExplanationItem(TypedDict):
@@ -176,7 +181,7 @@ def _candidate_item(candidate: GroupCandidate) -> GroupCandidateItem:
     return item
 
 
-def _answer_item(found: ResourceDelivery, origin: EndpointOrigins) -> AnswerItem:
+def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
@@ -193,24 +198,40 @@ def _answer_item(found: ResourceDelivery, origin: EndpointOrigins) -> AnswerItem
         item["sources"] = origin["sources"]
     if "instances" in origin:
         item["instances"] = origin["instances"]
+    if "lowered" in origin:
+        item["lowered"] = origin["lowered"]
     return item
 
 
 def _origins(here: Here, found: Explanation, name: str) -> OriginsOf:
-    """Where the endpoints of an assignment come from that follows a service."""
+    """Where what is lowered comes from, and the endpoints of assignments that follow services."""
     group = found.chosen.match.group if found.chosen is not None else ""
+    content = here.publisher.lowered.content(group)
 
-    def origin(answer: ResourceDelivery) -> EndpointOrigins:
-        bound = here.bindings.find((group, answer.name))
-        if answer.owner is None or answer.owner.kind is not OwnerKind.BINDING or bound is None:
-            return {}
-        instances = here.bindings.selected(bound)
-        told: EndpointOrigins = {"sources": dict(Counter(one.source for one in instances))}
-        if name:
-            told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
+    def origin(answer: ResourceDelivery) -> Origins:
+        told: Origins = {}
+        lowered = origin_of(content, (type_url_of(answer.type), answer.name)) if answer.version else None
+        if lowered is not None:
+            told["lowered"] = lowered
+        instances = _instances(here, (group, answer.name), answer.owner)
+        if instances is not None:
+            told["sources"] = dict(Counter(one.source for one in instances))
+            if name:
+                told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
         return told
 
     return origin
+
+
+def _instances(here: Here, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
+    """The instances that an assignment follows; None for one that follows no service."""
+    kind = owner.kind if owner is not None else None
+    if kind is OwnerKind.BINDING and (bound := here.bindings.find(key)) is not None:
+        return here.bindings.selected(bound)
+    endpoints = here.publisher.lowered.endpoints
+    if kind is OwnerKind.LOWERED and endpoints is not None and (assignment := endpoints.find(key)) is not None:
+        return endpoints.selected(assignment)
+    return None
 
 
 def _origin_item(one: ServiceInstance) -> OriginItem:

@@ -42,6 +42,7 @@ from xds.api.shapes.groups import (
     ValidationAnswer,
     group_item,
 )
+from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.codec.crosscheck import check_references
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
@@ -60,6 +61,10 @@ from xds.model.resource_type import ENDPOINT, type_url_of
 Json = dict[str, Any]
 
 router = api_router("groups")
+
+WithLowered = Annotated[
+    bool, Query(description="Also what the upstreams of the group are lowered to, which PUT does not accept")
+]
 
 
 @router.get("/groups", response_model=GroupPage)
@@ -86,9 +91,14 @@ async def delete_group(pushing: Pushing, group: Segment) -> Response:
 
 
 @router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
-async def get_snapshot(here: Here, request: Request, group: Segment, show_secrets: ShowSecrets) -> Response:
-    """All resources in the pushed order, in the form that PUT accepts (with ``show_secrets`` if there are secrets)."""
-    return await snapshot_response(here.publisher.content(group), request, show_secrets)
+async def get_snapshot(
+    here: Here, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
+) -> Response:
+    """All pushed resources in their order, in the form that PUT accepts (with ``show_secrets`` if there are secrets).
+
+    ``lowered`` counts the resources that come from the upstreams of the group besides.
+    """
+    return await snapshot_response(here.publisher.content(group), request, show_secrets, lowered)
 
 
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
@@ -117,9 +127,13 @@ async def list_resources(
     held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
     found = (held[name] for name in sorted(name for name in held if name > paging.after))
     owners = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
-    return await paging.answer(
-        request, found, lambda item: item.name, lambda item: _item(item, show_secrets, owners.get(item.name))
-    )
+    content = here.publisher.lowered.content(group)
+
+    def item(resource: Resource) -> Json:
+        origin = origin_of(content, (resource.type_url, resource.name))
+        return _item(resource, show_secrets, owners.get(resource.name), origin)
+
+    return await paging.answer(request, found, lambda each: each.name, item)
 
 
 @router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
@@ -182,12 +196,14 @@ async def validate(
     return JSONResponse({"valid": True, "resources": len(pushed.resources), "errors": [], "warnings": shown})
 
 
-async def snapshot_response(content: GroupContent, request: Request, show_secrets: bool) -> Response:
+async def snapshot_response(
+    content: GroupContent, request: Request, show_secrets: bool, lowered: bool = False
+) -> Response:
     """The content as JSON, or as YAML if the client prefers that; 304 if the client has this version already."""
     if not_modified(request, content.etag):
         return unchanged(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
-    document = await run_sized(lambda: _document(content, show_secrets), bytes=size)
+    document = await run_sized(lambda: _document(content, show_secrets, lowered), bytes=size)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, document, etag_header(content.etag))
 
@@ -198,18 +214,22 @@ def shown(resource: Resource, show_secrets: bool) -> Json:
     return document if show_secrets else redact(document)
 
 
-def _document(content: GroupContent, show_secrets: bool) -> Json:
+def _document(content: GroupContent, show_secrets: bool, lowered: bool) -> Json:
+    resources = list(content.resources())
+    listed = resources if lowered else [each for each in resources if not each.is_lowered]
     return {
         "group": content.group,
         "revision": content.revision,
         "etag": content.etag,
         "versions": content.versions(),
-        "resources": [shown(resource, show_secrets) for resource in content.resources()],
+        "lowered": sum(each.is_lowered for each in resources),
+        "resources": [shown(resource, show_secrets) for resource in listed],
     }
 
 
-def _item(resource: Resource, show_secrets: bool, owner: Owner | None) -> Json:
+def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: LoweredOrigin | None) -> Json:
     return {
+        **({"lowered": origin} if origin is not None else {}),
         **({"live": owner_item(owner)} if owner is not None else {}),
         "type": type_label(resource.type_url),
         "name": resource.name,

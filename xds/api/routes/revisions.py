@@ -20,7 +20,7 @@ from xds.api.push import (
     answer,
     settled,
 )
-from xds.api.routes.groups import shown, snapshot_response
+from xds.api.routes.groups import WithLowered, shown, snapshot_response
 from xds.api.routing import ShowSecrets, api_router
 from xds.api.services import Here
 from xds.api.shapes.groups import (
@@ -77,11 +77,16 @@ async def list_revisions(
 
 @router.get("/revisions/{revision}", response_model=SnapshotItem)
 async def get_revision(
-    here: Here, request: Request, group: Segment, revision: Revision, show_secrets: ShowSecrets
+    here: Here,
+    request: Request,
+    group: Segment,
+    revision: Revision,
+    show_secrets: ShowSecrets,
+    lowered: WithLowered = False,
 ) -> Response:
-    """The content of a revision, in the form that PUT accepts."""
+    """What was pushed at a revision, in the form that PUT accepts."""
     content = await here.publisher.content_at(group, revision)
-    return await snapshot_response(content, request, show_secrets)
+    return await snapshot_response(content, request, show_secrets, lowered)
 
 
 @router.get("/revisions/{revision}/progress", response_model=ProgressItem)

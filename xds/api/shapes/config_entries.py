@@ -11,6 +11,7 @@ from xds.api.shapes.values import FindingItem, timestamp
 from xds.catalog.entry import entry_json
 from xds.control.entry_history import EntryUndoPlan
 from xds.control.entry_records import EntryChange, EntryRecord, EntryResult
+from xds.control.push import PushResult
 from xds.store.base import RevisionInfo
 
 Json = dict[str, Any]
@@ -52,10 +53,27 @@ class EntryChangeItem(TypedDict):
     change: str
 
 
+class ChangedNames(TypedDict):
+    """The names of one type that are added, changed and removed."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class LoweredChangeItem(TypedDict):
+    """What a write of config entries changes in a group with upstreams, by type. In a dry run, what it would change."""
+
+    group: str
+    revision: int
+    changes: dict[str, ChangedNames]
+
+
 class EntryAnswer(TypedDict):
     """What a write of config entries came to. ``chains`` are the services whose chain comes out otherwise.
 
-    ``etag`` is of all config entries; that of the written one is in the header.
+    ``etag`` is of all config entries; that of the written one is in the header. ``groups`` are those with upstreams
+    whose resources change with it; for a repeated request they are left out.
     """
 
     revision: int
@@ -63,6 +81,7 @@ class EntryAnswer(TypedDict):
     changed: bool
     changes: list[EntryChangeItem]
     chains: list[str]
+    groups: list[LoweredChangeItem]
     warnings: list[FindingItem]
     dry_run: NotRequired[bool]
 
@@ -159,9 +178,18 @@ def entry_answer(result: EntryResult) -> EntryAnswer:
         "changed": result.changed,
         "changes": [change_item(change) for change in result.changes],
         "chains": list(result.chains),
+        "groups": [_lowered_change_item(each) for each in result.groups],
         "warnings": [finding_item(warning) for warning in result.warnings],
     }
     return {**answer, "dry_run": True} if result.dry_run else answer
+
+
+def _lowered_change_item(result: PushResult) -> LoweredChangeItem:
+    changes = {
+        label: ChangedNames(added=list(one.added), changed=list(one.changed), removed=list(one.removed))
+        for label, one in result.changes.items()
+    }
+    return {"group": result.group, "revision": result.revision, "changes": changes}
 
 
 def entry_revision_item(line: RevisionInfo) -> EntryRevisionItem:

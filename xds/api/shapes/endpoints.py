@@ -21,13 +21,17 @@ PUSHED = "pushed"
 
 
 class OwnerItem(TypedDict):
-    """``kind``: ``pushed``, ``hand`` or ``binding``. ``service`` is that of a binding."""
+    """``kind``: ``pushed``, ``hand``, ``binding`` or ``lowered``.
+
+    ``service`` is that of a binding, ``upstream`` the name of the upstream that is lowered.
+    """
 
     kind: str
     actor: NotRequired[str]
     author: NotRequired[str]
     time: NotRequired[str]
     service: NotRequired[str]
+    upstream: NotRequired[str]
 
 
 class EndpointItem(TypedDict):
@@ -88,6 +92,8 @@ def owner_item(owner: Owner | None, held: HandAssignment | None = None) -> Owner
     item: OwnerItem = {"kind": owner.kind.value}
     if owner.kind is OwnerKind.BINDING:
         item["service"] = owner.service
+    elif owner.kind is OwnerKind.LOWERED:
+        item["upstream"] = owner.service
     if held is not None:
         item["actor"], item["author"] = held.actor, held.author
     elif owner.actor:

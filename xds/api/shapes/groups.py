@@ -18,6 +18,7 @@ from xds.api.shapes.fleet import (
     held_item,
     nack_item,
 )
+from xds.api.shapes.upstreams import LoweredOrigin
 from xds.api.shapes.values import FindingItem, timestamp
 from xds.control.group_content import GroupContent, type_label
 from xds.control.progress import RolloutStatus, verdict_of
@@ -145,7 +146,8 @@ class RevisionItem(TypedDict):
 
     ``content`` is false if retention deleted the content.
 
-    ``kind`` is `push`, `rollback`, `restore` or `delete`. ``content_of`` is the revision that a rollback took its
+    ``kind`` is `push`, `rollback`, `restore`, `delete`, or `lowered` for a change of config entries or of the upstreams
+    of the group, which leaves what is pushed as it is. ``content_of`` is the revision that a rollback took its
     content from; with ``keeps_endpoints`` it kept the assignments of the time. ``undone_by`` is the revision that undid
     this one, 0 if none did. ``refused`` of ``nodes`` rejected it, as far as that was recorded. ``actor`` was
     authenticated; ``author`` is what the client said.
@@ -191,22 +193,30 @@ class UndoItem(TypedDict):
 
 
 class ResourceItem(TypedDict):
-    """A resource with its document, as it was pushed. ``live`` is the owner of what is laid over an assignment."""
+    """A resource with its document, as it was pushed. ``live`` is the owner of what is laid over an assignment.
+
+    ``lowered`` says where a resource comes from that nobody pushed.
+    """
 
     type: str
     name: str
     version: str
     resource: dict[str, Any]
     live: NotRequired[OwnerItem]
+    lowered: NotRequired[LoweredOrigin]
 
 
 class SnapshotItem(TypedDict):
-    """The document that PUT accepts, with its origin."""
+    """The document that PUT accepts, with its origin.
+
+    ``lowered`` counts the resources of the group that come from its upstreams.
+    """
 
     group: str
     revision: int
     etag: str
     versions: dict[str, str]
+    lowered: int
     resources: list[dict[str, Any]]
 
 

@@ -91,10 +91,11 @@ class InstanceItem(TypedDict):
 
 
 class BoundItem(TypedDict):
-    """An assignment that follows a service."""
+    """An assignment that follows a service. ``lowered``: it is that of an upstream's cluster, without a binding."""
 
     group: str
     assignment: str
+    lowered: bool
 
 
 class ServiceItem(TypedDict):
@@ -172,14 +173,18 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
     }
 
 
-def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key]) -> ServiceItem:
+def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], lowered: list[Key]) -> ServiceItem:
     """A service with its instances."""
     states = {status.name: (status.kind, status.read_at) for status in catalog.statuses()}
     return {
         "service": service,
         "is_known": catalog.is_known(service),
         "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in catalog.instances(service)],
-        "bindings": [{"group": group, "assignment": assignment} for group, assignment in bindings],
+        "bindings": [
+            {"group": group, "assignment": assignment, "lowered": is_lowered}
+            for keys, is_lowered in ((bindings, False), (lowered, True))
+            for group, assignment in keys
+        ],
     }
 
 

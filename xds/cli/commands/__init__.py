@@ -26,6 +26,7 @@ from xds.cli.commands import sources as sources
 from xds.cli.commands import assignments as assignments
 from xds.cli.commands import config_entries as config_entries
 from xds.cli.commands import chains as chains
+from xds.cli.commands import upstreams as upstreams
 from xds.cli.commands import backups as backups
 from xds.cli.commands import access as access
 from xds.cli.commands import health as health

@@ -123,14 +123,20 @@ def export(
 ) -> None:
     """Write the snapshot of a group, with secrets, in the form that apply accepts.
 
+    It has what was pushed. What the upstreams of the group are lowered to is not part of it, and is counted in a
+    message: xds upstreams get -o yaml has the upstreams themselves.
+
     \b
     Examples:
       xds export edge > edge.yaml
       xds export edge --revision 41 | xds apply -g edge -f -
     """
-    from xds.cli.output import write_document
+    from xds.cli.output import say, write_document
     from xds.cli.resources import require_document, snapshot
 
     options = shared(context)
     require_document(options.output)
-    write_document(snapshot(options.connect(), group, revision, secrets=True), options.document_format())
+    document = snapshot(options.connect(), group, revision, secrets=True)
+    write_document(document, options.document_format())
+    if lowered := document.get("lowered"):
+        say(f"{lowered} resources come from the upstreams of the group and are left out")

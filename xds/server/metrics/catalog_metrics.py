@@ -1,4 +1,4 @@
-"""Metrics of services: what each source has shown, losses that are held, and the bindings that follow."""
+"""Metrics of services: what each source has shown, losses that are held, and the assignments that follow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog, SourceCounts
+from xds.control.lowered_groups import LoweredGroups
 from xds.server.metrics.counters import PREFIX, Labels, family
 
 _SOURCE: Labels = ("source", "kind")
@@ -21,9 +22,10 @@ def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[
 class CatalogMetrics(Collector):
     """The catalog of services. Runs in a thread, over copies. There are as many series as sources are configured."""
 
-    def __init__(self, catalog: ServiceCatalog, bindings: Bindings) -> None:
+    def __init__(self, catalog: ServiceCatalog, bindings: Bindings, lowered: LoweredGroups) -> None:
         self._catalog = catalog
         self._bindings = bindings
+        self._lowered = lowered
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of now."""
@@ -32,8 +34,15 @@ class CatalogMetrics(Collector):
         states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
         text = "Assignments that follow a service: laid over the push, or waiting until a source has shown the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
+        lowered = self._lowered.endpoints
+        total, laid = (len(lowered), lowered.laid_n) if lowered is not None else (0, 0)
+        states = {("laid",): laid, ("waiting",): total - laid}
+        text = "Assignments of lowered clusters: laid, or waiting until a source has shown the service"
+        yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
+        text = "Groups with upstreams: classes of proxies with lowered resources of their own"
+        yield family(GaugeMetricFamily, "upstream_groups", text, {(): len(self._lowered)})
         text = "Changes of services that failed in the server; what was served before stays"
-        failures = catalog.failures + bindings.failures
+        failures = catalog.failures + bindings.failures + (lowered.failures if lowered is not None else 0)
         yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
         yield from self._sources()
 

@@ -23,6 +23,7 @@ from xds.store.base import (
     CorruptError,
     Delta,
     DocumentChanged,
+    DocumentWrite,
     Drop,
     Entry,
     FullSet,
@@ -100,8 +101,9 @@ class MemoryStore(Store):
         for push, (state, edit) in zip(pushes, staged, strict=True):
             commits.append(self._apply(state, push, edit, meta))
             for key in push.change.docs if isinstance(push.change, Drop) else ():
-                if self._docs.get(key, (0, None))[1] is not None:
-                    await self.put_doc(*key, None)
+                await self._write_doc(DocumentWrite(*key, None))
+            for write in push.writes:
+                await self._write_doc(write)
             self._groups[push.group] = state
             self._pushes[push.group, push_id] = _Push(commits[-1], digest, now_s)
         self._forget_pushes(now_s)
@@ -110,11 +112,15 @@ class MemoryStore(Store):
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
         self._check_open()
         revisions.check_groups(pushes)
-        found = [self._pushes.get((push.group, push_id)) for push in pushes]
+        found = [self._pushes.get((push.group, push_id)) for push in revisions.asked_for(pushes)]
         digests = [each.digest if each is not None else None for each in found]
         if not revisions.check_repeat(push_id, digests, revisions.push_digest(pushes)):
             return None
         return [replace(each.commit, replayed=True, versions={}) for each in found if each is not None]
+
+    async def _write_doc(self, write: DocumentWrite) -> None:
+        if write.body is not None or self._docs.get((write.kind, write.id), (0, None))[1] is not None:
+            await self.put_doc(write.kind, write.id, write.body, note=write.note)
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
         self._check_open()
@@ -353,7 +359,7 @@ def _edit(state: MemoryGroup, change: GroupChange) -> ContentEdit:
             return revisions.amend(change, held)
         case Rollback():
             return revisions.replace(
-                revisions.rolled_back_entries(_manifest(state, change.to).entries, change.keep, held), held
+                revisions.rolled_back_entries(_manifest(state, change.to).entries, change, held), held
             )
         case Drop():
             if state.current() is None:
@@ -391,7 +397,7 @@ def _manifest(state: MemoryGroup, revision: int | None) -> Manifest:
 
 def _line(state: MemoryGroup, revision: int, backs: Sequence[RollbackStep]) -> RevisionInfo:
     line = state.history[revision]
-    undone = revisions.undone_by(revision, line.endpoints_only, backs, state.head.revision)
+    undone = revisions.undone_line_by(line, backs, state.head.revision)
     return replace(line, content=revision in state.manifests, undone_by=undone)
 
 

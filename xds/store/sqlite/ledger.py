@@ -22,6 +22,7 @@ from xds.store.base import (
     CorruptError,
     Delta,
     DocumentChanged,
+    DocumentWrite,
     Drop,
     FullSet,
     GroupChange,
@@ -101,7 +102,7 @@ def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], 
         _keep_push(connection, group, push, digest, result)
         commits.append(result)
         events += [event] if event is not None else []
-        events += _drop_docs(connection, one.change)
+        events += _write_docs(connection, one)
     _prune_pushes(connection, push.now_s, _PRUNED_PER_PUSH * len(commits))
     return commits, events
 
@@ -180,10 +181,7 @@ def history(
         return []
     lines = _history(connection, group, group.head.revision + 1 if before is None else before, limit, endpoints)
     backs, newest = _backs(connection, group.id), group.head.revision
-    return [
-        with_fields(line, undone_by=revisions.undone_by(line.revision, line.endpoints_only, backs, newest))
-        for line in lines
-    ]
+    return [with_fields(line, undone_by=revisions.undone_line_by(line, backs, newest)) for line in lines]
 
 
 def tally(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
@@ -280,11 +278,12 @@ def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupR
     return group, *_advance(connection, group, push, meta, edit=edit, held=held)
 
 
-def _drop_docs(connection: Connection, change: GroupChange) -> list[ChangeItem]:
+def _write_docs(connection: Connection, push: GroupPush) -> list[ChangeItem]:
     events: list[ChangeItem] = []
-    for kind, name in change.docs if isinstance(change, Drop) else ():
+    dropped = push.change.docs if isinstance(push.change, Drop) else ()
+    for write in (*(DocumentWrite(*key, None) for key in dropped), *push.writes):
         with suppress(NotFoundError):
-            events += put_doc(connection, kind, name, None, None)[1]
+            events += put_doc(connection, write.kind, write.id, write.body, None, write.note)[1]
     return events
 
 
@@ -306,7 +305,7 @@ def _edit(connection: Connection, group: GroupRow, change: GroupChange, held: Ma
             return revisions.amend(change, held)
         case Rollback():
             target = manifest(connection, group.head.group, change.to).entries
-            return revisions.replace(revisions.rolled_back_entries(target, change.keep, held), held)
+            return revisions.replace(revisions.rolled_back_entries(target, change, held), held)
         case Drop():
             if not group.head.live:
                 raise NotFoundError(f"no such group: {group.head.group!r}")
@@ -423,7 +422,7 @@ def _backs(connection: Connection, group: int) -> list[RollbackStep]:
 
 def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
     """The commits of these pushes when they were made before, else None. Raises ``ReusedPushIdError``."""
-    found = [_find_push(connection, push.group, push_id) for push in pushes]
+    found = [_find_push(connection, push.group, push_id) for push in revisions.asked_for(pushes)]
     if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
         return None
     return [with_fields(each[0], replayed=True) for each in found if each is not None]

@@ -1,0 +1,114 @@
+"""Upstreams of groups: the services that the proxies of a group call, lowered to resources (docs/mesh.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
+from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
+from xds.api.middleware import Segment
+from xds.api.push import PushContext, SharedOptions, Wait, answered, applied, status_of, wanted_etag
+from xds.api.routing import api_router, demand
+from xds.api.services import Here, Services
+from xds.api.shapes.groups import PushAnswer
+from xds.api.shapes.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
+from xds.control.etags import NO_ETAG
+from xds.control.groups import GroupSettings
+from xds.control.push import PushOptions, PushResult
+from xds.control.tokens import ADMIN
+from xds.lower.upstreams import read_upstreams
+
+router = api_router("upstreams")
+
+DOCUMENT_BYTES = 4 << 20
+
+
+async def expected(
+    here: Here,
+    if_match: Annotated[str | None, Header(description='An etag such as `"u-1f3a9c07"`, or `*`')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: the group must have no upstreams")] = None,
+) -> str:
+    """The etag that the document must have; empty if any will do. Raises ``RequestError``."""
+    return wanted_etag(here, "u", if_match, if_none_match)
+
+
+async def writing_options(options: SharedOptions, etag: Annotated[str, Depends(expected)]) -> PushOptions:
+    """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
+    return replace(options, etag=etag, push_id="")
+
+
+Writing = Annotated[PushOptions, Depends(writing_options)]
+
+
+@router.get("/upstreams", response_model=UpstreamsPage)
+async def list_upstreams(here: Here, request: Request, paging: Paging) -> Response:
+    """All groups with upstreams. The nodes of each are one class of proxies."""
+    lowered, counts = here.publisher.lowered, here.fleet.nodes_by_group()
+
+    def item(group: str) -> Any:
+        return upstreams_summary(lowered.get(group), counts[group], here.publisher.settings.get(group).selector)
+
+    page = paging.of((group for group in lowered if group > paging.after), lambda group: group, item)
+    return await answer_json(request, {**page, "limit": lowered.limit})
+
+
+@router.get("/groups/{group}/upstreams", response_model=UpstreamsItem)
+async def get_upstreams(here: Here, request: Request, group: Segment) -> Response:
+    """The upstreams of a group, and what they are lowered to."""
+    item = _item(here, group)
+    write = answer_yaml if accepts_yaml(request) else answer_json
+    return await write(request, item, etag_header(item["etag"]))
+
+
+@router.put("/groups/{group}/upstreams", response_model=PushAnswer)
+async def put_upstreams(
+    here: Here,
+    request: Request,
+    group: Segment,
+    body: Body,
+    options: Writing,
+    wait_s: Wait,
+    content_type: ContentType = "",
+    selector: Annotated[
+        str | None, Query(max_length=16_384, description="Also set the selector of the group; needs the scope `admin`")
+    ] = None,
+) -> Response:
+    """Set the upstreams of a group: `{"upstreams": [{"service": "web", "bind_port": 9191}]}`, as JSON or YAML.
+
+    The group is created if there is none. What the upstreams are lowered to becomes part of its snapshot at once, and
+    follows the config entries from then on. What is pushed stays.
+    """
+    document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
+    upstreams = await asyncio.to_thread(read_upstreams, document)
+    settings: GroupSettings | None = None
+    if selector is not None:
+        demand(request, ADMIN)  # it decides over the nodes of other groups
+        settings = replace(here.publisher.settings.get(group), selector=selector)
+    result = await here.publisher.write_upstreams(group, upstreams, options, settings)
+    return await _answer(PushContext(here, options, wait_s), result)
+
+
+@router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
+async def delete_upstreams(here: Here, group: Segment, options: Writing, wait_s: Wait) -> Response:
+    """Delete the upstreams of a group, and what they are lowered to. What is pushed stays."""
+    result = await here.publisher.write_upstreams(group, None, options)
+    return await _answer(PushContext(here, options, wait_s), result)
+
+
+async def _answer(pushing: PushContext, result: PushResult) -> Response:
+    """The answer to a push. The etag in the header is that of the document."""
+    body, pending = await answered(pushing, result)
+    etag = pushing.here.publisher.lowered.etag(result.group)
+    tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
+    return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
+
+
+def _item(here: Services, group: str) -> UpstreamsItem:
+    made = here.publisher.lowered.get(group)
+    selector = here.publisher.settings.get(group).selector
+    return upstreams_item(made, len(here.fleet.connected(group)), selector)

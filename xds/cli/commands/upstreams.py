@@ -1,0 +1,162 @@
+"""``upstreams list``, ``get``, ``set``, ``delete``: the services that the proxies of a group call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.arguments import EmptyFlag, MessageOption, YesFlag
+from xds.cli.client import group_path
+from xds.cli.output import Format, say, write_document
+from xds.cli.push_options import confirm, push_query, show_answer, tell_warnings
+from xds.cli.push_options import if_match as header
+from xds.cli.table import Column, TableLayout, write_items
+
+Json = dict[str, Any]
+
+upstreams = typer.Typer(
+    help="Upstreams: the services that the proxies of a group call, lowered to listeners, routes and clusters.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(upstreams, name="upstreams")
+
+GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+EtagOption = Annotated[
+    str, typer.Option("--if-match", help="Only if the present upstreams have this etag.", metavar="ETAG")
+]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show the resources that would change; change nothing.")]
+
+
+def resources_text(item: Json) -> str:
+    """What a group is lowered to: ``2 clusters, 1 listeners``."""
+    return ", ".join(f"{number} {label}" for label, number in item["resources"].items())
+
+
+SUMMARIES = TableLayout(
+    name=lambda item: str(item["group"]),
+    columns=(
+        Column("GROUP", lambda item: item["group"]),
+        Column("NODES", lambda item: str(item["nodes"])),
+        Column("UPSTREAMS", lambda item: str(item["upstreams"])),
+        Column("RESOURCES", resources_text),
+        Column("SELECTOR", lambda item: item["selector"]),
+        Column("ETAG", lambda item: item["etag"], is_wide=True),
+        Column("ERROR", lambda item: item.get("error", ""), lambda item: "bad"),
+    ),
+)
+
+LOWERED = TableLayout(
+    name=lambda item: f"{item['type']}/{item['name']}",
+    columns=(
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("UPSTREAMS", lambda item: ", ".join(item["upstreams"])),
+        Column("ENTRIES", lambda item: ", ".join(item["entries"])),
+    ),
+)
+
+
+@upstreams.command("list", cls=Command)
+def list_upstreams(context: typer.Context) -> None:
+    """Show the groups with upstreams: each is a class of proxies with resources of its own.
+
+    \b
+    Examples:
+      xds upstreams list
+      xds upstreams list -o wide
+    """
+
+    options = shared(context)
+    write_items(options.connect().items("/upstreams"), SUMMARIES, options.style())
+
+
+@upstreams.command(cls=Command)
+def get(context: typer.Context, group: GroupArgument) -> None:
+    """Show what the upstreams of a group are lowered to, and where each resource comes from.
+
+    -o yaml shows the document, in the form that set accepts, with the assignments of the clusters.
+
+    \b
+    Examples:
+      xds upstreams get shop
+      xds upstreams get shop -o yaml
+    """
+
+    options = shared(context)
+    item = options.connect().call("GET", upstreams_path(group))
+    if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
+        write_document(item, options.output)
+        return
+    endpoints = [{"type": "endpoints", **one} for one in item["assignments"]]
+    write_items([*item["lowered"], *endpoints], LOWERED, options.style())
+    tell_warnings(item["warnings"])
+
+
+@upstreams.command("set", cls=Command)
+def set_upstreams(
+    context: typer.Context,
+    group: GroupArgument,
+    file: Annotated[Path, typer.Option("-f", "--file", help="File with the upstreams, or - (standard input).")],
+    selector: Annotated[
+        str | None,
+        typer.Option("--selector", help="Also set which nodes belong to the group.", metavar="EXPRESSION"),
+    ] = None,
+    message: MessageOption = "",
+    if_match: EtagOption = "",
+    dry_run: DryRunFlag = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+) -> None:
+    """Set the upstreams of a group. The group is created if there is none; what is pushed to it stays.
+
+    \b
+    Examples:
+      xds upstreams set shop -f upstreams.yaml
+      xds upstreams set shop -f upstreams.yaml --selector 'node.cluster == shop'
+      xds upstreams set shop -f upstreams.yaml --dry-run
+    """
+    from xds.cli.files import read_object
+
+    options = shared(context)
+    document = read_object(file, "upstreams")
+    document = document["document"] if "document" in document and "upstreams" not in document else document
+    query = push_query(message, dry_run=dry_run, strict=strict)
+    if selector is not None:
+        query["selector"] = selector
+    answer = options.connect().call("PUT", upstreams_path(group), query, header(if_match), document)
+    show_answer(answer, options.output)
+
+
+@upstreams.command(cls=Command)
+def delete(
+    context: typer.Context,
+    group: GroupArgument,
+    message: MessageOption = "",
+    if_match: EtagOption = "",
+    dry_run: DryRunFlag = False,
+    allow_empty: EmptyFlag = False,
+    yes: YesFlag = False,
+) -> None:
+    """Delete the upstreams of a group, and what they are lowered to. What is pushed stays. Asks first on a terminal.
+
+    \b
+    Examples:
+      xds upstreams delete shop
+    """
+
+    options = shared(context)
+    if not dry_run:
+        confirm(f"delete the upstreams of group {group}?", yes)
+    query = push_query(message, dry_run=dry_run, allow_empty=allow_empty)
+    answer = options.connect().call("DELETE", upstreams_path(group), query, header(if_match))
+    show_answer(answer, options.output)
+    if not dry_run:
+        say(f"group {group}: its upstreams are deleted")
+
+
+def upstreams_path(group: str) -> str:
+    """The path of the upstreams of a group."""
+    return group_path(group, "/upstreams")

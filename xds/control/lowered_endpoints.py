@@ -1,0 +1,125 @@
+"""The endpoints of lowered clusters: the catalog lays their assignments over a group, as it does for bindings.
+
+They are generated, and stored nowhere: what an upstream is lowered to says which instances an assignment has. So a
+change of an instance makes one assignment anew, and no revision.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from xds.catalog.binding import InstanceSelection
+from xds.catalog.service_index import ServiceInstance
+from xds.control.catalog import ServiceCatalog
+from xds.control.followed_assignments import (
+    FollowedAssignment,
+    FollowedAssignments,
+    FollowedTarget,
+    Selected,
+)
+from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
+from xds.control.policies import Key
+from xds.lower.assignments import lower_assignment
+from xds.lower.lowered import LoweredAssignment
+from xds.model.resource import Resource
+
+USER = "upstreams"  # of the catalog
+# Until then a source may still show a service that is new here. An unknown service has no endpoints from then on, so
+# that its cluster becomes warm and a failover goes on to the next one.
+UNKNOWN_S = 2.0
+
+_LOWERED = Owner(OwnerKind.LOWERED)
+
+
+class LoweredEndpoints:
+    """The assignments of the lowered clusters of all groups. ``datacenter`` is that of this server."""
+
+    def __init__(
+        self,
+        catalog: ServiceCatalog,
+        live: LiveEndpoints,
+        datacenter: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._live = live
+        self._catalog = catalog
+        self._datacenter = datacenter
+        self._assigned: dict[str, Mapping[str, LoweredAssignment]] = {}
+        self._followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def laid_n(self) -> int:
+        """The number of assignments that are laid. May be called in another thread."""
+        return self._followed.laid_n
+
+    @property
+    def failures(self) -> int:
+        """Assignments that could not be laid because of a bug."""
+        return self._followed.failures
+
+    def of_service(self, service: str) -> list[Key]:
+        """The assignments that follow a service."""
+        return self._followed.of_service(service)
+
+    def find(self, key: Key) -> LoweredAssignment | None:
+        """The lowered assignment of a group; None where it has none of this name."""
+        return self._assigned.get(key[0], {}).get(key[1])
+
+    def selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
+        """The instances that an assignment selects now, target by target."""
+        targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
+        return [each for target in targets for each in target.selected(self._catalog.instances(target.binding.service))]
+
+    def check(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
+        """Raises ``OwnedError`` for the first assignment that has another owner."""
+        for name, one in assignments.items():
+            self._live.check(group, (name,), owner_of(one))
+
+    def add(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
+        """Follow the assignments that are new or other than before. The streams are not woken."""
+        held = self._assigned.get(group, {})
+        changed = [one for name, one in assignments.items() if held.get(name) != one]
+        for one in changed:
+            self._followed.begin(self._made(group, one), owner_of(one))
+        self._assigned[group] = {**held, **assignments}
+        self._followed.use()
+        self._followed.lay(group, [(group, one.name) for one in changed], wakes=False)
+
+    def retain(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
+        """Follow no others than these. The streams are woken."""
+        gone = self._assigned.get(group, {}).keys() - assignments.keys()
+        if assignments:
+            self._assigned[group] = assignments
+        else:
+            self._assigned.pop(group, None)
+        if gone:
+            self._followed.end(group, sorted(gone))
+            self._followed.use()
+
+    async def assign_all(self, by_group: Mapping[str, Mapping[str, LoweredAssignment]]) -> None:
+        """Follow these assignments and no others: after all owners of live assignments were forgotten."""
+        for group in [*self._assigned]:
+            self.retain(group, by_group.get(group, {}))
+        for group, assignments in by_group.items():
+            for one in assignments.values():
+                self._live.claim(group, one.name, owner_of(one))
+            self.add(group, assignments)
+        await self._followed.follow(list(self._followed.services))
+
+    def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
+        targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)
+        return FollowedAssignment((group, assignment.name), tuple(targets), partial(_lower, assignment))
+
+
+def owner_of(assignment: LoweredAssignment) -> Owner:
+    """The owner of a lowered assignment: its first upstream."""
+    return Owner(OwnerKind.LOWERED, next(iter(assignment.upstreams), ""))
+
+
+def _lower(assignment: LoweredAssignment, selected: Sequence[Iterable[Selected]]) -> Resource:
+    return lower_assignment(assignment, selected)

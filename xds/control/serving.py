@@ -1,0 +1,164 @@
+"""Serves what the store has committed: groups are published, withdrawn, and caught up with the store.
+
+The caller wakes the streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+import structlog
+
+from xds.control.group_content import BlobIds, GroupContent, build_next_content, changes
+from xds.control.group_documents import GroupDocuments
+from xds.control.groups import GroupTable
+from xds.control.journal import PushJournal
+from xds.control.live_endpoints import LiveEndpoints
+from xds.control.published_state import PublishedState
+from xds.control.push import PlannedChange, Published, by_type_label
+from xds.control.threads import run_sized
+from xds.control.writes import WriteLocks
+from xds.fleet.fleet import Fleet
+from xds.protocol.cache import NOTHING_PRECOMPUTED, Precomputed, SnapshotCache
+from xds.store.base import Commit, Drop, Manifest, Meta, Store, StoreError
+
+_RETRY_FIRST_S = 0.1
+_RETRY_LAST_S = 5.0
+
+# Wakes the streams of these groups, and the streams whose group changes because a group was created or deleted.
+Wake = Callable[[Collection[str]], None]
+
+_log = structlog.get_logger(logger_name="xds.control.publisher")
+
+
+class ServedState(PublishedState):
+    """The serving half of ``Publisher``. ``documents`` are the tables of documents that belong to groups."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SnapshotCache,
+        fleet: Fleet,
+        wake: Wake,
+        on_nack: str,
+        refused_share: float,
+        live: LiveEndpoints | None,
+    ) -> None:
+        super().__init__(store, cache, fleet, refused_share)
+        self.journal = PushJournal(fleet.events)
+        self.settings = GroupTable(store, cache, wake)
+        self.documents: list[GroupDocuments] = []
+        self.live = live if live is not None else LiveEndpoints(cache, wake)
+        self.locks = WriteLocks()
+        self._wake = wake
+        self._on_nack = on_nack
+        self._behind: dict[str, asyncio.Task[None]] = {}
+
+    async def _build(self, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
+        """Build the content of a commit. Resources and sets that did not change stay the same objects."""
+        if not commit.changed:
+            return Published(planned, commit, planned.current)
+        if isinstance(planned.request.change, Drop):
+            return Published(planned, commit, None)
+        manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
+        made = (manifest, planned.blob_ids, planned.resources, planned.current, planned.digests, self._cache.precompute)
+        content, precomputed = await run_sized(build_next_content, *made, resources=planned.touched)
+        if self._cache.is_overlaid(commit.group):
+            await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
+        return Published(planned, commit, content, precomputed)
+
+    def _publish_commit(self, published: Published, meta: Meta) -> None:
+        """Serve what was committed, and record it."""
+        planned, commit, content = published.planned, published.commit, published.content
+        is_lowered = planned.request.changes_lowered_only
+        if not commit.changed and content is not None:
+            self.journal.unchanged(is_lowered=is_lowered)
+            self.pushes.record(commit.group, content.revision, frozenset(content.snapshot.sets))
+            return
+        change, difference = planned.request.change, by_type_label(published.difference)
+        is_new = planned.current is None
+        self.journal.committed(
+            commit.group,
+            commit.revision,
+            change,
+            meta,
+            difference,
+            len(planned.blob_ids),
+            new=is_new,
+            is_lowered=is_lowered,
+        )
+        if content is None:
+            self._withdraw(commit.group)
+            self._forget(commit.group)
+        else:
+            self._publish(content, frozenset(published.difference), published.precomputed)
+
+    def _publish(
+        self, content: GroupContent, changed_types: frozenset[str], precomputed: Precomputed = NOTHING_PRECOMPUTED
+    ) -> None:
+        self._contents[content.group] = content
+        self._cache.set(content.snapshot, on_nack=self._on_nack, precomputed=precomputed)
+        self._fleet.published(content.snapshot)
+        self.pushes.record(content.group, content.revision, changed_types)
+
+    def _serve(self, contents: Sequence[GroupContent], precomputed: Precomputed) -> None:
+        """Publish the retained revisions of a group, oldest first; the last one is its head."""
+        *earlier, head = contents
+        self._contents[head.group] = head
+        for content in contents:
+            self._fleet.published(content.snapshot)
+        self._cache.set(head.snapshot, [content.snapshot for content in earlier], self._on_nack, precomputed)
+
+    async def _precomputed(self, content: GroupContent) -> Precomputed:
+        return await run_sized(self._cache.precompute, content.snapshot, resources=len(content.blob_ids))
+
+    def _withdraw(self, group: str) -> None:
+        self._contents.pop(group, None)
+        self._cache.drop(group)
+
+    def _forget(self, group: str) -> None:
+        """Forget the settings and other documents of a group; the store has deleted them with the group."""
+        self.settings.dropped(group)
+        for table in self.documents:
+            table.dropped(group)
+
+    # Catching up when the store's answer to a commit was lost
+
+    def _catch_up(self, group: str) -> None:
+        """Publish what the store holds, once it answers again. No acknowledged push depends on this."""
+        if group not in self._behind:
+            self._behind[group] = asyncio.create_task(self._retry(group))
+
+    async def _retry(self, group: str) -> None:
+        delay_s = _RETRY_FIRST_S
+        while True:
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _RETRY_LAST_S)
+            try:
+                async with self.locks.groups((group,)):
+                    await self._refresh(group)
+                    del self._behind[group]
+                return
+            except StoreError as error:
+                _log.warning("snapshot.behind", group=group, error_message=str(error))
+
+    async def _refresh_all(self, groups: Collection[str]) -> None:
+        """Catch up with groups that are behind. Their locks are held. Raises ``StoreError``."""
+        for group in self._behind.keys() & groups:
+            await self._refresh(group)
+
+    async def _refresh(self, group: str) -> None:
+        head = await self._store.head(group)
+        held = self._contents.get(group)
+        if head is None or (held is not None and held.revision == head.revision):
+            return
+        self.journal.caught_up(group, head.revision)
+        if head.live:
+            content = await self._revisions.content(group, None, held)
+            difference = changes(held.blob_ids if held is not None else BlobIds(), content.blob_ids)
+            self._publish(content, frozenset(difference), await self._precomputed(content))
+        else:
+            self._withdraw(group)
+            self._forget(group)
+        self._wake((group,))
