@@ -13,6 +13,7 @@ from tests.support.resources import static_cluster
 from xds.api.services import ApiOptions
 from xds.catalog.instance import Instance
 from xds.control.tokens import Grant, Tokens
+from xds.model.node import Locality
 from xds.model.resource_type import CLUSTER
 
 Json = dict[str, Any]
@@ -204,3 +205,16 @@ async def test_undo_of_a_group_is_about_what_was_pushed(shop: Api) -> None:
     assert plan.json()["takes_back"]["revision"] == 3
     await shop.client.post(f"{GROUP}/rollback", json={"to": plan.json()["to"]})
     assert cluster_names(shop) == {"pushed", WEB}
+
+
+async def test_a_policy_of_traffic_assignment_steers_a_lowered_cluster(shop: Api) -> None:
+    """The lowered cluster has no warning that a pushed one with the same endpoints would not have."""
+    await shop.client.put(PATH, json={**DOCUMENT, "locality_aware": True})
+    zones = [Instance(f"i{zone}", f"10.0.0.{zone}", 80, locality=Locality("eu", f"eu-{zone}")) for zone in (1, 2)]
+    shop.catalog.sink("s", "file").put("web", zones)
+    await shop.catalog.tick()
+    policy = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
+    put = await shop.client.put(f"{GROUP}/assignments/{WEB}", json=policy)
+    assert (put.status_code, put.json()["warnings"]) == (200, [])
+    found = (await shop.client.get(f"{GROUP}/assignments/{WEB}")).json()
+    assert found["endpoints"] == WEB

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from tests.control.conftest import Plane
 from tests.control.connected import Client
+from tests.control.test_config_entries import ForgetfulStore
 from tests.support.resources import cluster_load_assignment, static_cluster
 from xds.catalog.binding import Binding
 from xds.catalog.entry import read_entry
@@ -27,7 +28,7 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Change
-from xds.store.base import LOWERED
+from xds.store.base import LOWERED, UnavailableError
 from xds.store.memory.engine import MemoryStore
 
 Json = dict[str, Any]
@@ -510,3 +511,49 @@ class TestRestart:
         await put_entries(plane, splitter(1))
         assert version(plane, ROUTE).startswith("e2+")
         await other.close()
+
+
+class TestLostAnswers:
+    @pytest.fixture
+    async def forgetful(self) -> AsyncIterator[Plane]:
+        """A group with an upstream, in a store whose answers can be lost."""
+        store = ForgetfulStore()
+        await store.open()
+        plane = Plane(store)
+        await put_entries(plane, HTTP, RESOLVER, splitter(90))
+        await put_upstreams(plane, "web")
+        yield plane
+        await plane.publisher.close()
+        await store.close()
+
+    async def lose(self, plane: Plane) -> None:
+        """Delete the splitter; the answer of the store is lost."""
+        store = plane.store
+        assert isinstance(store, ForgetfulStore)
+        store.fails = True
+        with pytest.raises(UnavailableError):
+            await plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        assert set(served(plane, CLUSTER)) == {V1, V2}
+        store.fails = False
+
+    async def test_the_next_write_begins_with_what_was_committed(self, forgetful: Plane) -> None:
+        await self.lose(forgetful)
+        await put_entries(forgetful, splitter(50))
+        assert set(served(forgetful, CLUSTER)) == {V1, V2}
+        again = forgetful.restarted()
+        await again.publisher.load()
+        assert bodies(again) == bodies(forgetful)
+
+    async def test_what_was_committed_is_served_without_another_write(
+        self, forgetful: Plane, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("xds.control.publisher.RETRY_LOWERED_S", 0.01)
+        sink = forgetful.catalog.sink("s", "file")
+        sink.put("web", [Instance("a", "10.0.0.1", 80)])
+        await forgetful.catalog.tick()
+        await self.lose(forgetful)
+        async with asyncio.timeout(10):
+            while set(served(forgetful, CLUSTER)) != {WEB} or set(served(forgetful, ENDPOINT)) != {WEB}:
+                await asyncio.sleep(0.01)
+        await put_entries(forgetful, splitter(50))
+        assert set(served(forgetful, CLUSTER)) == {V1, V2}

@@ -103,12 +103,12 @@ class LoweredEndpoints:
 
     async def assign_all(self, by_group: Mapping[str, Mapping[str, LoweredAssignment]]) -> None:
         """Follow these assignments and no others: after all owners of live assignments were forgotten."""
-        for group in [*self._assigned]:
-            self.retain(group, by_group.get(group, {}))
         for group, assignments in by_group.items():
             for one in assignments.values():
                 self._live.claim(group, one.name, owner_of(one))
             self.add(group, assignments)
+        for group in [*self._assigned]:
+            self.retain(group, by_group.get(group, {}))
         await self._followed.follow(list(self._followed.services))
 
     def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:

@@ -57,12 +57,15 @@ from xds.store.base import (
     Meta,
     Rollback,
     Store,
+    StoreError,
     UnavailableError,
 )
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
 DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`)
+RETRY_LOWERED_S = 1.0
+
 _log = structlog.get_logger(logger_name="xds.control.publisher")
 
 
@@ -288,7 +291,7 @@ class Publisher(ServedState):
             await self._refresh_all(named)
             return Transaction(await self._plan_all([self._with_lowered(each) for each in requests], options))
         push = await part.plan()
-        await self._refresh_lowered()
+        await self._refresh_lowered(held)
         touched = await self.lowered.touched(part.planned)
         await held.add([*named, *touched.groups])
         await self._refresh_all({*named, *touched.groups})
@@ -386,6 +389,8 @@ class Publisher(ServedState):
     def _lost(self, transaction: Transaction) -> None:
         """The store's answer was lost: catch up with it."""
         self._is_lowering_lost |= bool(transaction.made)
+        if self._is_lowering_lost and self.entries.line not in self._behind:
+            self._behind[self.entries.line] = asyncio.create_task(self._catch_up_lowered())
         for planned in transaction.planned:
             self._catch_up(planned.group)
         if transaction.part is not None:
@@ -421,7 +426,7 @@ class Publisher(ServedState):
         document, by = write.document, Caller(options.meta.actor, options.meta.author, options.peer)
         async with self.locks.groups((self.entries.line,)) as held, self.settings.lock:
             await self.entries.refresh()
-            await self._refresh_lowered()
+            await self._refresh_lowered(held)
             await held.add((group,))
             await self._refresh_all((group,))
             self.lowered.check(group, document, options.etag)
@@ -453,12 +458,25 @@ class Publisher(ServedState):
         """Take over what the store holds of groups with upstreams. Returns those that are lowered otherwise now."""
         return [group for group in self.lowered if not self.lowered.held(group, self._contents.get(group))]
 
-    async def _refresh_lowered(self) -> None:
+    async def _refresh_lowered(self, held: HeldLocks) -> None:
         """Catch up with documents and what is lowered, if the store's answer was lost. Raises ``StoreError``."""
         if self._is_lowering_lost:
             await self.lowered.load()
+            await held.add(self.lowered)
+            await self._refresh_all([*self.lowered])
             self._hold_lowered()
             self._is_lowering_lost = False
+
+    async def _catch_up_lowered(self) -> None:
+        while self._is_lowering_lost:
+            await asyncio.sleep(RETRY_LOWERED_S)
+            try:
+                async with self.locks.groups((self.entries.line,)) as held:
+                    await self.entries.refresh()
+                    await self._refresh_lowered(held)
+            except StoreError as error:
+                _log.warning("upstreams.behind", error_message=str(error))
+        del self._behind[self.entries.line]
 
     async def _lower_again(self) -> None:
         """Lower the groups again that an earlier release has lowered otherwise. What cannot be, stays as it is."""

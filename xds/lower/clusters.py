@@ -138,6 +138,8 @@ def _cluster(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
             transport_socket=_tls(context, targets[0]),
+            # So gRPC clients report the load, as traffic assignment needs it. Envoys do so without.
+            lrs_server={"self": {}} if context.proxies.locality_aware else None,
         ),
     }
     return _resource(context, content, targets)
