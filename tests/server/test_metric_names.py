@@ -176,7 +176,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
     backups.made = 1
     for each in (StoreMetrics(collector, store.condition), AuditMetrics({}), BackupMetrics(backups)):
         server.metrics.registry.register(each)
-    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings))
+    server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, plane.publisher.lowered))
     server.metrics.registry.register(SourceMetrics(Sources()))
     server.metrics.foreign_refused["origin"] += 1
     served = {
