@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from tests.control.conftest import Plane
-from tests.control.test_lowered_groups import HTTP, RESOLVER, bodies, put_entries, put_upstreams, splitter
+from tests.control.test_lowered_groups import GROUP, HTTP, RESOLVER, WEB, bodies, put_entries, put_upstreams, splitter
+from xds.catalog.instance import Instance
+from xds.codec import schema
 from xds.control import group_lowering
 from xds.control.lowered_content import LoweredRecords
 from xds.lower.lowered import LoweredResource
 from xds.lower.upstreams import Upstream
+from xds.model.resource_type import ENDPOINT
 
 Json = dict[str, Any]
 
@@ -95,3 +98,26 @@ async def test_an_upstream_that_goes_takes_its_own_resources_only(plane: Plane, 
     found, fresh = (plane.publisher.lowered.content(group) for group in ("shop", "fresh"))
     assert found.origins == fresh.origins
     assert found.assignments == fresh.assignments
+
+
+async def test_streams_are_woken_where_a_change_makes_other_assignments_only(plane: Plane) -> None:
+    """With priorities, another failover leaves the cluster as it is: no revision, and the endpoints differ."""
+    await put_entries(plane, HTTP, API)
+    await put_upstreams(plane, "web", failover="priority")
+    sink = plane.catalog.sink("test", "test")
+    sink.replace({name: [Instance(name, "10.0.0.1", port)] for port, name in enumerate(("web", "db", "spare"), 80)})
+    await plane.catalog.tick()
+    plane.woken.clear()
+    for service, names in (("db", 2), ("spare", 2)):
+        await put_entries(plane, {"Kind": "service-resolver", "Name": "web", "Failover": {"*": {"Service": service}}})
+        assert plane.woken == [GROUP], service
+        assert len(assignment_of(plane).endpoints) == names
+        plane.woken.clear()
+
+
+def assignment_of(plane: Plane) -> Any:
+    snapshot = plane.cache.get(GROUP)
+    assert snapshot is not None
+    message: Any = schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment")()
+    message.ParseFromString(snapshot.get(ENDPOINT).resources[WEB].body)
+    return message
