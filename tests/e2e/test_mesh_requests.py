@@ -217,7 +217,7 @@ def test_a_tcp_chain_is_redirected_under_load(
     mesh.wait_answers("one")
     mesh.write({"Kind": "service-resolver", "Name": "db", "Redirect": {"Service": "other"}})
     mesh.wait_answers("two")
-    mesh.undo()
+    mesh.delete("service-resolver/db")
     mesh.wait_answers("one")
     mesh.wait_synced()
     assert mesh.lost() == []
