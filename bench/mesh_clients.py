@@ -1,4 +1,4 @@
-"""Clients of a mesh: Delta streams that ask for what an Envoy asks for, ACK it, and note what they were sent and when."""
+"""Clients of a mesh: Delta streams that ask for what an Envoy asks for, ACK it, and note when it came."""
 
 from __future__ import annotations
 
@@ -24,16 +24,14 @@ AGGREGATE = b"envoy.clusters.aggregate"
 class MeshClient:
     """One stream: all listeners and clusters, the routes of its upstreams, the assignments of its EDS clusters.
 
-    ``arrived`` has for each type when the last response with resources was read. ``held`` has the names of all that
-    were sent.
+    ``arrived`` has for each type when the last response with resources was read.
     """
 
     def __init__(self, name: str, upstreams: Sequence[str]) -> None:
         self.name = name
         self.upstreams = upstreams
         self.arrived: dict[str, float] = {}
-        self.held: dict[str, set[str]] = {LISTENER: set(), CLUSTER: set(), ROUTE: set(), ENDPOINT: set()}
-        self.removed_n = 0
+        self._clusters: set[str] = set()
 
     async def run(self, channel: grpc.aio.Channel, changed: asyncio.Event) -> None:
         """Follow until cancelled. ``changed`` is set for each response."""
@@ -44,27 +42,18 @@ class MeshClient:
         await call.write(_request(ROUTE, self.upstreams))
         while (data := await call.read()) is not grpc.aio.EOF:
             response = wire_pb2.DeltaDiscoveryResponse.FromString(data)
-            self._note(response)
-            new = self._new_assignments(response)
-            if new:
+            if response.resources:
+                self.arrived[response.type_url] = time.perf_counter()
+            if response.type_url == CLUSTER and (new := self._new_assignments(response)):
                 await call.write(_request(ENDPOINT, new))
             await call.write(_request(response.type_url, nonce=response.nonce))
             changed.set()
 
-    def _note(self, response: Any) -> None:
-        if response.resources:
-            self.arrived[response.type_url] = time.perf_counter()
-        self.removed_n += len(response.removed_resources)
-
     def _new_assignments(self, response: Any) -> list[str]:
-        held = self.held[response.type_url]
-        names = [
-            one.name
-            for one in response.resources
-            if response.type_url == CLUSTER and one.name not in held and AGGREGATE not in one.resource.value
-        ]
-        held.update(one.name for one in response.resources)
-        return names
+        """The assignments of clusters that are new here. Aggregates have none."""
+        found = [one for one in response.resources if one.name not in self._clusters]
+        self._clusters.update(one.name for one in found)
+        return [one.name for one in found if AGGREGATE not in one.resource.value]
 
 
 def _request(type_url: str, names: Collection[str] = (), node: bytes = b"", nonce: str = "") -> bytes:

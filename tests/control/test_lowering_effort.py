@@ -10,9 +10,9 @@ from tests.control.conftest import Plane
 from tests.control.test_lowered_groups import GROUP, HTTP, RESOLVER, WEB, bodies, put_entries, put_upstreams, splitter
 from xds.catalog.instance import Instance
 from xds.codec import schema
-from xds.control import group_lowering
 from xds.control.lowered_content import LoweredRecords
 from xds.lower.lowered import LoweredResource
+from xds.lower.lowering import lower_upstream
 from xds.lower.upstreams import Upstream
 from xds.model.resource_type import ENDPOINT
 
@@ -28,17 +28,17 @@ class Effort:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.upstreams: list[str] = []
         self.resources: list[str] = []
-        lower, record = group_lowering.lower_upstream, LoweredRecords.of
+        record = LoweredRecords.of
 
         def lowered(upstream: Upstream, *arguments: Any) -> Any:
             self.upstreams.append(upstream.name)
-            return lower(upstream, *arguments)
+            return lower_upstream(upstream, *arguments)
 
         def of(records: LoweredRecords, one: LoweredResource) -> Any:
             self.resources.append(one.label)
             return record(records, one)
 
-        patch.setattr(group_lowering, "lower_upstream", lowered)
+        patch.setattr("xds.control.group_lowering.lower_upstream", lowered)
         patch.setattr(LoweredRecords, "of", of)
 
     def clear(self) -> None:

@@ -66,7 +66,7 @@ class Changes:
         """Some kinds get another entry, some are deleted, in one transaction."""
         chosen = self.random.sample([*KINDS], self.random.randint(1, len(KINDS)))
         put = [{"Kind": kind, "Name": "web", **self.random.choice(KINDS[kind])} for kind in chosen]
-        held = {one["Kind"] for one in self.mesh.ask("GET", ENTRIES)["items"]} - set(chosen)
+        held = {one["kind"] for one in self.mesh.ask("GET", ENTRIES)["items"]} - set(chosen)
         gone = [{"kind": kind, "name": "web"} for kind in KINDS if kind in held and self.random.random() < 0.5]
         return {"put": put, "delete": gone} if gone else {"put": put}
 
@@ -74,7 +74,8 @@ class Changes:
         """One change; what it was."""
         act = self.random.choice(["one", "many", "many", "undo", "upstreams", "pushed"])
         if act == "undo":
-            self.mesh.undo()
+            if self.mesh.server.request("GET", f"{ENTRIES}/undo").is_success:  # there may be nothing to go back to
+                self.mesh.undo()
         elif act == "upstreams":
             failover = self.random.choice(FAILOVERS)
             for group, port in self.mesh.ports.items():
