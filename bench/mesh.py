@@ -76,8 +76,9 @@ class Cell:
 
     def row(self) -> tuple[str, ...]:
         """As the table has it."""
-        figures = (self.answered_ms, self.at_all_ms, self.slowest_ms, self.cpu_ms)
-        return (f"{self.services:,}", self.change, str(self.clients), *(f"{one:,.0f} ms" for one in figures))
+        answered = f"{self.answered_ms:,.0f} ms" if self.answered_ms else "-"
+        figures = (self.at_all_ms, self.slowest_ms, self.cpu_ms)
+        return (f"{self.services:,}", self.change, str(self.clients), answered, *(f"{one:,.0f} ms" for one in figures))
 
 
 @dataclass(frozen=True, slots=True)
