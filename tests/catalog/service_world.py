@@ -54,7 +54,7 @@ class Expected:
             lost = self.kept | gone
             self.kept = {id: one for id, one in lost.items() if id in self.good and id not in instances}
         else:
-            if (gone or self.kept) and not self._recent(now):
+            if (gone or self.kept.keys() - instances.keys()) and not self._recent(now):
                 self.losing_since, self.losing_from = now, before
             self.kept = {}
         self.shown = instances

@@ -532,7 +532,7 @@ SERVICES: Walk = [
 MESH: Walk = [
     ("xds config-entry write -f examples/config-entries/web.yaml", says("revision 1; chains: web$")),
     (
-        "xds upstreams set shop -f examples/config-entries/upstreams.yaml --selector 'node.cluster == shop'",
+        "xds upstreams set shop -f examples/upstreams/shop.yaml --selector 'node.cluster == shop'",
         says(r"^group shop: revision 1: \+\d+ clusters, \+1 listeners, \+1 routes"),
     ),
     ("xds upstreams list", says("^shop +0 +1 +.*1 listeners, 1 routes +node.cluster == shop")),

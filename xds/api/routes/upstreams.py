@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
 from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import PushContext, SharedOptions, Wait, answered, applied, status_of, wanted_etag
+from xds.api.push import PushContext, SharedOptions, Wait, answered, applied, expected_etag, status_of
 from xds.api.routing import api_router, demand
 from xds.api.services import Here, Services
 from xds.api.shapes.groups import PushAnswer
@@ -28,16 +28,10 @@ router = api_router("upstreams")
 DOCUMENT_BYTES = 4 << 20
 
 
-async def expected(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"u-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: the group must have no upstreams")] = None,
-) -> str:
-    """The etag that the document must have; empty if any will do. Raises ``RequestError``."""
-    return wanted_etag(here, "u", if_match, if_none_match)
+Expected = Annotated[str, Depends(expected_etag("u", "the group must have no upstreams"))]
 
 
-async def writing_options(options: SharedOptions, etag: Annotated[str, Depends(expected)]) -> PushOptions:
+async def writing_options(options: SharedOptions, etag: Expected) -> PushOptions:
     """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
     return replace(options, etag=etag, push_id="")
 
