@@ -8,7 +8,14 @@ import pytest
 import yaml
 
 from tests.api.conftest import Api
-from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster, tls_secret
+from tests.support.resources import (
+    CERTIFICATE_PEM,
+    KEY_PEM,
+    cluster_load_assignment,
+    eds_cluster,
+    static_cluster,
+    tls_secret,
+)
 from xds.control.collector import Collector
 from xds.control.threads import INLINE_RESOURCES
 from xds.protocol.cache import RETAINED_REVISIONS
@@ -94,13 +101,13 @@ async def test_resources_come_in_pages(edge: Api) -> None:
 
 
 async def test_secrets_are_redacted(api: Api) -> None:
-    for key in ("hidden-1", "hidden-2"):
-        await api.put("edge", tls_secret("s", "chain", key))
+    for key in ("hidden01", "hidden02"):
+        await api.put("edge", tls_secret("s", CERTIFICATE_PEM, KEY_PEM.replace("MIIE", key)))
     (item,) = (await diff(api, 2))["resources"]
     assert (item["change"], item["before"]) == ("changed", item["after"])
     assert "hidden" not in str(item)
     (item,) = (await diff(api, 2, show_secrets="true"))["resources"]
-    assert ("hidden-1" in str(item["before"]), "hidden-2" in str(item["after"])) == (True, True)
+    assert ("hidden01" in str(item["before"]), "hidden02" in str(item["after"])) == (True, True)
 
 
 async def test_a_large_difference(api: Api) -> None:

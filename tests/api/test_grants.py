@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.control.connected import Client
-from tests.support.resources import static_cluster
+from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster
 from xds.api.routing import SCOPE_KEY
 from xds.api.services import ApiOptions
 from xds.control.tokens import EVERYTHING, Grant, Tokens
@@ -23,8 +23,8 @@ SECRET = {
     "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
     "name": "cert",
     "tls_certificate": {
-        "certificate_chain": {"inline_string": "public"},
-        "private_key": {"inline_string": "hunter2"},
+        "certificate_chain": {"inline_string": CERTIFICATE_PEM},
+        "private_key": {"inline_string": KEY_PEM.replace("MIIE", "hunter2A")},
     },
 }
 SCOPES = {
@@ -156,7 +156,7 @@ async def test_secrets_are_shown_to_who_asks_and_may(api: Api, path: str) -> Non
     hidden = (await api.client.get(path)).text
     assert "hunter2" not in hidden
     assert "[redacted]" in hidden
-    assert "public" in hidden
+    assert "MIIB" in hidden
     assert "hunter2" in (await api.client.get(path, params={"show_secrets": "true"})).text
     api = guarded(api)
     refused = await ask(api, "reader", "GET", f"{path}?show_secrets=true")

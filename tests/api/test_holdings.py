@@ -10,12 +10,14 @@ import pytest
 from tests.api.conftest import Api
 from tests.control.connected import Client
 from tests.support.labels import stem_of
-from tests.support.resources import static_cluster, tls_secret
+from tests.support.resources import CERTIFICATE_PEM, KEY_PEM, static_cluster, tls_secret
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, SECRET
 from xds.model.snapshot import ResourceSet
 
 PATH = f"/api/v1/nodes/{quote('n/1', safe='')}/resources"
+
+HIDDEN = KEY_PEM.replace("MIIE", "hidden00")
 
 
 def held(api: Api, type_url: str = CLUSTER) -> ResourceSet:
@@ -25,13 +27,13 @@ def held(api: Api, type_url: str = CLUSTER) -> ResourceSet:
 @pytest.fixture
 async def client(api: Api) -> Client:
     """A node that ACKed clusters a and b and the secret s; c is missing, and a second revision was NACKed."""
-    await api.put("edge", static_cluster("a", 80), static_cluster("b", 80), tls_secret("s", "chain", "hidden"))
+    await api.put("edge", static_cluster("a", 80), static_cluster("b", 80), tls_secret("s", CERTIFICATE_PEM, HIDDEN))
     made = Client(api.plane.fleet, Node("n/1", "edge", metadata={"role": "web"}), "edge")
     made.subscribe(CLUSTER)
     made.subscribe(SECRET, "s", "t")
     made.ack(held(api))
     made.ack(held(api, SECRET))
-    await api.put("edge", static_cluster("a", 81), tls_secret("s", "chain", "hidden"))
+    await api.put("edge", static_cluster("a", 81), tls_secret("s", CERTIFICATE_PEM, HIDDEN))
     made.nack(held(api), "no")
     return made
 

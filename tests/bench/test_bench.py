@@ -29,6 +29,7 @@ BENCHES = {
         ["--services", "20,30", "--streams", "3", "--rounds", "3", "--rate", "100", "--seconds", "0.5"],
         ("20", "30"),
     ),
+    "bench.destination": (["--streams", "5", "--endpoints", "3,20", "--rounds", "1"], ("3", "20")),
     "bench.assignment": (["--only", "jump,zone_loss"], ("jump", "zone_loss")),
 }
 
@@ -49,7 +50,7 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     _title, header, *lines = done.stdout.splitlines()
     assert {line.split()[0] for line in lines} == set(rows)
     # A column's name may hold a space; no row has a cell more or less than the others.
-    assert header.split()[0] in {"variant", "step", "scenario", "phase", "services"}
+    assert header.split()[0] in {"variant", "step", "scenario", "phase", "services", "endpoints"}
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
 
 

@@ -218,8 +218,10 @@ CASES: dict[str, dict[str, Any]] = {
         "@type": f"{TLS}.Secret",
         "name": "cert",
         "tls_certificate": {
-            "certificate_chain": {"inline_string": "-----BEGIN CERTIFICATE-----"},
-            "private_key": {"inline_bytes": "AAEC/w=="},
+            "certificate_chain": {"inline_string": "-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n"},
+            "private_key": {
+                "inline_bytes": "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBRUMvdz09Ci0tLS0tRU5EIFBSSVZBVEUgS0VZLS0tLS0K"
+            },
         },
     },
     "runtime": {

@@ -180,7 +180,10 @@ def test_internal_listener_that_nobody_has() -> None:
     (member,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
     member["endpoint"]["address"] = {"envoy_internal_address": {"server_listener_name": "inner"}}
     assert told(cluster) == [("missing_reference", "clusters/a", "")]
-    assert told(cluster, {"@type": r.LISTENER_TYPE, "name": "inner", "internal_listener": {}}) == []
+    assert (
+        told(cluster, {"@type": r.LISTENER_TYPE, "name": "inner", "internal_listener": {}, "default_filter_chain": {}})
+        == []
+    )
 
 
 def test_files_on_the_proxy_are_not_ours() -> None:
@@ -200,7 +203,7 @@ def test_the_cluster_of_a_config_source_is_the_bootstraps() -> None:
 
 
 def test_what_nobody_refers_to() -> None:
-    lonely = [r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", "pem")]
+    lonely = [r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", r.CERTIFICATE_PEM)]
     assert told(*WEB, *lonely) == [
         ("unused", "endpoints/x", ""),
         ("unused", "routes/y", ""),
@@ -214,7 +217,7 @@ def test_a_place_in_a_wrapper() -> None:
 
 
 def test_a_set_without_those_who_could_refer_is_left_alone() -> None:
-    assert told(r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", "pem")) == []
+    assert told(r.cluster_load_assignment("x", 80), r.route_config("y"), r.trust_secret("z", r.CERTIFICATE_PEM)) == []
 
 
 def test_a_name_that_goes_away_is_told_in_other_words() -> None:

@@ -84,6 +84,7 @@ def test_what_v2_lacks_is_reported_with_its_place() -> None:
     listener = {
         "@type": f"{T}envoy.config.listener.v3.Listener",
         "name": "l",
+        "address": {"pipe": {"path": "@x"}},
         "default_filter_chain": {},
         "filter_chains": [{"filters": [{"name": "h", "typed_config": manager}]}],
     }

@@ -15,8 +15,8 @@ from xds.codec.render import render_resource
 from xds.codec.resources import decode_resource
 from xds.proto import field_options
 
-MARK = "s3cr3t"
-INLINE = {"inline_string": MARK}
+MARK = "s3cr3t00"
+INLINE = {"inline_string": f"-----BEGIN PRIVATE KEY-----\n{MARK}\n-----END PRIVATE KEY-----\n"}
 
 
 def _secret(**content: object) -> dict[str, object]:
@@ -53,7 +53,7 @@ def test_secret_within_a_cluster_and_its_wrapper() -> None:
     context = {
         "@type": f"{TLS}.UpstreamTlsContext",
         "sni": "kept.example",
-        "common_tls_context": {"tls_certificates": [{"private_key": INLINE}]},
+        "common_tls_context": {"tls_certificates": [{"certificate_chain": {"filename": "/c"}, "private_key": INLINE}]},
     }
     cluster = {
         "@type": f"{T}envoy.config.cluster.v3.Cluster",

@@ -27,6 +27,8 @@ from xds.model.resource_type import (
     VIRTUAL_HOST,
 )
 
+PIPE = {"pipe": {"path": "@x"}}
+
 
 def _api(kind: str) -> dict[str, Any]:
     return {"api_config_source": {"api_type": kind, "transport_api_version": "V3"}, "resource_api_version": "V3"}
@@ -71,7 +73,6 @@ def test_service_name_goes_before_the_clusters_own() -> None:
 
 def test_only_eds_clusters_have_endpoints() -> None:
     assert _references({**_eds(ADS), "type": "STATIC"}) == []
-    assert _references({"@type": CLUSTER, "name": "c1", "type": "EDS"}) == []
 
 
 def test_secrets_in_packed_transport_sockets() -> None:
@@ -104,6 +105,7 @@ def test_listener_names_all_it_needs() -> None:
     listener = {
         "@type": LISTENER,
         "name": "l",
+        "address": PIPE,
         "filter_chains": [
             _chain(_manager(rds={"route_config_name": "r1", "config_source": ADS}, http_filters=discovered)),
             _chain(
@@ -119,10 +121,14 @@ def test_listener_names_all_it_needs() -> None:
                     }
                 ),
                 transport_socket=socket,
+                filter_chain_match={"server_names": ["a"]},
+            ),
+            _chain(
+                {"name": "tcp", "typed_config": {"@type": TCP_PROXY, "stat_prefix": "s", "cluster": "t1"}},
+                filter_chain_match={"server_names": ["b"]},
             ),
         ],
         "default_filter_chain": _chain(
-            {"name": "tcp", "typed_config": {"@type": TCP_PROXY, "stat_prefix": "s", "cluster": "t1"}},
             {"name": "tcp", "typed_config": {"@type": TCP_PROXY, "stat_prefix": "s", "weighted_clusters": weighted}},
         ),
         "listener_filters": [{"name": "ec2", "config_discovery": {"config_source": API, "type_urls": ["x"]}}],
@@ -191,7 +197,7 @@ def _listener(*filters: dict[str, Any], **config: object) -> dict[str, Any]:
     router = {"name": "router", "typed_config": {"@type": ROUTER}}
     routes = {"name": "r", "virtual_hosts": []}
     manager = _manager(**{"route_config": routes, **config}, http_filters=[*filters, router])
-    return {"@type": LISTENER, "name": "l", "filter_chains": [_chain(manager)]}
+    return {"@type": LISTENER, "name": "l", "address": PIPE, "filter_chains": [_chain(manager)]}
 
 
 def _typed(type: str, **config: object) -> dict[str, Any]:
@@ -200,7 +206,7 @@ def _typed(type: str, **config: object) -> dict[str, Any]:
 
 def _network(*filters: dict[str, Any]) -> dict[str, Any]:
     tcp = {"name": "tcp", "typed_config": {"@type": TCP_PROXY, "stat_prefix": "s", "cluster": "t1"}}
-    return {"@type": LISTENER, "name": "l", "filter_chains": [_chain(*filters, tcp)]}
+    return {"@type": LISTENER, "name": "l", "address": PIPE, "filter_chains": [_chain(*filters, tcp)]}
 
 
 def _route(**action: object) -> dict[str, Any]:
@@ -292,7 +298,7 @@ def test_prefetched_secrets() -> None:
     )
     context = {"common_tls_context": {"custom_tls_certificate_selector": selector}}
     socket = {"name": "tls", "typed_config": {"@type": f"{TLS}.DownstreamTlsContext", **context}}
-    value = {"@type": LISTENER, "name": "l", "filter_chains": [{"transport_socket": socket}]}
+    value = {"@type": LISTENER, "name": "l", "address": PIPE, "filter_chains": [{"transport_socket": socket}]}
     assert _references(value) == [Reference(SECRET, "a", "ads"), Reference(SECRET, "b", "ads")]
 
 

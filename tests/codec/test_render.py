@@ -31,7 +31,9 @@ SPECIAL = {
     "unknown fields": resource_from_bytes(CLUSTER, b"\x0a\x02c1\xfa\x3f\x02hi"),
     "unknown fields in an any": resource_from_bytes(EXTENSION_CONFIG, b"\x0a\x01e\x12\x05\xfa\x3f\x02hi"),
     "empty value in a struct": resource_from_bytes(RUNTIME, b"\x0a\x01r\x12\x07\x0a\x05\x0a\x01x\x12\x00"),
-    "bytes of no type in an any": resource_from_bytes(CLUSTER, b"\x0a\x02c1\xc2\x01\x07\x0a\x01t\x1a\x02\x12\x00"),
+    "bytes of no type in an any": resource_from_bytes(
+        CLUSTER, b"\x0a\x02c1\xca\x01\x09\x12\x07\x0a\x01f\x12\x02\x12\x00"
+    ),
 }
 ALL: dict[str, Resource] = {name: decode_resource(value) for name, value in CASES.items()} | SPECIAL
 

@@ -180,16 +180,51 @@ def test_findings_say_what_to_do(fields: dict[str, object], hint: str) -> None:
     ("type_url", "hint"),
     [
         ("envoy.config.cluster.v3.Clustre", "envoy.config.cluster.v3.Cluster"),
-        ("envoy.config.cluster.v4.Cluster", "envoy.config.cluster.v3.Cluster"),
-        (
-            "envoy.extensions.filters.http.router.v2.Router",
-            "envoy.extensions.filters.http.router.v3.Router",
-        ),
+        ("envoy.config.filter.http.router.v3.Router", "envoy.extensions.filters.http.router.v3.Router"),
+        ("envoy.extensions.filters.http.rotuer.v3.Router", "envoy.extensions.filters.http.router.v3.Router"),
     ],
 )
 def test_unknown_types_come_with_a_suggestion(type_url: str, hint: str) -> None:
     (violation,) = _violations({"@type": f"{T}{type_url}", "name": "x"})
     assert violation.hint.startswith(f'did you mean "{T}{hint}"? or pass it as bytes')
+
+
+@pytest.mark.parametrize(
+    "type_url",
+    [
+        "envoy.config.cluster.v4.Cluster",
+        "envoy.extensions.filters.network.kafka_brokers_of_ours.v3.KafkaBroker",
+        "my.own.v3.Config",
+    ],
+)
+def test_no_hint_at_another_version_or_extension(type_url: str) -> None:
+    (violation,) = _violations({"@type": f"{T}{type_url}", "name": "x"})
+    assert "did you mean" not in violation.hint
+    assert "--descriptor-set" in violation.hint
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"@type": f"{T}envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker", "stat_prefix": "k"},
+        {"@type": f"{T}envoy.extensions.filters.network.mysql_proxy.v3.MySQLProxy", "stat_prefix": "m"},
+        {"@type": f"{T}envoy.extensions.filters.network.postgres_proxy.v3alpha.PostgresProxy", "stat_prefix": "p"},
+        {"@type": f"{T}stats.PluginConfig"},
+    ],
+)
+def test_extensions_of_contrib_are_known(config: dict[str, str]) -> None:
+    extension = {"@type": f"{T}envoy.config.core.v3.TypedExtensionConfig", "name": "x", "typed_config": config}
+    assert decode_resource(extension).name == "x"
+    (violation,) = _violations({**extension, "typed_config": {**config, "nope": 1}})
+    assert violation.code == "unknown_field"
+
+
+def test_rules_of_contrib_are_known() -> None:
+    config = {"@type": f"{T}envoy.extensions.filters.network.mysql_proxy.v3.MySQLProxy"}
+    extension = {"@type": f"{T}envoy.config.core.v3.TypedExtensionConfig", "name": "x", "typed_config": config}
+    assert [(one.code, one.pointer) for one in _violations(extension)] == [
+        ("missing_field", "/typed_config/stat_prefix")
+    ]
 
 
 def test_what_is_endlessly_wrong_is_told_in_part() -> None:

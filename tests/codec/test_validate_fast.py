@@ -167,11 +167,14 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_packs_a_message_is_judged_each_time(is_packing: bool) -> None:
     """A type that is made known later may have rules."""
     message: Any = schema.require("envoy.config.cluster.v3.Cluster")(name="c")
-    message.transport_socket.name = f"{is_packing}.test"
+    part = message.transport_socket if is_packing else message.outlier_detection
     if is_packing:
-        message.transport_socket.typed_config.type_url = "type.googleapis.com/yet.unknown"
+        part.name = "packing.test"
+        part.typed_config.type_url = "type.googleapis.com/yet.unknown"
+    else:
+        part.consecutive_5xx.value = 1234
     assert verdict(message)
-    body = message.transport_socket.SerializeToString(deterministic=True)
+    body = part.SerializeToString(deterministic=True)
     assert VALIDATOR.remembers(body) is not is_packing
 
 

@@ -138,17 +138,6 @@ FORM: dict[str, tuple[Json, str, str]] = {
     "Any without a type": (manager(http_filters=[{"name": "x", "typed_config": {"a": 1}}]), "missing_type", ""),
 }
 
-# Extensions that only Envoy's contrib build has; a server passes them on as bytes.
-FORM |= {
-    f"contrib {name}": (listener({"name": "x", "typed_config": {"@type": name}}), "unknown_type", "")
-    for name in (
-        f"{T}envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker",
-        f"{T}envoy.extensions.filters.network.mysql_proxy.v3.MySQLProxy",
-        f"{T}envoy.extensions.filters.network.postgres_proxy.v3alpha.PostgresProxy",
-        f"{T}envoy.extensions.filters.http.golang.v3alpha.Config",
-    )
-}
-
 RULES: dict[str, tuple[Json, str, str]] = {
     "no name": (cluster(name=""), "missing_name", "/name"),
     "no stat prefix": (manager(stat_prefix=""), "missing_field", f"{_CONFIG}/stat_prefix"),

@@ -38,7 +38,7 @@ async def test_what_only_looks_held_is_told_by_its_own_content(plane: Plane) -> 
 
 async def test_sets_in_which_nothing_changes_are_kept(plane: Plane) -> None:
     names = [f"c{index}" for index in range(400)]
-    listener = decode_resource({"@type": LISTENER, "name": "l", "internal_listener": {}})
+    listener = decode_resource({"@type": LISTENER, "name": "l", "internal_listener": {}, "default_filter_chain": {}})
     await plane.publisher.push("g", [*map(cluster, names), listener])
     before = plane.publisher.content("g").snapshot
     again = [cluster(name, alt_stat_name="x") if index % 3 else cluster(name) for index, name in enumerate(names)]

@@ -30,7 +30,7 @@ def bootstrap(**fields: Any) -> Json:
         "web", r.inline_routes("r", r.route("b", "/b"), r.route("a")), transport_socket=static_tls("cert")
     )
     document = static_bootstrap([r.static_cluster("a", 1), r.static_cluster("b", 2)], [listener], **fields)
-    document["static_resources"]["secrets"] = [untyped(r.tls_secret("cert", "pem", "key"))]
+    document["static_resources"]["secrets"] = [untyped(r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM))]
     return document
 
 
@@ -227,7 +227,8 @@ def test_a_cluster_of_the_servers_name_is_another_one() -> None:
 def test_what_cannot_be_pushed_is_told() -> None:
     cluster = {**r.static_cluster("a"), "filters": [{"name": "f", "typed_config": {"@type": "type.x/private.Filter"}}]}
     conversion = convert(static_bootstrap([cluster], []))
-    assert any("clusters/a" in note and "private.Filter" in note for note in conversion.notes)
+    (error,) = conversion.errors
+    assert error.pointer.startswith("/static_resources/clusters/0/") and "private.Filter" in error.detail
 
 
 @pytest.mark.parametrize(
@@ -285,3 +286,123 @@ def test_deep_nesting_is_refused() -> None:
         deep = {"a": deep}
     with pytest.raises(MalformedError):
         convert({"static_resources": {}, "x": deep})
+
+
+# The bootstrap itself
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"admin": {"adress": {}}}, "/admin/adress"),
+        ({"node": {"id": "n", "cluster": "c", "hidden_envoy_deprecated_build_version": "1"}}, "/node/hidden"),
+        ({"stats_flush_interval": "5"}, "/stats_flush_interval"),
+    ],
+)
+def test_the_bootstrap_itself_is_checked(fields: Json, pointer: str) -> None:
+    (error,) = convert(bootstrap(**fields)).errors
+    assert error.pointer.startswith(pointer)
+
+
+def test_a_bootstrap_without_errors_has_none() -> None:
+    assert convert(bootstrap()).errors == ()
+
+
+def test_an_error_in_a_resource_has_the_place_in_the_bootstrap() -> None:
+    document = bootstrap()
+    address = document["static_resources"]["listeners"][0]["address"]["socket_address"]
+    address["address"] = "$proxy_ip"
+    (error,) = convert(document).errors
+    assert error.pointer == "/static_resources/listeners/0/address/socket_address/address"
+
+
+def test_secrets_stay_where_another_server_sends_clusters() -> None:
+    document = bootstrap(dynamic_resources={"cds_config": {"ads": {}}, "ads_config": {"api_type": "GRPC"}})
+    conversion = convert(document)
+    assert static(conversion, "secrets") == ["cert"]
+    assert of(conversion, r.SECRET_TYPE) == {}
+    assert any("static secrets stay" in note for note in conversion.notes)
+
+
+def test_split_leaves_clusters_with_equal_endpoints() -> None:
+    """EDS keeps the first of equal addresses, a static cluster keeps all."""
+    twice = r.static_cluster("twice", 80, 80)
+    conversion = convert(static_bootstrap([twice, r.static_cluster("once", 80)], []), split=True)
+    assert list(of(conversion, r.ENDPOINT_TYPE)) == ["once"]
+    assert of(conversion, r.CLUSTER_TYPE)["twice"]["load_assignment"] == twice["load_assignment"]
+    assert any("stand twice" in note and "twice" in note for note in conversion.notes)
+
+
+def test_certificates_in_files_are_told() -> None:
+    context = r.upstream_tls("x", "y")
+    context["typed_config"]["common_tls_context"] = {
+        "validation_context": {"trusted_ca": {"filename": "/etc/envoy/ca.pem"}}
+    }
+    conversion = convert(static_bootstrap([r.static_cluster("a", 80, transport_socket=context)], []))
+    assert any("/etc/envoy/ca.pem" in note for note in conversion.notes)
+
+
+# What a running Envoy has
+
+
+def dump(*parts: Json) -> Json:
+    return {"configs": [{**one, "@type": f"{r.TYPE}envoy.admin.v3.{one['@type']}"} for one in parts]}
+
+
+def dumped_bootstrap(**fields: Any) -> Json:
+    node = {"id": "edge-1", "cluster": "edge", "user_agent_name": "envoy", "extensions": [{"name": "x"}]}
+    return {"@type": "BootstrapConfigDump", "bootstrap": {"node": node, **fields}}
+
+
+def test_a_config_dump_is_converted() -> None:
+    source = {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}}
+    cluster = r.eds_cluster("dynamic", source=source)
+    conversion = convert(
+        dump(
+            dumped_bootstrap(
+                dynamic_resources={"cds_config": {"ads": {}}, "ads_config": {"api_type": "GRPC"}},
+                static_resources={"clusters": [untyped(r.static_cluster("other", 1))]},
+            ),
+            {"@type": "ClustersConfigDump", "dynamic_active_clusters": [{"cluster": cluster}]},
+            {
+                "@type": "ListenersConfigDump",
+                "dynamic_listeners": [{"active_state": {"listener": r.listener("web", r.rds("r"))}}],
+            },
+            {
+                "@type": "RoutesConfigDump",
+                "dynamic_route_configs": [{"route_config": r.route_config("r", r.route("dynamic"))}],
+            },
+            {
+                "@type": "EndpointsConfigDump",
+                "dynamic_endpoint_configs": [{"endpoint_config": r.cluster_load_assignment("dynamic", 80)}],
+            },
+        )
+    )
+    assert_complete(conversion)
+    assert conversion.errors == ()
+    assert sorted(of(conversion, r.CLUSTER_TYPE)) == ["dynamic", "other"]
+    assert list(of(conversion, r.ROUTE_TYPE)) == ["r"]
+    assert list(of(conversion, r.ENDPOINT_TYPE)) == ["dynamic"]
+    assert (
+        of(conversion, r.CLUSTER_TYPE)["dynamic"]["eds_cluster_config"]["eds_config"]
+        == conversion.bootstrap["dynamic_resources"]["cds_config"]
+    )
+    assert conversion.bootstrap["node"] == {"id": "edge-1", "cluster": "edge"}
+
+
+def test_redacted_secrets_of_a_dump_are_named() -> None:
+    secret = {"name": "cert", "tls_certificate": {"private_key": {"inline_bytes": "W3JlZGFjdGVkXQ=="}}}
+    trust = {"name": "ca", "validation_context": {"trusted_ca": {"inline_string": r.CERTIFICATE_PEM}}}
+    conversion = convert(
+        dump(
+            dumped_bootstrap(),
+            {"@type": "SecretsConfigDump", "dynamic_active_secrets": [{"secret": secret}, {"secret": trust}]},
+        )
+    )
+    assert list(of(conversion, r.SECRET_TYPE)) == ["ca"]
+    assert any("'cert'" in note and "redacted" in note for note in conversion.notes)
+
+
+def test_a_dump_without_a_bootstrap_is_refused() -> None:
+    with pytest.raises(ValidationError, match="include_eds"):
+        convert(dump({"@type": "ClustersConfigDump"}))

@@ -35,8 +35,9 @@ async def told(*documents: Json) -> list[tuple[str, str, int]]:
     return [(one.code, one.resource, one.index) for one in await checked(*documents)]
 
 
-def bad_regex(name: str) -> Json:
-    return r.route_config(name, {"match": {"safe_regex": {"regex": "(("}}, "direct_response": {"status": 200}})
+def bad_format(name: str) -> Json:
+    added = [{"header": {"key": "x", "value": "%NOPE%"}}]
+    return r.route_config(name, {**r.direct_route("x"), "request_headers_to_add": added})
 
 
 async def test_a_set_of_all_types_is_fine(tmp_path: Path) -> None:
@@ -71,13 +72,13 @@ async def test_every_shape_is_fine(tmp_path: Path) -> None:
 async def test_every_refused_resource_is_named() -> None:
     malformed = r.cluster_load_assignment("b", 80)
     socket = malformed["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
-    socket["address"] = "nope"
+    socket["address"] = "fe80::1%nope"
     found = await checked(
         *r.web_resources("c1", 80),
         r.refused_cluster("a"),
         r.eds_cluster("b"),
         malformed,
-        bad_regex("r"),
+        bad_format("r"),
         r.virtual_host("web/v", [r.direct_route("x")], ["a", "A"]),
         *(r.static_cluster(f"good{number}", 80) for number in range(20)),
     )
@@ -89,8 +90,8 @@ async def test_every_refused_resource_is_named() -> None:
     ]
     assert [one.index for one in found] == [4, 6, 7, 8]
     assert "eds_cluster_config set in a non-EDS cluster" in found[0].detail
-    assert "malformed IP address: nope" in found[1].detail
-    assert "missing ): ((" in found[2].detail
+    assert "malformed IP address: fe80::1%nope" in found[1].detail
+    assert "NOPE" in found[2].detail
     assert "Duplicate entry of domain a" in found[3].detail
 
 
@@ -103,7 +104,9 @@ async def test_a_fault_between_resources_names_none() -> None:
 
 async def test_a_bad_secret_is_told_once() -> None:
     listener = r.listener("tls", r.inline_routes("r"), transport_socket=r.downstream_tls("cert"))
-    assert await told(listener, r.tls_secret("cert", "x", "y")) == [("envoy_refused", "secrets/cert", 1)]
+    assert await told(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [
+        ("envoy_refused", "secrets/cert", 1)
+    ]
 
 
 async def test_files_of_the_proxy_are_no_fault() -> None:

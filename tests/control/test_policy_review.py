@@ -73,6 +73,16 @@ def test_envoy_heeds_no_weights_without_locality_weighted_balancing() -> None:
     assert found.code == "no_locality_weights"
 
 
+ROUND_ROBIN = {
+    "typed_extension_config": {
+        "name": "r",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+        },
+    }
+}
+
+
 @pytest.mark.parametrize(
     ("policies", "weighted"),
     [
@@ -80,7 +90,7 @@ def test_envoy_heeds_no_weights_without_locality_weighted_balancing() -> None:
         ((("round_robin.v3.RoundRobin", {"locality_lb_config": WEIGHTED}),), True),
         ((("least_request.v3.LeastRequest", {"locality_lb_config": {"zone_aware_lb_config": {}}}),), False),
         ((("maglev.v3.Maglev", WEIGHTED),), True),
-        ((("wrr_locality.v3.WrrLocality", {"endpoint_picking_policy": {"policies": []}}),), True),
+        ((("wrr_locality.v3.WrrLocality", {"endpoint_picking_policy": {"policies": [ROUND_ROBIN]}}),), True),
     ],
 )
 def test_balancing_policies_that_weigh_localities(policies: Any, weighted: bool) -> None:

@@ -77,6 +77,7 @@ CONTRIBUTING: Walk = [
     ("python -m bench.chain", benched),
     ("python -m bench.mesh", benched),
     ("python -m bench.catalog", benched),
+    ("python -m bench.destination", benched),
     ("python -m bench.assignment", benched),
     ("python -m bench.assignment_live", benched),
     ("make bench-quick", dry),
@@ -547,6 +548,16 @@ MESH: Walk = [
 ]
 
 
+# docs/linkerd.md
+
+LINKERD: Walk = [
+    ("xds destination get web.default.svc.cluster.local:80", soon(r"^\+ 10.0.0.1:80 weight=\d+ ")),
+    ("""xds destination get web:80 --token '{"ns": "shop", "zone": "z1"}' -o json""", says('"addr": "10.0.0.1:80"')),
+    ("xds destination profile web.default.svc.cluster.local:80", says("^fully_qualified_name: web.default.svc")),
+    ("xds destination explain web.default.svc.cluster.local:80", says("^source: service web")),
+]
+
+
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
     "install.md": (nothing, INSTALL),
@@ -558,6 +569,7 @@ WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "operations.md": (running_hello, OPERATIONS),
     "services.md": (hello_with_targets, SERVICES),
     "mesh.md": (running_hello, MESH),
+    "linkerd.md": (hello_with_targets, LINKERD),
     "load-reports.md": (nothing, LOAD_REPORTS),
     "load-assignment.md": (nothing, LOAD_ASSIGNMENT),
 }

@@ -37,7 +37,10 @@ def secret(name: str) -> Json:
     return {
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
         "name": name,
-        "tls_certificate": {"private_key": {"inline_string": KEY}},
+        "tls_certificate": {
+            "certificate_chain": {"inline_string": r.CERTIFICATE_PEM},
+            "private_key": {"inline_string": KEY},
+        },
     }
 
 

@@ -190,12 +190,12 @@ BROKEN: Walk = [
     ),
     (
         "xds apply -g default -f examples/broken/refused-by-envoy.yaml --wait",
-        fails(1, "edge-1 rejected routes web: .*missing \\)"),
+        fails(1, "edge-1 rejected routes web: .*USER_ID"),
     ),
-    ("xds nacks", says("edge-1 .* routes .*missing \\)")),
+    ("xds nacks", says("edge-1 .* routes .*USER_ID")),
     (
         "xds validate -f examples/broken/refused-by-envoy.yaml --envoy .venv/bin/envoy",
-        fails(3, r"refused-by-envoy\.yaml:\d+:\d+: .*missing \)"),
+        fails(3, r"refused-by-envoy\.yaml:\d+:\d+: .*USER_ID"),
     ),
     ("xds apply -g default -f examples/broken/fixed.yaml --wait", says("1 of 1 nodes have revision 2")),
     ("curl http://127.0.0.1:10000/user/42", says("^a user$")),
@@ -374,6 +374,27 @@ def _ends_consul(clone: Clone, command: str) -> None:
     """As the page says: with Consul gone, the clients go on."""
     clone.started["consul"].stop()
     says("Hello, world, from two!")(clone, command)
+
+
+SHOP = "xds destination get shop.default.svc.cluster.local:80"
+SHOP_PROFILE = "xds destination profile shop.default.svc.cluster.local:80"
+TWO = "    - {address: 127.0.0.1, port: 18002, id: two, meta: {linkerd-identity: two.shop.example}}"
+LINKERD: Walk = [
+    ("xds serve --config examples/linkerd/xds.yaml", SERVE),
+    (SHOP, says(r"^\+ 127.0.0.1:18001 weight=\d+ service_id=one ")),
+    ("xds destination profile 10.96.0.10:80", says("^fully_qualified_name: shop.default.svc.cluster.local")),
+    (f"echo '{TWO}' >> examples/linkerd/targets/shop.yaml", says()),
+    (SHOP, _seen(r"^\+ 127.0.0.1:18002 weight=\d+ identity=two.shop.example protocol=h2 ")),
+    ("xds config-entry write -f examples/linkerd/canary.yaml", says("service-splitter")),
+    (SHOP_PROFILE, says("authority: stable.shop.*", "weight: 9000", "authority: canary.shop.*", "weight: 1000")),
+    ("xds destination get canary.shop.default.svc.cluster.local:80", says(r"^\+ 127.0.0.1:18002 ")),
+    ("xds destination get linkerd.io:80", fails(3, "INVALID_ARGUMENT")),
+    ("xds destination explain shop.default.svc.cluster.local:80", says("^source: service shop", "endpoints_total: 2")),
+]
+
+
+def test_linkerd(clone: Clone) -> None:
+    try_page(EXAMPLES / "linkerd/README.md", LINKERD, clone)
 
 
 CONSUL_PORT = "8500"

@@ -27,7 +27,7 @@ COMMAND_TIMEOUT_S = 60
 _BACKLOG = 16
 _READY = "ready"
 # These modules would start threads, which do not survive a fork.
-_NOT_IMPORTED = ("xds.cli.serve",)
+_NOT_IMPORTED = ("xds.cli.serve", "xds.cli.linkerd")
 
 
 @dataclass(frozen=True)

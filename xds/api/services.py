@@ -17,6 +17,7 @@ from xds.control.assignments import Assignments
 from xds.control.backups import Backups
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.destinations import Destinations
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.load_view import LoadView
@@ -81,7 +82,8 @@ class Services:
     None if there is none. ``by_hand`` has the assignments that are set by hand. ``condition`` is that of the store.
     ``catalog`` has the services and their instances, ``bindings`` the assignments that follow them, ``sources`` runs
     what brings them, ``registrations`` are the instances that are registered over HTTP, and ``service_view`` is the
-    catalog with a number that grows with each change.
+    catalog with a number that grows with each change. ``destinations`` are those of Linkerd proxies, None where they
+    are not served.
     """
 
     publisher: Publisher
@@ -102,6 +104,7 @@ class Services:
     bindings: Bindings = field(kw_only=True)
     sources: Sources = field(default_factory=Sources)
     by_hand: HandAssignments = field(kw_only=True)
+    destinations: Destinations | None = None
     backups: Backups = field(kw_only=True)
     registrations: Registrations = field(kw_only=True)
     service_view: ServiceView = field(kw_only=True)

@@ -71,6 +71,7 @@ def _instance_json(one: Instance) -> Json:
         "node": one.node,
         "node_meta": dict(one.node_meta),
         "checks": [_check_json(check) for check in one.checks],
+        "virtual_addresses": one.virtual_addresses,
     }
     own: Json = {"id": one.id, "address": one.address, "port": one.port}
     if (one.weight, one.warning_weight) != (1, 1):
@@ -95,6 +96,7 @@ def _instance(document: Json) -> Instance:
             node=document.get("node", ""),
             node_meta=_frozen(document, "node_meta"),
             checks=tuple(_check(each) for each in document.get("checks", ())),
+            virtual_addresses=tuple(document.get("virtual_addresses", ())),
         )
     )
 

@@ -24,8 +24,10 @@ META_KEY_CHARACTERS = 128
 META_VALUE_CHARACTERS = 512
 TAGS = 64
 CHECKS = 64
+VIRTUAL_ADDRESSES = 8
 WEIGHT_LIMIT = 65_535
 OUTPUT_CHARACTERS = 4096  # of a check; longer output is cut
+VIRTUAL_TAGS = ("virtual", "consul-virtual")  # of Consul's tagged addresses
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~:-]*")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -66,7 +68,8 @@ class Instance:
     * ``ports``: further ports by name; ``port`` is the one without a name;
     * ``weight`` counts while the instance is passing, ``warning_weight`` while a check warns;
     * ``datacenter``: empty for that of this server;
-    * ``node``: the machine or pod that it runs on.
+    * ``node``: the machine or pod that it runs on;
+    * ``virtual_addresses``: the IP addresses by which clients mean the service as a whole.
     """
 
     id: str
@@ -82,6 +85,7 @@ class Instance:
     node: str = ""
     node_meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
     checks: tuple[Check, ...] = ()
+    virtual_addresses: tuple[str, ...] = ()
 
     @property
     def health(self) -> Health:
@@ -127,6 +131,10 @@ def _check_place(one: Instance, pointer: str) -> list[Violation]:
     if not is_ip_address(one.address):
         detail = f"{one.address!r} is no IP address: Envoy resolves no names in endpoints"
         found.append(Violation("invalid_address", detail, pointer=f"{pointer}/address"))
+    for index, address in enumerate(one.virtual_addresses):
+        if not is_ip_address(address):
+            pointer_to = f"{pointer}/virtual_addresses/{index}"
+            found.append(Violation("invalid_address", f"{address!r} is no IP address", pointer=pointer_to))
     ports = {f"{pointer}/port": one.port, **{f"{pointer}/ports/{name}": port for name, port in one.ports.items()}}
     for place, port in ports.items():
         if not 0 < port <= 65_535:
@@ -141,6 +149,7 @@ def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
         ("tags", len(one.tags), TAGS),
         ("checks", len(one.checks), CHECKS),
         ("ports", len(one.ports), TAGS),
+        ("virtual_addresses", len(one.virtual_addresses), VIRTUAL_ADDRESSES),
     ):
         if count > limit:
             found.append(Violation("too_many", f"{count} {label}, at most {limit}", pointer=f"{pointer}/{label}"))

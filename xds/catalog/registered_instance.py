@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from xds.catalog.instance import NOWHERE, Check, Health, Instance
+from xds.catalog.instance import NOWHERE, VIRTUAL_TAGS, Check, Health, Instance, is_ip_address
 from xds.catalog.quantities import SECOND_NS
 from xds.catalog.shape import (
     FLAG,
@@ -167,7 +167,14 @@ class Registration:
             node=self.node,
             node_meta=node.meta if node is not None else {},
             checks=tuple(check.check() for check in checks),
+            virtual_addresses=self._virtual_addresses(),
         )
+
+    def _virtual_addresses(self) -> tuple[str, ...]:
+        """Tagged addresses need not be IP addresses; those that are none are of no use to a proxy."""
+        tagged = (self.tagged_addresses.get(tag) for tag in VIRTUAL_TAGS)
+        found = (one.address for one in tagged if one is not None)
+        return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,7 @@ class ServiceIndex:
     def _mark(self, source: SourceHoldings, service: str, holding: ServiceHolding, is_gone: bool) -> None:
         if holding.is_gone is not is_gone:
             holding.is_gone = is_gone
+            self.changed.add(service)  # whether there is a service is told, too
             self.unsaved.add((source.name, service))
 
     def _note(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:

@@ -115,6 +115,14 @@ def parse_duration(text: str) -> float:
     return float(found[1]) * _UNIT_S[found[2] or "s"]
 
 
+def parse_revision(text: str | int) -> int:
+    """The number of a revision, for an option. Raises ``typer.BadParameter``."""
+    number = str(text)
+    if not (number.isascii() and number.isdigit()):
+        raise typer.BadParameter(f"not a revision: {number!r}; revisions are numbers, see xds rollout history")
+    return int(number)
+
+
 def parse_percent(text: str) -> float:
     """``90%`` or ``90`` as a number above 0 and up to 100. Raises ``CommandError``."""
     try:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -103,10 +104,15 @@ class Client:
         url = server or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVER
         self.server = (url if "://" in url else f"http://{url}").rstrip("/")
         self._scheme, self._host, self._port, self._path = _parts(self.server)
-        self._token = _token(token_file)
+        self._token = read_token(token_file)
         self._tls = _tls(cacert, cert, key) if self._scheme == "https" else None
         self._has_certificate = bool(cert or os.environ.get(CERTIFICATE_VARIABLE))
         self._connection: HTTPConnection | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of the server, an IPv6 address in brackets."""
+        return f"[{self._host}]" if ":" in self._host else self._host
 
     def call(
         self,
@@ -304,7 +310,13 @@ class Client:
         return "; the server may ask for a client certificate: --cert, --key"
 
 
+# How the answer of an HTTP/2 server begins: a SETTINGS frame.
+_HTTP2_ANSWER = re.compile(r"\x00\x00[\x00-\xff]\x04\x00")
+
+
 def _reason(error: OSError | HTTPException) -> str:
+    if isinstance(error, BadStatusLine) and _HTTP2_ANSWER.match(str(error.args[0])):
+        return f"this is a gRPC port (HTTP/2), perhaps that of xDS; the admin API is at {DEFAULT_SERVER} by default"
     if getattr(error, "reason", "") == WRONG_VERSION:  # of `ssl.SSLError`
         return "the server speaks plain HTTP there; use http://"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -336,7 +348,7 @@ def _parts(url: str) -> tuple[str, str, int, str]:
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), parts.path
 
 
-def _token(file: Path | None) -> str:
+def read_token(file: Path | None) -> str:
     """The bearer token. A file overrides the variable; a flag overrides the environment."""
     given = str(file) if file is not None else os.environ.get(TOKEN_FILE_VARIABLE, "")
     if file is None and os.environ.get(TOKEN_VARIABLE):

@@ -12,7 +12,7 @@ from typing import Any
 from xds.cli.client import RefusedError, finding_line, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.codec.document import Document, parse_document
-from xds.codec.positions import locate
+from xds.codec.positions import TextLayout, locate, other_resource, with_other
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import alias_of
@@ -61,22 +61,43 @@ def read_bytes(file: Path) -> bytes:
         raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedObject:
+    """The only document of a file, with the layout of its text."""
+
+    document: dict[str, Any]
+    layout: TextLayout
+
+    def lines(self, violations: Iterable[Violation]) -> list[str]:
+        """Findings as lines with ``file:line:column``; those about a resource have no place in the file."""
+        found = list(violations)
+        placed = locate(self.layout, [replace(one, index=-1) for one in found])
+        return [str(one if one.resource else other) for one, other in zip(found, placed, strict=True)]
+
+
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
     """Read a JSON or YAML file with one object; ``wanted`` is its name in errors. Raises ``CommandError``."""
-    from xds.codec.document import parse_values
+    return read_located(file, wanted, limit_bytes).document
+
+
+def read_located(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> LocatedObject:
+    """As `read_object`, with what `LocatedObject.lines` needs."""
+    from xds.codec.document import read_values
     from xds.model.errors import ValidationError
 
     name, text = shown_name(file), read_bytes(file)
     if len(text) > limit_bytes:
         raise CommandError(Exit.INVALID, f"{name}: larger than {limit_bytes} bytes")
     try:
-        values = parse_values(text, source=name)
+        texts = read_values(text, source=name)
     except ValidationError as error:
-        raise CommandError(Exit.INVALID, "\n".join(map(str, error.violations))) from None
+        shown = [str(with_excerpt(violation, text)) for violation in error.violations]
+        raise CommandError(Exit.INVALID, "\n".join(shown)) from None
+    values = list(texts.documents.values())
     found = values[0] if len(values) == 1 else None
     if not isinstance(found, dict):
         raise CommandError(Exit.INVALID, f"{name}: expected {wanted}")
-    return found
+    return LocatedObject(found, texts.layout)
 
 
 def shown_name(file: Path) -> str:
@@ -146,7 +167,9 @@ def placed(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json
     for finding in found:
         change = _CHANGE.match(finding["pointer"])
         finding["pointer"] = finding["pointer"][change.end() if change is not None else 0 :]
-        origin = sources[int(change[1]) if change is not None else 0].origin(finding.get("index", -1))
+        pushed = sources[int(change[1]) if change is not None else 0]
+        finding["hint"] = _with_other(str(finding.get("hint", "")), pushed)
+        origin = pushed.origin(finding.get("index", -1))
         if origin is not None:
             document, index = origin
             documents[id(document)] = document
@@ -157,6 +180,18 @@ def placed(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json
         for (finding, _), violation in zip(pairs, violations, strict=True):
             finding["source"] = violation.source
     return found
+
+
+def _with_other(hint: str, pushed: GroupInput) -> str:
+    """A hint with the place of the other resource that it names by its position in the push."""
+    other = other_resource(hint)
+    origin = None if other is None else pushed.origin(other)
+    if origin is None:
+        return hint
+    document, index = origin
+    return with_other(
+        Violation("", "", hint=hint), locate(document.layout, [Violation("", "", index=index)])[0].source
+    ).hint
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
@@ -173,9 +208,28 @@ def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
     return list(found.values())
 
 
+_PLACE = re.compile(r":(\d+):(\d+)$")
+_EXCERPT_LIMIT = 100
+
+
+def with_excerpt(violation: Violation, body: bytes) -> Violation:
+    """An error of syntax with the line where it was noticed, and a caret below the column."""
+    place = _PLACE.search(violation.source)
+    lines = body.decode(errors="replace").splitlines()
+    if violation.code != "syntax" or place is None or not 0 < int(place[1]) <= len(lines):
+        return violation
+    line, column = lines[int(place[1]) - 1].replace("\t", " "), int(place[2])
+    if len(line) > _EXCERPT_LIMIT:
+        start = max(0, column - _EXCERPT_LIMIT // 2)
+        line, column = line[start : start + _EXCERPT_LIMIT], column - start
+    return replace(violation, detail=f"{violation.detail}\n    {line}\n    {' ' * (column - 1)}^")
+
+
 def _read(file: Path) -> Document:
+    body = read_bytes(file)
     try:
-        return parse_document(read_bytes(file), source=shown_name(file))
+        return parse_document(body, source=shown_name(file))
     except ValidationError as error:
-        found = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
+        named = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
+        found = [with_excerpt(violation, body) for violation in named]
         raise CommandError(Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in found)) from None

@@ -38,6 +38,7 @@ from xds.control.audit_log import SERVER, Caller
 from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector
+from xds.control.destinations import Destinations
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
 from xds.control.live_endpoints import LiveEndpoints
@@ -167,6 +168,7 @@ class Server:
         self.watched = self._watched()
         self.services = ServiceLayer(settings, self.store, self.publisher, self.fleet.events)
         self.publisher.documents += [self.by_hand, self.services.bindings]
+        self.destinations = self._destinations()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
         self._register_metrics()
         self._files = OpenFiles(self.metrics)
@@ -201,6 +203,13 @@ class Server:
             self.fleet.events,
             self.settings.order.endpoint_drain_s,
         )
+
+    def _destinations(self) -> Destinations:
+        section = self.settings.destination
+        rules = section.rules(self.settings.chains.datacenter)
+        made = Destinations(self.services.catalog, self.publisher.entries, self.cache, rules)
+        self.grpc.serve_linkerd(made, section)
+        return made
 
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch
@@ -264,6 +273,7 @@ class Server:
         await self.assignments.load()
         await self.nacks.load()
         await self.services.load_registrations()
+        self.destinations.load()
         if self.watched is not None:
             await self.watched.start()
 
@@ -369,6 +379,7 @@ class Server:
             bindings=self.services.bindings,
             sources=self.services.sources,
             by_hand=self.by_hand,
+            destinations=self.destinations,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))
 

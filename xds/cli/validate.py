@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import files_by_group, read_bytes, shown_name
+from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
 from xds.cli.output import Format, complain, say, write, write_document
 from xds.cli.resources import list_resources
 
@@ -133,7 +133,7 @@ def _read(file: Path, checked: Checked) -> None:
     try:
         pushed = ResourceDecoder().document(text.body, source=text.name)
     except ValidationError as error:
-        checked.findings += [_named(finding, text.name) for finding in error.violations]
+        checked.findings += [with_excerpt(_named(finding, text.name), text.body) for finding in error.violations]
     else:
         checked.texts.append(text)
         checked.resources += pushed.resources
@@ -253,6 +253,7 @@ def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Vi
     from xds.codec.document import parse_document
     from xds.codec.positions import locate
 
+    findings = [_with_other(finding, texts) for finding in findings]
     firsts = [text.first for text in texts]
     owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
     for owner, found in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
@@ -264,3 +265,17 @@ def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Vi
         layout = parse_document(text.body, source=text.name).layout
         own = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
         yield from (replace(finding, source=placed.source) for finding, placed in zip(members, own, strict=True))
+
+
+def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:
+    """The finding with the place of the other resource that its hint names."""
+    from xds.codec.document import parse_document
+    from xds.codec.positions import locate, other_resource, with_other
+    from xds.model.errors import Violation
+
+    other = other_resource(finding.hint)
+    text = next((one for one in reversed(texts) if other is not None and one.first <= other), None)
+    if other is None or text is None:
+        return finding
+    layout = parse_document(text.body, source=text.name).layout
+    return with_other(finding, locate(layout, [Violation("", "", index=other - text.first)])[0].source)

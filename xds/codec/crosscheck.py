@@ -23,7 +23,7 @@ from xds.codec.conflicts import (
     repeated_domains,
 )
 from xds.codec.findings import FINDINGS_LIMIT, FieldPath, Findings
-from xds.codec.references import reference_paths
+from xds.codec.references import reference_paths, served_elsewhere
 from xds.model.errors import Violation
 from xds.model.names import WILDCARD
 from xds.model.resource import Reference, Resource
@@ -211,8 +211,10 @@ class _Check:
     def _tell(self, resource: Resource, lost: list[Reference]) -> None:
         if len(self.findings.warnings) >= FINDINGS_LIMIT:
             return
-        places = self._places(resource)
+        places, elsewhere = self._places(resource)
         for one in lost:
+            if (one.type_url, one.name) in elsewhere:
+                continue
             place = places.get((one.type_url, one.name), ())
             what, consequence = _WORDS.get(_v3(one.type_url), (alias_of(one.type_url), "it will be missing"))
             if (one.type_url, one.name) in self._removed:
@@ -233,15 +235,17 @@ class _Check:
         close = get_close_matches(one.name, candidates, n=1, cutoff=0.75)
         return f"did you mean {close[0]!r}?" if close else ""
 
-    def _places(self, resource: Resource) -> Mapping[ResourceKey, FieldPath]:
+    def _places(self, resource: Resource) -> tuple[Mapping[ResourceKey, FieldPath], Collection[ResourceKey]]:
+        """The paths of a resource's references, and those for which clients ask another server."""
         self._bytes_left -= len(resource.body)
         message_class = schema.message_class(resource.type_url)
         if self._bytes_left < 0 or message_class is None:
-            return {}
+            return {}, ()
         try:
-            return reference_paths(resource.type_url, message_class.FromString(resource.body))
+            message = message_class.FromString(resource.body)
         except DecodeError:
-            return {}
+            return {}, ()
+        return reference_paths(resource.type_url, message), served_elsewhere(resource.type_url, message)
 
     # Addresses and domains
 

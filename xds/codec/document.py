@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Literal
 
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer, short_repr
+from xds.codec.foreign_document import foreign_violation
 from xds.codec.positions import DocumentPart, TextLayout, locate
 from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml
 from xds.model.errors import MalformedError, ValidationError, Violation
@@ -138,6 +139,9 @@ def _envelope(value: object, number: int) -> Document:
         return _document(value, DocumentPart(number, (), len(value), is_list=True))
     if not isinstance(value, dict):
         raise malformed(f"expected an object with resources, not {type(value).__name__}")
+    foreign = foreign_violation(value)
+    if foreign is not None:
+        raise ValidationError([foreign])
     if "@type" in value:
         return _document([value], DocumentPart(number))
     violations = [*_unknown_keys(value)]

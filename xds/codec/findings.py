@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.duration_pb2 import Duration
@@ -118,10 +118,24 @@ _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
+# Fields that v3 dropped, by message and normalized name, and what took their place.
+_OF_V2 = {
+    ("Cluster", "hosts"): "load_assignment",
+    ("Cluster", "tlscontext"): "transport_socket",
+    ("FilterChain", "tlscontext"): "transport_socket",
+    ("Filter", "config"): "typed_config",
+    ("HttpFilter", "config"): "typed_config",
+    ("AccessLog", "config"): "typed_config",
+    ("TransportSocket", "config"): "typed_config",
+}
+
+
 def field_hint(key: str, descriptor: Descriptor) -> str:
     """``did you mean "stat_prefix"?`` for a key that resembles a field, in any case or notation."""
     if len(key) > NAME_LIMIT:
         return ""
+    if (descriptor.name, normalized_name(key)) in _OF_V2:
+        return f"a field of the v2 API; use {_OF_V2[descriptor.name, normalized_name(key)]}"
     names = {normalized_name(field.name): field.name for field in descriptor.fields}
     close = get_close_matches(normalized_name(key), list(names), n=1)
     return f'did you mean "{names[close[0]]}"?' if close else ""
@@ -134,10 +148,44 @@ def type_hint(type_url: str) -> str:
         return ""
     if schema.descriptor(name) is not None:
         return f'did you mean "{TYPE_PREFIX}{name}"?'
-    known = schema.message_names()
-    same = [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
-    close = get_close_matches(name, same, n=1, cutoff=0.0) or get_close_matches(name, known, n=1, cutoff=_TYPE_CUTOFF)
-    return f'did you mean "{TYPE_PREFIX}{close[0]}"?' if close else ""
+    close = get_close_matches(name, [one for one in schema.message_names() if _may_mean(name, one)], n=1, cutoff=0.0)
+    return f'did you mean "{TYPE_PREFIX}{close[0]}"?' if close else OWN_TYPE_HINT
+
+
+OWN_TYPE_HINT = (
+    "a type of your own, or of an Envoy with extensions of its own, needs its descriptor set: --descriptor-set FILE, "
+    "codec.descriptor_sets of the server"
+)
+_VERSION = re.compile(r"v[0-9]+(alpha|beta)?[0-9]*")
+_ALIKE = 0.8
+
+
+def _may_mean(name: str, known: str) -> bool:
+    """Whether a type may be a known one: misspelt, or moved. Another extension or API version is another type."""
+    if _version(name) != _version(known):
+        return False
+    (package, extension, own), (other_package, other_extension, other) = _parts(name), _parts(known)
+    if extension == other_extension and own == other:
+        return True  # in another package
+    return (
+        _is_alike(extension, other_extension)
+        and _is_alike(own, other)
+        and SequenceMatcher(None, package, other_package).ratio() >= _TYPE_CUTOFF
+    )
+
+
+def _is_alike(text: str, other: str) -> bool:
+    return text == other or (abs(len(text) - len(other)) <= 2 and SequenceMatcher(None, text, other).ratio() >= _ALIKE)
+
+
+def _version(name: str) -> str:
+    return next((part for part in reversed(name.split(".")) if _VERSION.fullmatch(part)), "")
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Package, extension and name: ``envoy.extensions.filters.http``, ``router``, ``Router``."""
+    *package, own = [part for part in name.split(".") if not _VERSION.fullmatch(part)]
+    return ".".join(package[:-1]), package[-1] if package else "", own
 
 
 def duration_hint(value: object) -> str:

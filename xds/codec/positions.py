@@ -22,6 +22,8 @@ from xds.model.errors import Violation
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 _KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A hint at another resource by its position in the push.
+_OTHER = re.compile(r"resources\[(\d+)\]$")
 _DECODER = json.JSONDecoder(object_pairs_hook=json_object)
 
 
@@ -57,19 +59,38 @@ class TextLayout:
 def locate(layout: TextLayout, violations: Iterable[Violation], document: int = 0) -> list[Violation]:
     """The violations with ``source`` as ``file:line:column``; an absent field has the position of its parent.
 
+    In a named source, hints that end with ``resources[3]`` end with the place of that resource.
     ``document`` is the one that findings without a resource refer to.
     """
     found = list(violations)
     root = _Node()
     nodes = []
-    for violation in found:
+    others: dict[int, _Node] = {}
+    for place, violation in enumerate(found):
         number, path = layout.path(violation.index) if violation.index >= 0 else (document, ())
         nodes.append(root.at((str(number), *path, *parse_pointer(violation.pointer))))
+        if layout.source and (other := other_resource(violation.hint)) is not None:
+            number, path = layout.path(other)
+            others[place] = root.at((str(number), *path))
     if layout.is_json:
         _JsonWalk(layout.text).run(root)
     else:
         _walk_yaml(layout.text, root)
-    return [replace(one, source=_source(layout, node)) for one, node in zip(found, nodes, strict=True)]
+    located = [replace(one, source=_source(layout, node)) for one, node in zip(found, nodes, strict=True)]
+    for place, node in others.items():
+        located[place] = with_other(located[place], _source(layout, node))
+    return located
+
+
+def other_resource(hint: str) -> int | None:
+    """The position of the resource that a hint ends with (``resources[3]``); None for other hints."""
+    found = _OTHER.search(hint)
+    return None if found is None else int(found[1])
+
+
+def with_other(violation: Violation, source: str) -> Violation:
+    """The violation with a place in its hint instead of ``resources[3]``."""
+    return replace(violation, hint=_OTHER.sub("", violation.hint) + source)
 
 
 def _source(layout: TextLayout, node: _Node) -> str:

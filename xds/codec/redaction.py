@@ -22,6 +22,8 @@ from xds.codec.walk import ANY, reachable, submessages, unpack
 from xds.proto import field_options
 
 REDACTED = "[redacted]"
+# What Envoy's /config_dump writes for a secret in a field of bytes.
+_REDACTED_BYTES = base64.b64encode(REDACTED.encode()).decode()
 
 _SECRETS = frozenset(("envoy.extensions.transport_sockets.tls.v3.Secret", "envoy.api.v2.auth.Secret"))
 _TYPED_STRUCTS = frozenset(("xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"))
@@ -136,12 +138,13 @@ def _holders() -> frozenset[str]:
     return frozenset((ANY, *(name for name in field_options.messages() if field_options.sensitive_fields(name))))
 
 
-_HINT = "push the value itself; show_secrets=true returns it to those who may see it"
+_HINT = "push the value itself; show_secrets=true returns it to those who may see it, Envoy's config dump never"
 
 
 def may_be_redacted(text: bytes | str) -> bool:
     """False when a whole document holds no redacted value."""
-    return REDACTED.encode() in text if isinstance(text, bytes) else REDACTED in text
+    marks = (REDACTED, _REDACTED_BYTES)
+    return any(mark.encode() in text if isinstance(text, bytes) else mark in text for mark in marks)
 
 
 def check_not_redacted(value: object, findings: Findings) -> None:
@@ -154,7 +157,7 @@ def _places(value: object, path: FieldPath) -> Iterator[FieldPath]:
     waiting = [(value, path)]
     while waiting:
         current, at = waiting.pop()
-        if current == REDACTED:
+        if current in (REDACTED, _REDACTED_BYTES):
             yield at
         elif isinstance(current, dict):
             waiting += [(inner, (*at, str(key))) for key, inner in current.items()]

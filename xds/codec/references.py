@@ -83,6 +83,48 @@ def _placed(message: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Referenc
         yield from _placed(submessage, (*path, *step))
 
 
+# The cluster that leads to this server in the bootstraps that it makes.
+SERVER_CLUSTER = "xds_cluster"
+
+
+def served_elsewhere(type_url: str, message: Any) -> set[tuple[str, str]]:
+    """The references, by type URL and name, for which a client asks another server by gRPC, such as a SPIRE agent."""
+    found: set[tuple[str, str]] = set()
+    _gather_elsewhere(message, found)
+    return {(V2_URLS.get(url, url), name) for url, name in found} if type_url in _V2_TYPES else found
+
+
+def _gather_elsewhere(message: Any, found: set[tuple[str, str]]) -> None:
+    if message.DESCRIPTOR.full_name == ANY:
+        inner = unpack(message)
+        if inner is not None:
+            _gather_elsewhere(inner, found)
+        return
+    finder = finder_of(message.DESCRIPTOR)
+    if finder is not None and any(map(_is_elsewhere, _config_sources(message))):
+        found.update((one.type_url, one.name) for one in finder(message) if one.source == "api")
+    for submessage in submessages(message, _WANTED, _PASSED_BY):
+        _gather_elsewhere(submessage, found)
+
+
+def _config_sources(message: Any) -> Iterator[Any]:
+    """The config sources in a message's own fields, and in those of the EDS configuration of a cluster."""
+    for field, value in message.ListFields():
+        if field.message_type is None or field.is_repeated:
+            continue
+        if field.message_type.full_name in _CONFIG_SOURCES:
+            yield value
+        elif field.name == "eds_cluster_config" and value.HasField("eds_config"):
+            yield value.eds_config
+
+
+def _is_elsewhere(source: Any) -> bool:
+    services = source.api_config_source.grpc_services
+    return bool(services) and all(
+        one.HasField("google_grpc") or one.envoy_grpc.cluster_name not in ("", SERVER_CLUSTER) for one in services
+    )
+
+
 # Fields that name a resource, or hold the message that does; the first match counts.
 _NAMING = (
     *("eds_cluster_config", "rds", "service_name", "route_config_name", "route_configuration_name"),
@@ -124,6 +166,7 @@ def _gather(message: Any, found: list[Reference]) -> None:
         _gather(submessage, found)
 
 
+_CONFIG_SOURCES = ("envoy.config.core.v3.ConfigSource", "envoy.api.v2.core.ConfigSource")
 _WANTED = frozenset((ANY, *FINDERS))
 # Clusters of the former lead to a management server, and are the bootstrap's; endpoints are looked at as a cluster is.
 _PASSED_BY = frozenset(

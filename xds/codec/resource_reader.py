@@ -17,6 +17,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from xds.codec import schema
+from xds.codec.address_rules import check_assignment
 from xds.codec.crosscheck import check_size
 from xds.codec.findings import Findings
 from xds.codec.naming import (
@@ -38,7 +39,7 @@ from xds.codec.validate_fast import FastValidator
 from xds.codec.walk import make_canonical
 from xds.model.names import canonical_name
 from xds.model.resource import Resource, content_version
-from xds.model.resource_type import TYPE_PREFIX
+from xds.model.resource_type import ENDPOINT, TYPE_PREFIX
 
 NAME_LIMIT = 4096
 # Every type URL has a slash: a message without one in its bytes holds no ``Any`` and need not be searched for them.
@@ -293,9 +294,13 @@ class ResourceReader:
             findings.name_resource(type_url, name)
         check_size(body, self._limit, findings)
         is_surely_valid = self._is_surely_valid
-        if message is not None and (is_surely_valid is None or not is_surely_valid(message.DESCRIPTOR, body)):
+        if message is not None and (is_surely_valid is None or not is_surely_valid(message.DESCRIPTOR, body, message)):
             findings.base = wrapper_fields.base
             check_constraints(message, findings)
+            findings.base = ()
+        if type_url == ENDPOINT and len(findings.violations) == before:
+            findings.base = wrapper_fields.base
+            check_assignment(message, body, findings)
             findings.base = ()
         if len(findings.violations) > before:
             return None

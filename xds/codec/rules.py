@@ -2,6 +2,9 @@
 
 The semantics are those of the C++ code in Envoy: string lengths count code points, ``*_bytes`` count UTF-8; the
 well-known patterns for HTTP headers are strict by default; ``ignore_empty`` accepts the default value.
+
+Two rules of strings are not of the .proto files: ``ip`` (an address in digits) and ``regex`` (a pattern of RE2, the
+engine that Envoy compiles it with).
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from google.protobuf import duration_pb2
@@ -18,12 +23,30 @@ from xds.proto.field_options import Rules
 
 
 class BrokenRule(NamedTuple):
-    """A rule that a value breaks; ``detail`` continues the field's name."""
+    """A rule that a value breaks; ``detail`` continues the field's name. Envoy takes what has a warning only."""
 
     code: str
     detail: str
+    hint: str = ""
+    is_warning: bool = False
 
 
+class Problem(NamedTuple):
+    """A broken rule and its path. Paths are built from the inside out, so a valid message costs no bookkeeping.
+
+    ``is_absence``: something is missing, of which an error in the text may be the cause.
+    """
+
+    path: tuple[str | int, ...]
+    code: str
+    detail: str
+    hint: str = ""
+    is_warning: bool = False
+    is_absence: bool = False
+
+
+# From a message to what is wrong with it as a whole; an empty list for a valid one.
+MessageRule = Callable[[Any], list[Problem]]
 RuleTest = Callable[[Any], BrokenRule | None]
 _Build = Callable[[Any], RuleTest]
 
@@ -37,6 +60,11 @@ NUMBERS = frozenset(
 _OF_PRESENCE = frozenset(("ignore_empty", "required", "skip"))
 _SHOWN = 80
 _END = re.compile(r"\$(?=\||$)")
+
+# Envoy's default of the runtime setting ``re2.max_program_size.error_level``, in RE2's instructions.
+_PROGRAM_LIMIT = 100
+_REMEMBERED = 4096  # addresses and patterns: pushes repeat them
+_IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}")
 
 _STRICT_NAME = r"^:?[0-9a-zA-Z!#$%&'*+-.^_|~\x60]+$"
 _STRICT_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f]*$"
@@ -218,6 +246,47 @@ def _affix(words: str, holds: Callable[[Any, Any], bool]) -> _Build:
     return build
 
 
+@lru_cache(_REMEMBERED)
+def is_ip(text: str) -> bool:
+    """Whether Envoy reads a text as an IP address: in digits, an IPv6 one without brackets, perhaps with a zone."""
+    if _IPV4.match(text):
+        return True
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return False
+    return found.version == 6 and ("%" not in text or found.is_link_local)
+
+
+def _ip(argument: Any) -> RuleTest:
+    detail = "must be an IP address; not "
+    return lambda value: None if is_ip(value) else BrokenRule("bad_address", detail + _show(value))
+
+
+def _regex(argument: Any) -> RuleTest:
+    return _regex_fault
+
+
+@lru_cache(_REMEMBERED)
+def _regex_fault(pattern: str) -> BrokenRule | None:
+    """What is wrong with a pattern; a warning where Envoy's runtime settings decide."""
+    import re2  # imported here: it delays every command otherwise
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern.encode(errors="surrogatepass"), options)
+    except re2.error as error:
+        said = error.args[0] if error.args else b""
+        reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        hint = "RE2 has no look-around and no backreferences" if "perl operator" in reason or "escape" in reason else ""
+        return BrokenRule("bad_regex", f"is no regular expression of RE2: {reason}", hint)
+    if compiled.programsize <= _PROGRAM_LIMIT:
+        return None
+    detail = f"compiles to {compiled.programsize} instructions; Envoy refuses more than {_PROGRAM_LIMIT} by default"
+    return BrokenRule("regex_too_large", detail, "the runtime key re2.max_program_size.error_level raises it", True)
+
+
 def _defined(enum: EnumDescriptor) -> RuleTest:
     numbers = frozenset(value.number for value in enum.values)
     detail = f"must be a value of {enum.name}; not "
@@ -252,6 +321,8 @@ _BUILDERS: Mapping[str, Mapping[str, _Build]] = {
         "min_bytes": _at_least("too_short", "byte", _octets),
         "max_bytes": _at_most("too_long", "byte", _octets),
         "pattern": _pattern,
+        "ip": _ip,
+        "regex": _regex,
         "prefix": _affix("begin with", str.startswith),
         "suffix": _affix("end with", str.endswith),
         "contains": _affix("contain", operator.contains),

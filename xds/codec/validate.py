@@ -11,22 +11,30 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
+from xds.codec.filter_rules import is_dropped_api, of_dropped_api
 from xds.codec.findings import Findings, json_pointer
-from xds.codec.rules import NUMBERS, BrokenRule, RuleTest, compile_rules, nanoseconds
+from xds.codec.rules import NUMBERS, BrokenRule, Problem, RuleTest, compile_rules, nanoseconds
+from xds.codec.value_rules import (
+    DURATION,
+    field_rules,
+    message_rule,
+    refuses_old_types,
+    ruled_types,
+    value_rule,
+)
 from xds.codec.walk import ANY, reachable
 from xds.proto import field_options
 from xds.proto.field_options import Deprecation, Rules
 
 _MISSING = "missing_field"
 _DEPRECATED = ("deprecated_field", "deprecated_value")
-_DURATION = "google.protobuf.Duration"
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
@@ -41,19 +49,8 @@ _UNCHECKED = frozenset(
 _LISTENERS = frozenset(("envoy.config.listener.v3.Listener", "envoy.api.v2.Listener"))
 
 
-class _Problem(NamedTuple):
-    """A broken rule and its path. Paths are built from the inside out, so a valid message costs no bookkeeping."""
-
-    path: tuple[str | int, ...]
-    code: str
-    detail: str
-    hint: str = ""
-    is_warning: bool = False
-    is_absence: bool = False
-
-
 _FIELD: Callable[[Any], Any] = itemgetter(0)  # of a pair from ``ListFields``
-_Problems = list[_Problem] | None
+_Problems = list[Problem] | None
 _Check = Callable[[Any], _Problems]
 
 
@@ -96,7 +93,7 @@ def _is_api_listener(message: Any) -> bool:
     return message.DESCRIPTOR.full_name in _LISTENERS and bool(message.HasField("api_listener"))
 
 
-def _note(problems: list[_Problem], findings: Findings, *, is_partial: bool, is_mild: bool) -> None:
+def _note(problems: list[Problem], findings: Findings, *, is_partial: bool, is_mild: bool) -> None:
     place = findings.index, findings.resource
     known = {one.pointer for one in findings.violations if (one.index, one.resource) == place}
     for problem in problems:
@@ -114,18 +111,19 @@ class _Tests:
     """
 
     fields: Mapping[FieldDescriptor, _Check]
-    absent: Mapping[FieldDescriptor, _Problem]
+    absent: Mapping[FieldDescriptor, Problem]
     needed: frozenset[FieldDescriptor]  # those of ``absent``
-    oneofs: tuple[tuple[str, _Problem], ...]
+    oneofs: tuple[tuple[str, Problem], ...]
 
 
 class _Plan:
     """The tests of one type, compiled on first use: types refer to themselves."""
 
-    __slots__ = ("_descriptor", "_tests")
+    __slots__ = ("_descriptor", "_rule", "_tests")
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
+        self._rule = message_rule(descriptor)
         self._tests: _Tests | None = None
 
     def check(self, message: Any) -> _Problems:
@@ -133,7 +131,7 @@ class _Plan:
         tests = self._tests
         if tests is None:
             tests = self._tests = _compile(self._descriptor)
-        found: list[_Problem] | None = None
+        found: list[Problem] | None = None
         present = message.ListFields()
         checks = tests.fields
         for field, value in present:
@@ -145,10 +143,12 @@ class _Plan:
         for oneof, problem in tests.oneofs:
             if message.WhichOneof(oneof) is None:
                 found = [*(found or ()), problem]
+        if self._rule is not None and (problems := self._rule(message)):
+            found = [*(found or ()), *problems]
         return found
 
 
-def _within(step: str | int, problems: list[_Problem], found: list[_Problem] | None) -> list[_Problem]:
+def _within(step: str | int, problems: list[Problem], found: list[Problem] | None) -> list[Problem]:
     """``found`` with the problems of the value at ``step``."""
     if found is None:
         found = []
@@ -162,10 +162,10 @@ def _plan(descriptor: Descriptor) -> _Plan:
 
 
 def _compile(descriptor: Descriptor) -> _Tests:
-    rules = field_options.rules(descriptor.full_name)
+    rules = field_rules(descriptor)
     deprecated = field_options.deprecated_fields(descriptor.full_name)
     fields: dict[FieldDescriptor, _Check] = {}
-    absent: dict[FieldDescriptor, _Problem] = {}
+    absent: dict[FieldDescriptor, Problem] = {}
     for field in descriptor.fields:
         own = rules.get(field.name, {})
         check = _chain(_field_checks(descriptor, field, own, deprecated.get(field.name)))
@@ -177,9 +177,9 @@ def _compile(descriptor: Descriptor) -> _Tests:
     return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
 
 
-def _of_oneof(descriptor: Descriptor, name: str) -> _Problem:
+def _of_oneof(descriptor: Descriptor, name: str) -> Problem:
     members = ", ".join(field.name for field in descriptor.oneofs_by_name[name].fields)
-    return _Problem((), _MISSING, f"{descriptor.name} needs one of {members}", is_absence=True)
+    return Problem((), _MISSING, f"{descriptor.name} needs one of {members}", is_absence=True)
 
 
 def _field_checks(
@@ -188,6 +188,9 @@ def _field_checks(
     if deprecation is not None:
         problem = _deprecated(f"{descriptor.name}.{field.name}", "field", descriptor.full_name, deprecation)
         yield lambda _: [problem]
+    rule = value_rule(descriptor, field)
+    if rule is not None:
+        yield rule
     if _is_map(field):
         yield from _map_checks(field, rules.get("map", {}))
     elif field.is_repeated:
@@ -213,7 +216,7 @@ def _map_checks(field: FieldDescriptor, rules: Mapping[str, Any]) -> Iterable[_C
 
 
 def _entries(entries: Any, check_key: _Check | None, check_value: _Check | None) -> _Problems:
-    found: list[_Problem] | None = None
+    found: list[Problem] | None = None
     for key, item in entries.items():
         if check_key is not None and (problems := check_key(key)) is not None:
             found = _within(key, problems, found)
@@ -232,7 +235,7 @@ def _list_checks(field: FieldDescriptor, rules: Mapping[str, Any]) -> Iterable[_
 
 
 def _items(items: Any, check: _Check) -> _Problems:
-    found: list[_Problem] | None = None
+    found: list[Problem] | None = None
     for index, item in enumerate(items):
         problems = check(item)
         if problems is not None:
@@ -254,14 +257,14 @@ def _value_checks(field: FieldDescriptor, rules: Rules) -> Iterable[_Check]:
     if field.enum_type is not None:
         yield from _enum_checks(field.enum_type)
     if field.message_type is not None and not rules.get("message", {}).get("skip"):
-        yield from _descend(field.message_type)
+        yield from (_check_configuration,) if refuses_old_types(field) else _descend(field.message_type)
 
 
 def _of_message(field: FieldDescriptor, test: RuleTest | None) -> RuleTest | None:
     """Rules on a wrapper type or a duration apply to the value in it."""
     if test is None or field.message_type is None:
         return test
-    if field.message_type.full_name == _DURATION:
+    if field.message_type.full_name == DURATION:
         return lambda value: test(nanoseconds(value))
     return lambda value: test(value.value)
 
@@ -277,8 +280,8 @@ def _test_check(name: str, test: RuleTest | None) -> _Check | None:
     return check
 
 
-def _problem(name: str, breach: BrokenRule) -> _Problem:
-    return _Problem((), breach.code, f"{name} {breach.detail}")
+def _problem(name: str, breach: BrokenRule) -> Problem:
+    return Problem((), breach.code, f"{name} {breach.detail}", breach.hint, breach.is_warning)
 
 
 def _enum_checks(enum: EnumDescriptor) -> Iterable[_Check]:
@@ -287,7 +290,7 @@ def _enum_checks(enum: EnumDescriptor) -> Iterable[_Check]:
         yield lambda value: [problems[value]] if value in problems else None
 
 
-def _deprecated_numbers(enum: EnumDescriptor) -> Mapping[int, _Problem]:
+def _deprecated_numbers(enum: EnumDescriptor) -> Mapping[int, Problem]:
     return {
         enum.values_by_name[name].number: _deprecated(f"{enum.name}.{name}", "value", enum.full_name, deprecation)
         for name, deprecation in field_options.deprecated_values(enum.full_name).items()
@@ -295,16 +298,22 @@ def _deprecated_numbers(enum: EnumDescriptor) -> Mapping[int, _Problem]:
     }
 
 
-def _deprecated(what: str, noun: str, scope: str, deprecation: Deprecation) -> _Problem:
+def _deprecated(what: str, noun: str, scope: str, deprecation: Deprecation) -> Problem:
     is_refused = deprecation.is_disallowed and _REFUSING in scope
     words = "is deprecated and refused by Envoy" if is_refused else "is deprecated"
     since = f" since {deprecation.since}" if deprecation.since else ""
-    return _Problem((), f"deprecated_{noun}", f"{what} {words}{since}", deprecation.advice, not is_refused)
+    return Problem((), f"deprecated_{noun}", f"{what} {words}{since}", deprecation.advice, not is_refused)
+
+
+def _check_configuration(packed: Any) -> _Problems:
+    return [of_dropped_api(packed.type_url)] if is_dropped_api(packed.type_url) else _check_any(packed)
 
 
 def _descend(descriptor: Descriptor) -> Iterable[_Check]:
     if descriptor.full_name == ANY:
         yield _check_any
+    elif descriptor.full_name == DURATION:
+        return
     elif not _interesting().isdisjoint(reachable(descriptor)):
         yield _plan(descriptor).check
 
@@ -312,7 +321,7 @@ def _descend(descriptor: Descriptor) -> Iterable[_Check]:
 @cache
 def _interesting() -> frozenset[str]:
     """Types with rules, and ``Any``, which may hold them."""
-    return frozenset((ANY, *field_options.messages()))
+    return frozenset((ANY, DURATION, *field_options.messages(), *ruled_types()))
 
 
 def _check_any(packed: Any) -> _Problems:
@@ -353,17 +362,17 @@ def _mild(check: _Check) -> _Check:
     return mild
 
 
-def _of_absence(field: FieldDescriptor, rules: Rules) -> _Problem | None:
+def _of_absence(field: FieldDescriptor, rules: Rules) -> Problem | None:
     """The problem when a field is not set; its path is that of the field."""
     problem = _unset(field, rules)
     return None if problem is None else problem._replace(path=(field.name,), is_absence=True)
 
 
-def _unset(field: FieldDescriptor, rules: Rules) -> _Problem | None:
+def _unset(field: FieldDescriptor, rules: Rules) -> Problem | None:
     if field.containing_oneof is not None:
         return None
     if any(own.get("required") for own in rules.values()):
-        return _Problem((), _MISSING, f"{field.name} is required")
+        return Problem((), _MISSING, f"{field.name} is required")
     if field.has_presence:
         return None
     test, default = _whole_test(field, rules), _default(field)
@@ -371,7 +380,7 @@ def _unset(field: FieldDescriptor, rules: Rules) -> _Problem | None:
     if breach is not None:
         is_missing = breach.code.startswith("too_")
         detail = f"{field.name} is required" if is_missing else f"{field.name} {breach.detail}"
-        return _Problem((), _MISSING if is_missing else breach.code, detail, f"set {field.name}")
+        return Problem((), _MISSING if is_missing else breach.code, detail, f"set {field.name}")
     if field.enum_type is None or field.is_repeated:
         return None
     deprecated = _deprecated_numbers(field.enum_type).get(0)

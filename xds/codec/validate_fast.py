@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from xds.codec.rules import compile_rules
 from xds.codec.validate import presence_rules, value_check
+from xds.codec.value_rules import field_rules, message_rule, value_rule
 from xds.codec.walk import ANY, reachable
 from xds.proto import field_options
 from xds.proto.field_options import Rules
@@ -55,12 +56,21 @@ class FastValidator:
         """Whether a value of any field is remembered as valid."""
         return self._memo.holds(value)
 
-    def is_surely_valid(self, descriptor: Any, body: bytes) -> bool:
-        """True when the message of these canonical bytes has no finding; False when it has one, or in doubt."""
+    def is_surely_valid(self, descriptor: Any, body: bytes, message: Any = None) -> bool:
+        """True when the message of these canonical bytes has no finding; False when it has one, or in doubt.
+
+        ``message`` is what the bytes were made from or parsed to, if the caller has it.
+        """
         try:
             scan = self._messages.get(descriptor) or self.message(descriptor)
-            return bool(scan.judge(body))
-        except (IndexError, UnicodeDecodeError, RecursionError, WireFormatError):
+            if not scan.judge(body):
+                return False
+            if scan.rule is None:
+                return True
+            return not scan.rule(
+                message_factory.GetMessageClass(descriptor).FromString(body) if message is None else message
+            )
+        except (IndexError, UnicodeDecodeError, RecursionError, WireFormatError, DecodeError):
             return False
 
     def message(self, descriptor: Descriptor) -> _MessageScan:
@@ -114,14 +124,18 @@ class _FieldScan(NamedTuple):
 
 
 class _MessageScan:
-    """The fields to scan in the bytes of a type, by tag; ``_needed`` are the presence bits of required fields."""
+    """The fields to scan in the bytes of a type, by tag; ``_needed`` are the presence bits of required fields.
 
-    __slots__ = ("_descriptor", "_fields", "_memo", "_needed", "_validator")
+    ``rule`` is that on the message as a whole, which `judge` leaves out.
+    """
+
+    __slots__ = ("_descriptor", "_fields", "_memo", "_needed", "_validator", "rule")
 
     def __init__(self, descriptor: Descriptor, validator: FastValidator, memo: _ValidValues) -> None:
         self._descriptor = descriptor
         self._validator = validator
         self._memo = memo
+        self.rule = message_rule(descriptor)
         self._fields: Mapping[int, _FieldScan] | None = None
         self._needed = 0
 
@@ -214,7 +228,9 @@ def _scan_field(validator: FastValidator, descriptor: Descriptor, field: FieldDe
     is_closed = field.enum_type is not None and field.enum_type.is_closed  # a number without a name is no value of it
     if is_closed or field.name in field_options.deprecated_fields(descriptor.full_name):
         return _DOUBT
-    rules = field_options.rules(descriptor.full_name).get(field.name, {})
+    if value_rule(descriptor, field) is not None:
+        return _DOUBT
+    rules = field_rules(descriptor).get(field.name, {})
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return _DOUBT if rules.get("map") else _scan_entries(validator, field.message_type)
     if not field.is_repeated:
@@ -276,7 +292,7 @@ _VALUES: Mapping[int, Callable[[Any], object]] = {
 def _scan_message(
     validator: FastValidator, descriptor: Descriptor, check: Callable[[Any], object], *, has_rules: bool
 ) -> _FieldScan:
-    """By scanning its bytes; by parsing and checking it where the field has rules of its own or holds an ``Any``."""
+    """By scanning its bytes; by parsing and checking it where the field or the type has rules of its own."""
     parse = message_factory.GetMessageClass(descriptor).FromString
     right = _FOR_NOW if ANY in reachable(descriptor) else True
 
@@ -288,4 +304,8 @@ def _scan_message(
 
     if has_rules or descriptor.full_name == ANY:
         return _FieldScan(0, judge, validator.new_values())
+    rule = message_rule(descriptor)
+    if rule is not None:
+        scan = validator.message(descriptor)
+        return _FieldScan(0, lambda body: not rule(parse(body)) and scan.judge(body), validator.new_values(), judge)
     return _FieldScan(0, validator.message(descriptor).judge, validator.new_values(), judge)

@@ -20,7 +20,7 @@ from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog_persistence import CatalogWriter, read_catalog
 from xds.control.lifecycle import BackgroundTask
 from xds.control.source_events import SourceEvents
-from xds.control.source_feed import SourceFeed, SourceStatus, WantedServices
+from xds.control.source_feed import CONSUL, SourceFeed, SourceStatus, WantedServices
 from xds.fleet.event_log import EventLog
 from xds.model.errors import NotFoundError, Violation
 from xds.store.base import Store
@@ -226,6 +226,32 @@ class ServiceCatalog:
     def is_known(self, service: str) -> bool:
         """Whether a source has ever shown an instance of a service, so that having none means that all are gone."""
         return self._index.is_known(service)
+
+    def is_shown(self, service: str) -> bool:
+        """Whether a source shows a service at present, with instances or without.
+
+        Consul has no service without instances: what it answers for an unknown one shows nothing.
+        """
+        self.instances(service)  # what a source has shown before the call is contained
+        for feed in self._feeds.values():
+            holding = feed.source.by_service.get(service)
+            if holding is None:
+                continue
+            if len(holding) or not (holding.is_gone or (feed.status.kind == CONSUL and not holding.was_shown)):
+                return True
+        return False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every source was read at least once, now or before a restart."""
+        return all(feed.status.read_at for feed in self._feeds.values())
+
+    def is_unread(self, service: str) -> bool:
+        """Whether a source that may have a service has not told of it: it was never read, or not for this service."""
+        return any(
+            not feed.status.read_at or (feed.status.kind == CONSUL and service not in feed.source.by_service)
+            for feed in self._feeds.values()
+        )
 
     @property
     def wanted(self) -> frozenset[str]:

@@ -104,6 +104,7 @@ class EntryPublisher:
         self._kind_revisions: dict[str, int] = {}
         self._chain_revisions = ChainRevisions(self._revision_of)
         self.waiting = Waiters(WAITERS_LIMIT, "config entries")
+        self._listeners: list[Callable[[], None]] = []
         self._is_behind = False
         self._running = RunningWrites()
 
@@ -141,6 +142,10 @@ class EntryPublisher:
         await self._running.wait()
 
     # Reading
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each change of entries. It must be short, and must not raise."""
+        self._listeners.append(listener)
 
     @property
     def waiters(self) -> int:
@@ -331,6 +336,8 @@ class EntryPublisher:
 
     def _wake(self) -> None:
         self.waiting.wake((LINE,))
+        for listener in self._listeners:
+            listener()
 
     async def _catch_up(self) -> None:
         while self._is_behind:

@@ -8,14 +8,22 @@ that are inline in clusters and listeners become resources of their own (EDS, RD
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xds.codec import schema
+from xds.codec.findings import Findings
+from xds.codec.foreign_document import BOOTSTRAP, foreign_violation, is_bootstrap, is_config_dump
+from xds.codec.naming import TYPE_KEY
+from xds.codec.parse import MessageParser
 from xds.codec.resources import decode_resource
+from xds.codec.validate import check_constraints
 from xds.codec.walk import field_value, json_key, typed_values
 from xds.control.bootstrap import XDS_CLUSTER, BootstrapMode, BootstrapOptions
 from xds.control.bootstrap import bootstrap as connecting_bootstrap
+from xds.control.config_dump import bootstrap_of_dump
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 
@@ -23,7 +31,6 @@ Json = dict[str, Any]
 Kinds = dict[str, list[Json]]
 
 DEFAULT_OPTIONS = BootstrapOptions("envoy-1", "default", "127.0.0.1", 18000)
-_BOOTSTRAP = "envoy.config.bootstrap.v3.Bootstrap"
 _SDS_CONFIG = "envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig"
 _TYPES = {"clusters": CLUSTER, "secrets": SECRET, "listeners": LISTENER}
 _NOTES_LIMIT = 100
@@ -31,11 +38,16 @@ _NOTES_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class ConvertedBootstrap:
-    """``snapshot`` is to be pushed, ``bootstrap`` is for the proxy, ``notes`` are remarks for the operator."""
+    """``snapshot`` is to be pushed, ``bootstrap`` is for the proxy, ``notes`` are remarks for the operator.
+
+    ``errors`` are why Envoy would refuse the bootstrap, or this server the snapshot; their pointers are those of what
+    was converted, or of a resource of the snapshot where they name one.
+    """
 
     snapshot: Json
     bootstrap: Json
     notes: tuple[str, ...] = ()
+    errors: tuple[Violation, ...] = ()
 
 
 def convert(
@@ -45,12 +57,20 @@ def convert(
 
     ``options`` give the address of the server, and the node where the bootstrap does not name one. With ``split``, the
     endpoints of static clusters and inline route configurations become resources of their own (EDS, RDS). The proxy
-    behaves the same with and without. Raises ``ValidationError`` for an invalid bootstrap.
+    behaves the same with and without. A config dump (the answer of Envoy's ``/config_dump``) is converted too, with
+    what the proxy had from its other server. Raises ``ValidationError`` for what is neither.
     """
     try:
         document = copy.deepcopy(dict(bootstrap))
-        _check(document)
-        return _Converter(document, options).convert(split)
+        notes: list[str] = []
+        further: list[Json] = []
+        if is_config_dump(document):
+            document, further = bootstrap_of_dump(document, notes)
+            errors: tuple[Violation, ...] = ()
+        else:
+            _check(document)
+            errors = tuple(_bootstrap_errors(document))
+        return _Converter(document, options, notes, errors=errors, further=further).convert(split)
     except RecursionError:
         raise MalformedError([Violation("too_deep", "nested too deeply")]) from None
 
@@ -58,6 +78,8 @@ def convert(
 def _check(document: Json) -> None:
     if "resources" in document:
         raise _wrong("this is a snapshot already, not a bootstrap", "/resources")
+    if not is_bootstrap(document):
+        raise _no_bootstrap(document)
     for name in ("static_resources", "dynamic_resources", "node"):
         key = json_key(document, name)
         if document.get(key) is None:
@@ -69,6 +91,24 @@ def _check(document: Json) -> None:
         for index, one in enumerate(_listed(static.get(kind))):
             if not isinstance(one, dict) or not isinstance(one.get("name", ""), str | None):
                 raise _wrong("expected an object with a name", f"/static_resources/{kind}/{index}")
+
+
+def _no_bootstrap(document: Json) -> ValidationError:
+    foreign = foreign_violation(document)
+    if foreign is None:
+        detail = "this is no Envoy bootstrap: it has no static_resources, dynamic_resources, node or admin"
+        foreign = Violation("wrong_document", detail, hint="convert reads a bootstrap, or what /config_dump answers")
+    return ValidationError([foreign])
+
+
+def _bootstrap_errors(document: Json) -> list[Violation]:
+    """What Envoy would refuse in a bootstrap, wherever it stands in it."""
+    findings = Findings()
+    message = schema.require(BOOTSTRAP)()
+    given = {key: value for key, value in document.items() if key != TYPE_KEY}
+    MessageParser(findings).read_fully(message, given)
+    check_constraints(message, findings, is_partial=bool(findings))
+    return [replace(one, resource="") for one in findings.violations]
 
 
 def _wrong(detail: str, pointer: str) -> ValidationError:
@@ -85,6 +125,9 @@ class _Converter:
     source: Json = field(default_factory=dict)
     pushed: Kinds = field(default_factory=dict)
     kept: Kinds = field(default_factory=dict)
+    errors: tuple[Violation, ...] = ()
+    further: list[Json] = field(default_factory=list)  # resources of other kinds, which come behind
+    has_other_server: bool = False
 
     def convert(self, split: bool) -> ConvertedBootstrap:
         """The converted bootstrap. With ``split``, endpoints and routes become separate resources."""
@@ -103,8 +146,10 @@ class _Converter:
         if split:
             resources += [*split_endpoints(resources, self.source, self.notes)]
             resources += [*split_routes(resources, self.source)]
-        self._check_pushable(resources)
-        return ConvertedBootstrap({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]))
+        resources += self._asked_here(self.further)
+        self._note_files(resources)
+        errors = self.errors or tuple(_push_errors(resources))
+        return ConvertedBootstrap({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]), errors)
 
     # The connection to the server
 
@@ -135,6 +180,7 @@ class _Converter:
         if present is None:
             dynamic[fields[0]] = copy.deepcopy(self.source)
             return
+        self.has_other_server = True
         kept = f"; the static {kind} stay in the bootstrap" if self.pushed[kind] else ""
         self.notes.append(f"dynamic_resources.{present} {_leads(field_value(dynamic, present))} and is kept{kept}")
         self.kept[kind], self.pushed[kind] = self.pushed[kind], []
@@ -192,10 +238,20 @@ class _Converter:
                 self.notes.append(f"a listener without a name is now named {name!r}")
 
     def _discover_secrets(self) -> None:
-        """Static secrets are referred to by name alone; pushed ones by name and config source."""
+        """Static secrets are referred to by name alone; pushed ones by name and config source.
+
+        What another server sends may refer to any of them, so all stay where there is one.
+        """
+        if self.has_other_server:
+            self.kept["secrets"], self.pushed["secrets"] = self.pushed["secrets"], []
+            if self.kept["secrets"]:
+                self.notes.append(
+                    "the static secrets stay in the bootstrap: resources of the other source may need them"
+                )
+            return
         secrets = {one.get("name"): one for one in self.pushed["secrets"]}
         by_pushed, by_kept = list(_users(self.pushed)), list(_users(self.kept))
-        by_kept += _static_references(_BOOTSTRAP, self._own_parts())
+        by_kept += _static_references(BOOTSTRAP, self._own_parts())
         for reference in by_pushed:
             if reference["name"] in secrets:
                 reference["sds_config"] = copy.deepcopy(self.source)
@@ -221,12 +277,59 @@ class _Converter:
                 static[kind] = self.kept[kind]
         static["clusters"] = [server, *self.kept["clusters"]]
 
-    def _check_pushable(self, resources: list[Json]) -> None:
-        for resource in resources:
-            try:
-                decode_resource(resource)
-            except ValidationError as error:
-                self.notes += [f"cannot be pushed as it is: {violation}" for violation in error.violations]
+    def _asked_here(self, resources: list[Json]) -> list[Json]:
+        """Resources of a dump; what refers to them refers to this server."""
+        held = {(one["@type"], one.get(_NAMES.get(one["@type"], "name"))) for one in resources}
+        for kind in ("clusters", "listeners"):
+            for one in self.pushed[kind]:
+                for source in _sources(_TYPES[kind], one, held):
+                    source.clear()
+                    source.update(copy.deepcopy(self.source))
+        return resources
+
+    def _note_files(self, resources: list[Json]) -> None:
+        """Certificates and keys that are files."""
+        named = {file for one in resources for file in _certificate_files(one)}
+        if named:
+            shown = ", ".join(sorted(named)[:_FILES_SHOWN]) + (" ..." if len(named) > _FILES_SHOWN else "")
+            self.notes.append(f"certificates and keys in files stay on the proxy's disk: {shown}")
+
+
+def _push_errors(resources: list[Json]) -> Iterator[Violation]:
+    for index, resource in enumerate(resources):
+        try:
+            decode_resource(resource)
+        except ValidationError as error:
+            yield from (replace(one, index=index) for one in error.violations)
+
+
+_NAMES = {ENDPOINT: "cluster_name"}
+_FILES_SHOWN = 5
+_TLS_HOLDERS = "envoy.extensions.transport_sockets.tls.v3."
+
+
+def _certificate_files(resource: Json) -> Iterator[str]:
+    for type_name, one in typed_values(resource["@type"], resource):
+        if type_name.startswith(_TLS_HOLDERS):
+            for value in one.values():
+                if isinstance(value, dict) and isinstance(value.get("filename"), str):
+                    yield value["filename"]
+
+
+def _sources(type_url: str, resource: Json, held: Collection[tuple[str, Any]]) -> Iterator[Json]:
+    """The config sources by which a cluster or listener asks for the endpoints and routes in ``held``."""
+    for type_name, one in typed_values(type_url, resource):
+        if type_name == "envoy.config.cluster.v3.Cluster":
+            config = field_value(one, "eds_cluster_config")
+            name = config and (field_value(config, "service_name") or one.get("name"))
+            source = config and field_value(config, "eds_config")
+            wanted: tuple[str, Any] = (ENDPOINT, name)
+        elif type_name.endswith(".http_connection_manager.v3.Rds"):
+            wanted, source = (ROUTE, field_value(one, "route_config_name")), field_value(one, "config_source")
+        else:
+            continue
+        if isinstance(source, dict) and wanted in held:
+            yield source
 
 
 def _listed(value: Any) -> list[Any]:
@@ -298,18 +401,32 @@ _STATIC_TYPES = (None, "", 0, "STATIC", "static")
 def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list[str]) -> Iterator[Resource]:
     """Turn static clusters into EDS clusters, in place, and yield their assignments.
 
-    DNS clusters keep their endpoints, since EDS accepts IP addresses only.
+    DNS clusters keep their endpoints, since EDS accepts IP addresses only; so do clusters with equal endpoints.
     """
-    inline = []
+    inline, twice = [], []
     for cluster in (one for one in resources if one["@type"] == CLUSTER):
         if not isinstance(field_value(cluster, "load_assignment"), dict) or not cluster.get("name"):
             continue
-        if field_value(cluster, "type") in _STATIC_TYPES and field_value(cluster, "cluster_type") is None:
-            yield _assignment(cluster, source)
-        else:
+        if field_value(cluster, "type") not in _STATIC_TYPES or field_value(cluster, "cluster_type") is not None:
             inline.append(cluster["name"])
+        elif _has_equal_endpoints(field_value(cluster, "load_assignment")):
+            twice.append(cluster["name"])
+        else:
+            yield _assignment(cluster, source)
     if inline:
         notes.append(f"endpoints of DNS clusters stay inline: {', '.join(sorted(inline))}")
+    if twice:
+        notes.append(f"endpoints that stand twice stay inline, since EDS keeps one of them: {', '.join(sorted(twice))}")
+
+
+def _has_equal_endpoints(assignment: Json) -> bool:
+    """Whether an address stands twice in an assignment. EDS keeps the first of them, a static cluster keeps both."""
+    addresses = [
+        json.dumps(field_value(one, "address"), sort_keys=True)
+        for type_name, one in typed_values(ENDPOINT, assignment)
+        if type_name == "envoy.config.endpoint.v3.Endpoint"
+    ]
+    return len(set(addresses)) < len(addresses)
 
 
 def _assignment(cluster: Resource, source: Resource) -> Resource:

@@ -23,6 +23,7 @@ from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings
+from xds.control.destination_settings import DestinationSettings
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     MIB,
@@ -74,6 +75,7 @@ class Settings(BaseSettings):
     chains: ChainSettings = ChainSettings()
     services: ServiceSettings = ServiceSettings()
     sources: SourceTable = {}
+    destination: DestinationSettings = DestinationSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     watch: WatchSettings = WatchSettings()

@@ -13,6 +13,7 @@ from xds.catalog.service_index import SourceHoldings
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
 
+CONSUL = "consul"  # the kind of sources that read only the services that something here uses
 FINDINGS_LIMIT = 100  # of `Sink.rejected`
 TOLD_EVERY_S = 10.0  # a source that fails and recovers all the time is told of no more often
 

@@ -18,12 +18,6 @@ PATH = Path(__file__).parent / "envoy_options.json"
 
 Rules = Mapping[str, Any]
 
-# Rules that Envoy has in its code alone, measured with Envoy 1.40. Of drops: "Cluster drop_overloads config has 2
-# categories. Envoy only support one."
-_MEASURED: Mapping[str, Mapping[str, Rules]] = {
-    "envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {"drop_overloads": {"repeated": {"max_items": 1}}},
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Deprecation:
@@ -39,8 +33,7 @@ class Deprecation:
 
 def rules(message: str) -> Mapping[str, Rules]:
     """The ``validate.FieldRules`` of a message's fields in their JSON form, by field name."""
-    declared = {name: field["rules"] for name, field in _fields(message).items() if "rules" in field}
-    return {**declared, **_MEASURED.get(message, {})}
+    return {name: field["rules"] for name, field in _fields(message).items() if "rules" in field}
 
 
 def required_oneofs(message: str) -> tuple[str, ...]:
@@ -67,7 +60,7 @@ def deprecated_values(enum: str) -> Mapping[str, Deprecation]:
 
 def messages() -> frozenset[str]:
     """Full names of all messages with any option."""
-    return frozenset((*_load()["messages"], *_MEASURED))
+    return frozenset(_load()["messages"])
 
 
 def encode(sources: list[str], messages: Mapping[str, Any], enums: Mapping[str, Any]) -> bytes:

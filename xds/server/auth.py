@@ -17,7 +17,7 @@ from xds.server.metrics.counters import Metrics
 from xds.server.stream import CallContext, Status, StreamHandler
 
 _HEALTH = "/grpc.health.v1.Health/"
-_DISCOVERY = "/envoy."
+_DISCOVERY = ("/envoy.", "/io.linkerd.proxy.", "/conduit.proxy.")
 _REFLECTION = "/grpc.reflection."
 
 EXPIRED: Status = (grpc.StatusCode.UNAUTHENTICATED, "the client certificate has expired")
@@ -38,8 +38,9 @@ class AuthInterceptor:
 
     * Discovery and load reporting are refused before the stored state is loaded (rule 9: "never answer an empty LDS/CDS
       because state is not loaded yet. Refuse streams (UNAVAILABLE)"), and while the server drains.
-    * Health checks need no credential. Envoy's services need the scope ``xds``, reflection needs it or ``read`` (it
-      lists the services), everything else needs ``read``, channelz above all (it lists addresses of clients).
+    * Health checks need no credential. Envoy's and Linkerd's services need the scope ``xds``, reflection needs it or
+      ``read`` (it lists the services), everything else needs ``read``, channelz above all (it lists addresses of
+      clients).
     * ``wants_certificates``: the port asks for client certificates, so no client is accepted without a credential.
     """
 
@@ -52,7 +53,7 @@ class AuthInterceptor:
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
         """gRPC asks for the handler of each call."""
         handler = await continuation(call)
-        if handler is None or call.method.startswith((_HEALTH, _DISCOVERY)):
+        if handler is None or call.method.startswith((_HEALTH, *_DISCOVERY)):
             return handler
         scopes = (XDS, READ) if call.method.startswith(_REFLECTION) else (READ,)
 

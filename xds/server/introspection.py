@@ -25,6 +25,10 @@ class Introspection:
         self._services = ("", *services)
         self._health = health.aio.HealthServicer()
 
+    def add(self, services: Iterable[str]) -> None:
+        """Further services, before ``register``."""
+        self._services = (*self._services, *services)
+
     def register(self, transport: Any, pool: DescriptorPool) -> None:
         """Add the services. ``pool`` describes Envoy's services and messages to reflection clients."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, transport)

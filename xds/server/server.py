@@ -1,10 +1,10 @@
-"""The gRPC server: all discovery and load reporting services on the running loop, from start to drain."""
+"""The gRPC server: all discovery, load reporting and Linkerd services on the running loop, from start to drain."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from itertools import count
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import count, groupby
 from time import monotonic, time
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +13,8 @@ import grpc
 
 from xds.codec import schema
 from xds.control.access import Access, Identity
+from xds.control.destination_settings import DestinationSettings
+from xds.control.destinations import Destinations
 from xds.control.lifecycle import Phase
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
@@ -25,6 +27,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
+from xds.server.destination_streams import LinkerdHandler, LinkerdServing
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
 from xds.server.flow.write_limiter import WriteLimiter
@@ -35,11 +38,20 @@ from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
 from xds.server.metrics.counters import Metrics
+from xds.server.metrics.linkerd_metrics import LinkerdMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
 from xds.server.registry import StreamRegistry
 from xds.server.rest import fetch_for
-from xds.server.services import LOAD_METHOD, LOAD_SERVICES, SERVICES, DiscoveryService, LoadService
+from xds.server.services import (
+    LINKERD_METHODS,
+    LOAD_METHOD,
+    LOAD_SERVICES,
+    SERVICES,
+    DiscoveryService,
+    LinkerdMethod,
+    LoadService,
+)
 from xds.server.stream import CallContext, StreamHandler, check_size, status_of
 from xds.server.tls import pem_files
 from xds.server.transport import Transport, open_transport
@@ -102,9 +114,17 @@ class XdsServer:
         )
         book = book if book is not None else LoadAggregates(options.load.interval_s)
         self.load = LoadStreams(cache, book, fleet.events, self._deps)
+        self._linkerd: LinkerdServing | None = None
         metrics.registry.register(FleetMetrics(metrics, cache, fleet, options.nodes_shown))
         metrics.registry.register(LoadMetrics(self.load))
         metrics.registry.register(WriteMetrics(self._write_limiter.lanes))
+
+    def serve_linkerd(self, destinations: Destinations, settings: DestinationSettings) -> None:
+        """Serve the Linkerd API as well. Call it before ``start``."""
+        intervals = (settings.periodic_update_s, settings.periodic_update_today_s)
+        self._linkerd = LinkerdServing(self._deps, destinations, *intervals, settings.settle_s)
+        self._introspection.add(dict.fromkeys(each.service for each in LINKERD_METHODS))
+        self._metrics.registry.register(LinkerdMetrics(self._metrics, destinations))
 
     async def start(self) -> int:
         """Listen; returns the bound port. Raises ``OSError`` when the address cannot be bound, ``ValueError`` for
@@ -114,6 +134,10 @@ class XdsServer:
             transport.add_generic_rpc_handlers((self._handlers(service),))
         for load_service in LOAD_SERVICES:
             transport.add_generic_rpc_handlers((self._load_handlers(load_service),))
+        if self._linkerd is not None:
+            for name, methods in _by_service(LINKERD_METHODS):
+                handlers = {each.method: self._linkerd_handler(self._linkerd, each) for each in methods}
+                transport.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         self._introspection.register(transport, schema.pool())
         await self._introspection.starting()
         self.port = await transport.listen(pem_files(self._options))
@@ -219,6 +243,9 @@ class XdsServer:
         handler = self._stream_handler(lambda *call: LoadReportHandler(self.load, service, *call))
         return grpc.method_handlers_generic_handler(service.service, {LOAD_METHOD: handler})
 
+    def _linkerd_handler(self, serving: LinkerdServing, method: LinkerdMethod) -> Any:
+        return self._stream_handler(lambda *call: LinkerdHandler(serving, method, *call))
+
     def _stream_handler(self, make: Callable[[CallContext, AdmissionSlot, Identity], StreamHandler]) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
             identity = await self._auth.authenticate(context)
@@ -293,3 +320,13 @@ class XdsServer:
                 del self._pushes[group]
                 if last_ack >= pushed_at:
                     self._metrics.converged(group, last_ack - pushed_at)
+
+
+def _by_service(methods: Iterable[LinkerdMethod]) -> Iterator[tuple[str, list[LinkerdMethod]]]:
+    """The methods of each service."""
+    for name, found in groupby(sorted(methods, key=_service), _service):
+        yield name, list(found)
+
+
+def _service(method: LinkerdMethod) -> str:
+    return method.service

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xds.catalog.instance import OUTPUT_CHARACTERS, Check, Health, Instance
+from xds.catalog.instance import OUTPUT_CHARACTERS, VIRTUAL_TAGS, Check, Health, Instance, is_ip_address
 from xds.catalog.source import SourceError
 from xds.model.node import Locality
 
@@ -65,7 +65,15 @@ def _instance(entry: Json, reading: Reading) -> Instance:
         node=name,
         node_meta=_texts(node, "Meta"),
         checks=tuple(_check(check) for check in _objects(entry.get("Checks"), "Checks")),
+        virtual_addresses=_virtual_addresses(service),
     )
+
+
+def _virtual_addresses(service: Json) -> tuple[str, ...]:
+    """Tagged addresses may be names; those are of no use to a proxy."""
+    tagged = _object(service, "TaggedAddresses")
+    found = (_text(_object(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
+    return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
 
 
 def _place(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:

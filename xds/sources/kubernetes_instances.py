@@ -179,6 +179,7 @@ def _instance(one_id: str, service: Service, entry: _Entry, first: str, rules: I
         datacenter=rules.datacenter,
         node=endpoint.node,
         checks=(_CHECKS[health],),
+        virtual_addresses=service.virtual_addresses,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from xds.catalog.instance import is_ip_address
+from xds.catalog.instance import VIRTUAL_ADDRESSES, is_ip_address
 from xds.model.errors import Violation, XdsError
 
 Json = Mapping[str, Any]
@@ -46,7 +46,10 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service. ``families`` and the names of its ``ports`` are in the Service's own order."""
+    """A Service. ``families`` and the names of its ``ports`` are in the Service's own order.
+
+    ``virtual_addresses`` are its cluster IPs; a headless one has none.
+    """
 
     key: ObjectKey
     type: str = "ClusterIP"
@@ -54,6 +57,7 @@ class Service:
     ports: tuple[str, ...] = ()
     external_name: str = ""
     findings: tuple[Violation, ...] = ()
+    virtual_addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,9 @@ def read_service(document: Json) -> Service:
         findings = (Violation("external_name", detail, pointer=f"/services/{key}/spec/externalName", hint=hint),)
     families = tuple(each for each in _texts(spec, "ipFamilies") if each in _FAMILIES)
     ports = tuple(_text(each, "name") for each in _objects(spec, "ports", PORTS_PER_SLICE))
-    return Service(key, kind, families, ports, external, findings)
+    addresses = _texts(spec, "clusterIPs") or (_text(spec, "clusterIP"),)
+    virtual = tuple(one for one in addresses if is_ip_address(one))[:VIRTUAL_ADDRESSES]
+    return Service(key, kind, families, ports, external, findings, virtual)
 
 
 def read_slice(document: Json) -> EndpointSlice:

@@ -30,6 +30,7 @@ _INSTANCE_KEYS = (
     "address",
     "port",
     "ports",
+    "virtual_addresses",
     "meta",
     "tags",
     "weight",
@@ -145,6 +146,7 @@ def _from_object(value: object, findings: Findings, path: Path) -> Instance | No
         node=read.text("node"),
         node_meta=read.map("node_meta", str),
         checks=(Check(CHECK, Health(health), kind=CHECK),) if health else (),
+        virtual_addresses=read.texts("virtual_addresses"),
     )
 
 

@@ -18,6 +18,8 @@ from xds.api.routing import api_router, needs
 from xds.api.services import Here
 from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
+from xds.api.shapes.fleet import LinkerdItem
+from xds.api.shapes.linkerd import linkerd_item
 from xds.api.shapes.upstreams import LoweredOrigin, origin_of
 from xds.api.shapes.values import LocalityItem, timestamp
 from xds.catalog.service_index import ServiceInstance
@@ -108,7 +110,8 @@ class ExplanationItem(TypedDict):
 
     ``group``, ``rule`` and ``revision`` are null if no group matches. ``overlay`` is the locality whose traffic
     assignment the node is served, null if it is served the pushed resources. ``resources_total`` also counts resources
-    that ``resources`` leaves out because there are many.
+    that ``resources`` leaves out because there are many. ``linkerd`` is present for a Linkerd proxy: what each of its
+    streams is told.
     """
 
     node: ExplainedNode
@@ -119,6 +122,7 @@ class ExplanationItem(TypedDict):
     candidates: list[GroupCandidateItem]
     resources: list[AnswerItem]
     resources_total: int
+    linkerd: NotRequired[list[LinkerdItem]]
 
 
 Type = Annotated[str, Query(description="Only this type: alias or type URL")]
@@ -131,7 +135,10 @@ async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = ""
     found = await here.publisher.explain(id, _asked(type, name))
     known = here.fleet.node(id)
     principals = known.principals if known is not None else ()
-    return JSONResponse(explanation_item(found, principals, _origins(here, found, name)))
+    item = explanation_item(found, principals, _origins(here, found, name))
+    if here.destinations is not None and (streams := here.destinations.of_node(id)):
+        item["linkerd"] = [linkerd_item(stream) for stream in streams]
+    return JSONResponse(item)
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))

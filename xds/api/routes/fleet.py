@@ -30,6 +30,7 @@ from xds.api.shapes.fleet import (
     nack_item,
     node_item,
 )
+from xds.api.shapes.linkerd import with_linkerd
 from xds.api.shapes.load import report_stream_item
 from xds.control.audit_log import Caller
 from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
@@ -196,7 +197,8 @@ async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
 
 def _item(here: Services, node: NodeState) -> NodeItem:
     reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
-    return node_item(node, here.publisher.unexpressed(node), reporting)
+    item = node_item(node, here.publisher.unexpressed(node), reporting)
+    return with_linkerd(item, here.destinations.of_node(node.id)) if here.destinations is not None else item
 
 
 @router.get("/nacks", response_model=NackPage)

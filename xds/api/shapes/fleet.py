@@ -51,6 +51,24 @@ class ReportsItem(TypedDict):
     left_out: int
 
 
+class LinkerdItem(TypedDict):
+    """What a stream of a Linkerd proxy is told. ``source``: the service, cluster or instance that its destination is.
+
+    ``endpoints`` is null for a stream that is told no endpoints; ``is_known`` is false while the answer is awaited.
+    ``skipped`` says what a Linkerd proxy cannot be told, and why.
+    """
+
+    method: str
+    authority: str
+    source: str
+    is_known: bool
+    exists: bool
+    endpoints: int | None
+    messages: int
+    sent: str | None
+    skipped: list[str]
+
+
 class StreamItem(TypedDict):
     """``api`` is ``v2`` on the v2 transport, else ``v3``. A stream of load reports has ``load`` and no types.
 
@@ -66,6 +84,7 @@ class StreamItem(TypedDict):
     opened: str
     types: dict[str, TypeItem]
     load: NotRequired[ReportsItem]
+    linkerd: NotRequired[LinkerdItem]
 
 
 class LingerItem(TypedDict):

@@ -22,6 +22,7 @@ from xds.cli.commands import endpoints as endpoints
 from xds.cli.commands import services as services
 from xds.cli.commands import registrations as registrations
 from xds.cli.commands import bindings as bindings
+from xds.cli.commands import destinations as destinations
 from xds.cli.commands import sources as sources
 from xds.cli.commands import assignments as assignments
 from xds.cli.commands import config_entries as config_entries

@@ -30,16 +30,19 @@ class Outputs:
 
 
 def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
-    """Write the snapshot, and the rest of the configuration as a bootstrap. Raises ``CommandError``."""
-    from xds.cli.files import read_object
+    """Write the snapshot, and the rest of the configuration as a bootstrap.
+
+    Raises ``CommandError``, with exit 3 behind what was written when that cannot be pushed or started with.
+    """
+    from xds.cli.files import read_located
     from xds.control import convert as conversion
     from xds.model.errors import ValidationError
 
-    document = read_object(file, "one Envoy configuration")
+    given = read_located(file, "one Envoy configuration")
     try:
-        found = conversion.convert(document, options=options, split=split)
+        found = conversion.convert(given.document, options=options, split=split)
     except ValidationError as error:
-        raise CommandError(Exit.INVALID, "\n".join(f"{file}: {violation}" for violation in error.violations)) from None
+        raise CommandError(Exit.INVALID, "\n".join(given.lines(error.violations))) from None
     for note in found.notes:
         say(f"note: {note}")
     if outputs.bootstrap is not None:
@@ -48,6 +51,11 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
         _write(outputs.snapshot, found.snapshot, outputs.format)
     else:
         write_document(found.snapshot, outputs.format)
+    if found.errors:
+        raise CommandError(Exit.INVALID, "\n".join([*given.lines(found.errors), _INCOMPLETE]))
+
+
+_INCOMPLETE = "what was written cannot be used as it is"
 
 
 def _write(file: Path, document: Json, format: Format) -> None:
@@ -72,12 +80,15 @@ def convert(
     cluster: Annotated[str, typer.Option(help="Node cluster for the bootstrap if the file has none.")] = "default",
     xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the xDS server, for the bootstrap.")] = "",
 ) -> None:
-    """Convert the static resources of an Envoy configuration to a snapshot.
+    """Convert the static resources of an Envoy configuration, or of a config dump, to a snapshot.
+
+    Exits 3 when the configuration has errors, each with its place.
 
     \b
     Examples:
       xds convert envoy.yaml --snapshot edge.yaml --bootstrap bootstrap.yaml
       xds convert envoy.yaml | xds apply -g edge -f -
+      curl -s 'localhost:9901/config_dump?include_eds' | xds convert - --snapshot edge.yaml --bootstrap bootstrap.yaml
     """
     from xds.cli.arguments import parse_address
     from xds.control.bootstrap import BootstrapOptions

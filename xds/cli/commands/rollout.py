@@ -21,6 +21,7 @@ from xds.cli.arguments import (
     NoneFlag,
     TimeoutOption,
     WaitOption,
+    parse_revision,
 )
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
@@ -233,7 +234,12 @@ def history(
 def undo(
     context: typer.Context,
     group: GroupArgument,
-    to: Annotated[int, typer.Option(help="The revision to go back to; 0: chosen as described above.", min=0)] = 0,
+    to: Annotated[
+        int,
+        typer.Option(
+            help="The revision to go back to; 0: chosen as described above.", parser=parse_revision, metavar="REVISION"
+        ),
+    ] = 0,
     endpoints: Annotated[bool, typer.Option("--endpoints", help="Roll endpoints back too.")] = False,
     message: MessageOption = "",
     if_match: IfMatchOption = "",

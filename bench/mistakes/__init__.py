@@ -1,0 +1,1 @@
+"""How many single mistakes in accepted configurations Envoy refuses and this server takes."""

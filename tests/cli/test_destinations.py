@@ -1,0 +1,78 @@
+"""``xds destination`` against a real server: as a proxy asks, and why it is answered so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Remote
+
+HOST = "shop.default.svc.cluster.local:80"
+
+
+@pytest.fixture(scope="module")
+def shop(remote: Remote) -> Remote:
+    tagged = {"virtual": {"Address": "10.96.0.10", "Port": 80}}
+    for number in (1, 2):
+        instance = {"Name": "shop", "ID": f"s{number}", "Address": f"10.0.0.{number}", "Port": 8080}
+        answer = remote.server.request(
+            "PUT", "/v1/agent/service/register", json={**instance, "TaggedAddresses": tagged}
+        )
+        assert answer.is_success
+    return remote
+
+
+def test_get_prints_a_line_for_each_endpoint(shop: Remote) -> None:
+    ran = shop.xds("destination", "get", HOST)
+    assert ran.code == 0, ran.err
+    assert [line.split()[:3] for line in ran.out.splitlines()] == [
+        ["+", f"10.0.0.{number}:8080", "weight=10000"] for number in (1, 2)
+    ]
+
+
+def test_get_as_json_and_as_a_proxy_of_2018(shop: Remote) -> None:
+    found = json.loads(shop.xds("destination", "get", HOST, "-o", "json").out)
+    assert [one["addr"] for one in found["add"]["addrs"]] == ["10.0.0.1:8080", "10.0.0.2:8080"]
+    address = f"127.0.0.1:{shop.server.grpc_port}"
+    assert shop.xds("destination", "get", "shop", "--conduit", "--xds-addr", address).out.splitlines() == [
+        "+ 10.0.0.1:8080 weight=1",
+        "+ 10.0.0.2:8080 weight=1",
+    ]
+
+
+def test_an_unknown_service_is_told_and_a_foreign_name_is_an_error(shop: Remote) -> None:
+    assert shop.xds("destination", "get", "nosuch").out == "no endpoints: there is no such service\n"
+    ran = shop.xds("destination", "get", "linkerd.io")
+    assert ran.code == 3 and "INVALID_ARGUMENT" in ran.err
+    assert shop.xds("destination", "get", "shop", "--xds-addr", "127.0.0.1:1").code == 7
+
+
+def test_the_profile_of_a_name_and_of_an_address(shop: Remote) -> None:
+    by_name = json.loads(shop.xds("destination", "profile", HOST, "-o", "json").out)
+    by_address = json.loads(shop.xds("destination", "profile", "10.96.0.10:80", "-o", "json").out)
+    assert by_name == by_address and by_name["fully_qualified_name"] == HOST.partition(":")[0]
+    assert json.loads(shop.xds("destination", "profile", "10.0.0.1:8080", "-o", "json").out)["endpoint"]
+
+
+def test_explain_says_where_the_answer_comes_from(shop: Remote) -> None:
+    found = json.loads(shop.xds("destination", "explain", HOST, "-o", "json").out)
+    assert (found["source"], found["endpoints_total"], found["skipped"]) == ("service shop", 2, [])
+    assert shop.xds("destination", "explain", "linkerd.io").code == 3
+    assert shop.xds("destination", "explain", f"nobody.{HOST}").code == 4
+
+
+def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPathFactory) -> None:
+    watching = shop.start(tmp_path_factory.mktemp("watch"), "destination", "get", "late", "--watch")
+    try:
+        watching.wait_until(lambda: "no such service" in watching.log_tail(), "the first answer")
+        body = {"Name": "late", "Address": "10.0.0.9", "Port": 80}
+        assert shop.server.request("PUT", "/v1/agent/service/register", json=body).is_success
+        watching.wait_until(lambda: "+ 10.0.0.9:80" in watching.log_tail(), "the endpoint")
+        node = shop.server.nodes()["linkerd@127.0.0.1"]
+        (told,) = [one["linkerd"] for one in node["streams"] if "linkerd" in one]
+        assert (told["authority"], told["source"], told["endpoints"]) == ("late:80", "service late", 1)
+        explained = shop.server.get("/nodes/linkerd@127.0.0.1/explain")
+        assert [one["authority"] for one in explained["linkerd"]] == ["late:80"]
+    finally:
+        watching.stop()

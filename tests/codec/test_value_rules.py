@@ -1,0 +1,105 @@
+"""Rules on values that Envoy has in its code alone, each compared with a real Envoy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.codec.value_cases import DEPENDING, REFUSED, TAKEN, WARNED, Case
+from tests.support.judging_envoy import JudgingEnvoy
+from xds.codec.resources import DecodedPush, ResourceDecoder
+from xds.model.errors import ValidationError, Violation
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def envoy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgingEnvoy]:
+    with JudgingEnvoy(tmp_path_factory.mktemp("envoy"), ["c"]) as judge:
+        yield judge
+
+
+def errors_of(resource: Json) -> list[Violation]:
+    try:
+        ResourceDecoder().values([resource])
+    except ValidationError as error:
+        return error.violations
+    return []
+
+
+def warnings_of(resource: Json) -> list[Violation]:
+    push: DecodedPush = ResourceDecoder().values([resource])
+    return list(push.warnings)
+
+
+def found(violations: list[Violation]) -> set[tuple[str, str]]:
+    return {(one.code, one.pointer) for one in violations}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_envoy_refuses_is_refused(name: str) -> None:
+    case = REFUSED[name]
+    assert (case.code, case.pointer) in found(errors_of(case.resource)), errors_of(case.resource)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_mistake_is_told_once(name: str) -> None:
+    pointers = [one.pointer for one in errors_of(REFUSED[name].resource)]
+    assert len(set(pointers)) == len(pointers)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_envoy_takes_is_taken(name: str) -> None:
+    assert errors_of(TAKEN[name].resource) == []
+
+
+@pytest.mark.parametrize("name", [*WARNED, *DEPENDING])
+def test_what_depends_on_the_proxy_is_a_warning(name: str) -> None:
+    case = {**WARNED, **DEPENDING}[name]
+    assert (case.code, case.pointer) in found(warnings_of(case.resource))
+
+
+def _said(envoy: JudgingEnvoy, case: Case) -> str:
+    said = envoy.verdict(case.kind, case.resource)
+    assert said is not None
+    return said
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *DEPENDING])
+def test_envoy_refuses_it(name: str, envoy: JudgingEnvoy) -> None:
+    assert _said(envoy, {**REFUSED, **DEPENDING}[name])
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *WARNED])
+def test_envoy_takes_it(name: str, envoy: JudgingEnvoy) -> None:
+    assert _said(envoy, {**TAKEN, **WARNED}[name]) == ""
+
+
+def test_a_message_of_v2_has_a_hint_at_its_successor() -> None:
+    (error,) = [one for one in errors_of(REFUSED["v2 within v3"].resource) if one.code == "v2_type"]
+    assert ".http_connection_manager.v3.HttpConnectionManager" in error.hint
+
+
+def test_a_filter_without_a_configuration_has_a_hint_at_its_type() -> None:
+    (error,) = errors_of(REFUSED["a filter without a configuration"].resource)
+    assert "envoy.extensions.filters.http.router.v3.Router" in error.hint
+
+
+def test_names_have_a_hint_at_the_types_that_resolve_them() -> None:
+    (error,) = errors_of(REFUSED["a name in an assignment"].resource)
+    assert "STRICT_DNS" in error.hint
+
+
+def test_the_content_of_a_key_is_not_shown() -> None:
+    assert "oops" not in str(errors_of(REFUSED["a certificate that is no PEM"].resource))
+
+
+def test_a_changed_endpoint_of_a_known_assignment_is_checked() -> None:
+    """The decoder remembers parts that were valid, in static clusters and in clusters of DNS names alike."""
+    decoder = ResourceDecoder()
+    strict = TAKEN["a name of STRICT_DNS"].resource
+    decoder.values([strict])
+    with pytest.raises(ValidationError, match="must be an IP address"):
+        decoder.values([{**strict, "type": "STATIC"}])

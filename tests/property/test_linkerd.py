@@ -1,0 +1,155 @@
+"""Any sequence of edits ends, in both clients of the Destination API, at the endpoints that the catalog serves.
+
+The clients are models of the two real proxies; their streams, the connection and the server are real. After every edit
+both must hold what is expected, and a proxy that reconnects in between must end there as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.examples import examples
+from tests.support.linkerd_client import LinkerdStream, ProxyOf2018, ProxyOfToday
+from tests.support.linkerd_site import LinkerdSite, instance
+from xds.catalog.instance import Instance
+
+SERVICES = ("web", "spare")
+ADDRESSES = st.integers(1, 6).map(lambda last: f"10.0.0.{last}")
+INSTANCES = st.builds(
+    instance,
+    ADDRESSES,
+    health=st.sampled_from(["passing", "warning", "critical"]),
+    weight=st.integers(0, 2),
+    zone=st.sampled_from(["", "z1"]),
+    meta=st.sampled_from([{}, {"pod": "a"}, {"linkerd-identity": "a.b"}]),
+)
+SETS = st.lists(INSTANCES, max_size=5, unique_by=lambda one: one.address)
+EDITS: st.SearchStrategy[tuple[str, Any, list[Instance]]] = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(SERVICES), SETS),
+    st.tuples(st.just("remove"), st.sampled_from(SERVICES), st.just([])),
+    st.tuples(st.just("redirect"), st.booleans(), st.just([])),
+    st.tuples(st.just("failover"), st.booleans(), st.just([])),
+    st.tuples(st.just("reconnect"), st.booleans(), st.just([])),
+)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[LinkerdSite]:
+    made = LinkerdSite()
+    yield made
+    made.close()
+
+
+class Follower:
+    """A proxy and its stream. ``host`` differs from example to example, so that each begins with nothing."""
+
+    def __init__(self, site: LinkerdSite, host: str, proxy: ProxyOfToday | ProxyOf2018) -> None:
+        self.proxy = proxy
+        self._client = site.client()
+        self._host = host
+        self._stream = self._open()
+
+    def _open(self) -> LinkerdStream:
+        is_today = isinstance(self.proxy, ProxyOfToday)
+        return self._client.get(self._host) if is_today else self._client.get_2018(self._host)
+
+    def reconnect(self) -> None:
+        """End the stream, and open another one."""
+        self._stream.cancel()
+        self.proxy.reconnect()
+        self._stream = self._open()
+        self.proxy.take(self._stream.next())
+
+    def follow(self, expected: set[str], exists: bool) -> None:
+        """Read until the proxy holds what is expected; too many messages, or none, are a failure."""
+        while set(self.proxy.endpoints) != expected or (not expected and self.proxy.exists is not exists):
+            self.proxy.take(self._stream.next())
+
+    def close(self) -> None:
+        """End the stream."""
+        self._client.close()
+
+
+class World:
+    """What the catalog and the config entries say, in the simplest form."""
+
+    def __init__(self, number: int) -> None:
+        self.names = {name: f"{name}-{number}" for name in SERVICES}
+        self.shown: dict[str, list[Instance]] = {}
+        self.redirects = self.fails_over = False
+
+    def expected(self) -> tuple[set[str], bool]:
+        """The places that get requests, and whether the service exists."""
+        first = "spare" if self.redirects else "web"
+        found = self._usable(first)
+        if not found and self.fails_over and not self.redirects:
+            found = self._usable("spare")
+        return found, self.redirects or self.fails_over or "web" in self.shown
+
+    def _usable(self, service: str) -> set[str]:
+        """Weight counts while an instance passes; one with a warning has the weight for that, which is 1."""
+        return {
+            f"{one.address}:{one.port}"
+            for one in self.shown.get(service, ())
+            if (one.health == "passing" and one.weight) or one.health == "warning"
+        }
+
+    def resolver(self) -> dict[str, Any] | None:
+        """The config entry of the service."""
+        if self.redirects:
+            return {"Redirect": {"Service": self.names["spare"]}}
+        return {"Failover": {"*": {"Service": self.names["spare"]}}} if self.fails_over else None
+
+
+_numbers = iter(range(1, 1_000_000))
+
+
+@examples(12)
+@given(st.lists(EDITS, min_size=1, max_size=8))
+def test_any_edits_end_at_the_expected_endpoints_in_both_clients(site: LinkerdSite, edits: list[Any]) -> None:
+    world = World(next(_numbers))
+    host = f"{world.names['web']}.default.svc.cluster.local"
+    followers = [Follower(site, host, proxy) for proxy in (ProxyOfToday(), ProxyOf2018())]
+    try:
+        for edit in edits:
+            apply(site, world, followers, *edit)
+            for follower in followers:
+                follower.follow(*world.expected())
+        today = followers[0].proxy
+        assert isinstance(today, ProxyOfToday) and not today.violations
+    finally:
+        for follower in followers:
+            follower.close()
+
+
+def apply(
+    site: LinkerdSite, world: World, followers: list[Follower], kind: str, of: Any, instances: list[Instance]
+) -> None:
+    """Make one edit, in the model and in the server."""
+    if kind == "put":
+        world.shown[of] = instances
+        site.put(world.names[of], *instances)
+    elif kind == "remove":
+        world.shown.pop(of, None)
+        site.remove(world.names[of])
+    elif kind == "reconnect":
+        followers[of].follow(*world.expected())
+        followers[of].reconnect()
+    else:
+        before = world.resolver()
+        setattr(world, "redirects" if kind == "redirect" else "fails_over", of)
+        configure(site, world, before)
+
+
+def configure(site: LinkerdSite, world: World, before: dict[str, Any] | None) -> None:
+    """Write or delete the resolver."""
+    now, name = world.resolver(), world.names["web"]
+    if now is not None:
+        site.write({"Kind": "service-resolver", "Name": name, **now})
+    elif before is not None:
+        site.delete("service-resolver", name)

@@ -1,0 +1,37 @@
+"""What a Linkerd proxy is told of a destination, and what of its configuration cannot be told."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Query
+from fastapi.responses import JSONResponse, Response
+
+from xds.api.middleware import Segment
+from xds.api.problem import RequestError
+from xds.api.routing import api_router
+from xds.api.services import Here
+from xds.api.shapes.linkerd import DestinationItem, destination_item
+from xds.control.destination_preview import preview
+from xds.model.errors import NotFoundError, RemoteProtocolError, StatusCode
+
+router = api_router("services")
+
+_STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT}
+
+
+@router.get("/destinations/{authority}", response_model=DestinationItem)
+async def get_destination(
+    here: Here,
+    authority: Segment,
+    token: Annotated[str, Query(description="The context token of the proxy")] = "",
+) -> Response:
+    """What a Linkerd proxy is told that asks for a name or an address, `HOST[:PORT]`: endpoints, profile, omissions."""
+    if here.destinations is None:
+        raise NotFoundError("the Linkerd API is not served")
+    try:
+        found = preview(here.destinations, authority, token)
+    except RemoteProtocolError as error:
+        raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
+    return JSONResponse(destination_item(found.authority, found.group, found.state, found.profile))

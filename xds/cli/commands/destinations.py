@@ -1,0 +1,101 @@
+"""``xds destination get``, ``profile`` and ``explain``: what Linkerd proxies are told, asked for as one of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from xds.cli.app import Command, Shared, app, shared
+from xds.cli.output import Format, write_document
+
+destination = typer.Typer(
+    help="What Linkerd proxies are told (Destination API).", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(destination, name="destination")
+
+Authority = Annotated[str, typer.Argument(help="Name or address, with a port: web.default.svc.cluster.local:80.")]
+Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns": "shop"}.', metavar="JSON")]
+Address = Annotated[
+    str, typer.Option("--xds-addr", help="The gRPC port (default: asked from the admin API).", metavar="HOST:PORT")
+]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print what changes until interrupted.")]
+
+
+@destination.command(cls=Command)
+def get(
+    context: typer.Context,
+    authority: Authority,
+    token: Token = "",
+    xds_addr: Address = "",
+    watch: Watch = False,
+    conduit: Annotated[bool, typer.Option("--conduit", help="Ask as a proxy of 2018 does.")] = False,
+) -> None:
+    """Ask for the endpoints of a destination, as a Linkerd proxy does: a line for each that is added or removed.
+
+    \b
+    Examples:
+      xds destination get web.default.svc.cluster.local:80
+      xds destination get web:80 --watch
+      xds destination get web:80 -o json
+    """
+    from xds.cli.linkerd import endpoint_lines, follow_endpoints
+
+    options = shared(context)
+    is_json = options.output in {Format.JSON, Format.JSONL}
+    for update in follow_endpoints(_target(options, xds_addr), authority, token, conduit=conduit, goes_on=watch):
+        if is_json:
+            typer.echo(json.dumps(update))
+        else:
+            for line in endpoint_lines(update):
+                typer.echo(line)
+
+
+@destination.command(cls=Command)
+def profile(
+    context: typer.Context,
+    authority: Authority,
+    token: Token = "",
+    xds_addr: Address = "",
+    watch: Watch = False,
+) -> None:
+    """Ask for the profile of a destination, as a Linkerd proxy does: a document for each.
+
+    \b
+    Examples:
+      xds destination profile web.default.svc.cluster.local:80
+      xds destination profile 10.96.0.10:80 -o json
+    """
+    from xds.cli.linkerd import follow_profiles
+
+    options = shared(context)
+    for found in follow_profiles(_target(options, xds_addr), authority, token, goes_on=watch):
+        write_document(found, options.document_format())
+
+
+@destination.command(cls=Command)
+def explain(context: typer.Context, authority: Authority, token: Token = "") -> None:
+    """Explain what a Linkerd proxy is told of a destination, where it comes from, and what cannot be told.
+
+    \b
+    Examples:
+      xds destination explain web.default.svc.cluster.local:80
+    """
+    options = shared(context)
+    query = {"token": token} if token else {}
+    found: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
+    write_document(found, options.document_format())
+
+
+def _target(options: Shared, address: str) -> Any:
+    from xds.cli.linkerd import GrpcTarget
+
+    if not address:
+        client = options.connect()
+        port = client.call("GET", "/config")["server"]["grpc"]["port"]
+        address = f"{client.host}:{port}"
+    files: tuple[Path | None, ...] = (options.token_file, options.cacert, options.cert, options.key)
+    return GrpcTarget(address, *files)

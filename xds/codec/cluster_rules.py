@@ -1,0 +1,94 @@
+"""Rules on whole clusters, measured with Envoy 1.40: what each type of cluster needs and what it cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xds.codec.address_rules import assignment_problems, bound_address_problems
+from xds.codec.rules import MessageRule, Problem
+
+_STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
+_CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
+_CODE = "cluster_conflict"
+_NOTHING: list[Problem] = []
+
+
+def _cluster(cluster: Any) -> list[Problem]:
+    """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter.
+
+    Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
+    """
+    kind = cluster.type
+    if cluster.lb_policy < _CLUSTER_PROVIDED and (
+        kind == _STRICT_DNS or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
+    ):
+        return _NOTHING
+    if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
+        return []
+    return [*_of_type(cluster, kind), *_policy(cluster, kind)]
+
+
+def _of_type(cluster: Any, kind: int) -> Iterator[Problem]:
+    if kind == _EDS:
+        yield from _eds(cluster)
+    elif kind == _LOGICAL_DNS:
+        yield from _logical(cluster)
+    elif kind == _ORIGINAL_DST and cluster.HasField("load_assignment"):
+        detail = "a cluster of type ORIGINAL_DST has no endpoints of its own"
+        yield Problem(("load_assignment",), _CODE, detail, "leave load_assignment out")
+    elif kind == _STATIC and cluster.HasField("load_assignment"):
+        for problem in assignment_problems(cluster.load_assignment):
+            yield problem._replace(path=("load_assignment", *problem.path))
+
+
+def _eds(cluster: Any) -> Iterator[Problem]:
+    if cluster.eds_cluster_config.HasField("eds_config"):
+        return
+    detail = "a cluster of type EDS needs eds_cluster_config.eds_config"
+    hint = "eds_cluster_config: {eds_config: {ads: {}, resource_api_version: V3}}"
+    yield Problem(("eds_cluster_config",), "missing_field", detail, hint, is_absence=True)
+
+
+def _logical(cluster: Any) -> Iterator[Problem]:
+    localities = cluster.load_assignment.endpoints
+    count = sum(len(locality.lb_endpoints) for locality in localities)
+    if count != 1 or len(localities) != 1:
+        detail = f"a cluster of type LOGICAL_DNS needs exactly one endpoint, and has {count}"
+        yield Problem(("load_assignment",), _CODE, detail, "use STRICT_DNS for several", is_absence=True)
+
+
+def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
+    is_provided = cluster.lb_policy == _CLUSTER_PROVIDED
+    if cluster.lb_policy == _BY_CONFIG and not cluster.HasField("load_balancing_policy"):
+        detail = "LOAD_BALANCING_POLICY_CONFIG needs load_balancing_policy"
+        yield Problem(("load_balancing_policy",), "missing_field", detail, is_absence=True)
+    if is_provided and cluster.HasField("lb_subset_config"):
+        yield Problem(("lb_subset_config",), _CODE, "CLUSTER_PROVIDED cannot be combined with subsets")
+    if kind == _ORIGINAL_DST and not is_provided:
+        detail = "a cluster of type ORIGINAL_DST chooses its hosts itself"
+        yield Problem(("lb_policy",), _CODE, detail, "lb_policy: CLUSTER_PROVIDED", is_absence=True)
+    elif is_provided and kind != _ORIGINAL_DST and not cluster.HasField("load_balancing_policy"):
+        detail = "CLUSTER_PROVIDED is for clusters that choose their hosts themselves, such as ORIGINAL_DST"
+        yield Problem(("lb_policy",), _CODE, detail, is_absence=True)
+
+
+def _health_checks(checks: Any) -> list[Problem]:
+    """Releases of Envoy before 1.40 do not know the names."""
+    if len(checks) < 2:
+        return []
+    detail = "several health checks need a name each; Envoy 1.40 refuses them without"
+    return [
+        Problem((index,), "missing_field", detail, is_warning=True, is_absence=True)
+        for index, check in enumerate(checks)
+        if not check.name
+    ]
+
+
+CLUSTER_RULES: Mapping[str, MessageRule] = {
+    "envoy.config.cluster.v3.Cluster": _cluster,
+    "envoy.config.core.v3.BindConfig": bound_address_problems,
+}
+CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
+}

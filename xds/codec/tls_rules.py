@@ -1,0 +1,150 @@
+"""Rules on certificates, keys and other inline data, measured with Envoy 1.40.
+
+Findings say nothing of the content of a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xds.codec.rules import MessageRule, Problem
+
+_TLS = "envoy.extensions.transport_sockets.tls.v3"
+_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*(.*?)\s*-----END \1-----", re.DOTALL)
+_HEADERS = re.compile(r"\A(?:[A-Za-z-]+:.*\n)+\s*")  # of an encrypted key
+_SPACE = re.compile(r"\s+")
+_CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+_CRL = ("X509 CRL",)
+_LINES_LIMIT = 20
+
+
+def _certificate(one: Any) -> list[Problem]:
+    """A ``TlsCertificate``: a chain and its key, each as PEM. One without any field counts as none."""
+    if one.HasField("pkcs12") or not one.ListFields():
+        return []
+    found = [*_inline(one, "certificate_chain", _CERTIFICATES), *_key(one)]
+    if not one.HasField("certificate_chain"):
+        detail = "a certificate needs its certificate_chain"
+        found.append(Problem(("certificate_chain",), "missing_field", detail, is_absence=True))
+    if not one.HasField("private_key") and not one.HasField("private_key_provider"):
+        found.append(Problem(("private_key",), "missing_field", "a certificate needs its private_key", is_absence=True))
+    return found
+
+
+def _key(one: Any) -> Iterator[Problem]:
+    data = _content(one, "private_key")
+    if data is not None and not any(kind.endswith("PRIVATE KEY") for kind in _blocks(data)):
+        yield _no_pem("private_key", one.private_key, "a PRIVATE KEY")
+
+
+def _validation(one: Any) -> list[Problem]:
+    """A ``CertificateValidationContext``."""
+    return [*_inline(one, "trusted_ca", _CERTIFICATES), *_inline(one, "crl", _CRL)]
+
+
+def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:
+    data = _content(one, field)
+    if data is not None and not any(kind in kinds for kind in _blocks(data)):
+        yield _no_pem(field, getattr(one, field), f"a {kinds[0]}")
+
+
+def _no_pem(field: str, source: Any, what: str) -> Problem:
+    path = (field, str(source.WhichOneof("specifier")))
+    return Problem(path, "bad_pem", f"{field} is no PEM of {what}", f'it begins with "-----BEGIN {what[2:]}-----"')
+
+
+def _content(message: Any, field: str) -> str | None:
+    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
+    if not message.HasField(field):
+        return None
+    source = getattr(message, field)
+    match source.WhichOneof("specifier"):
+        case "inline_string":
+            return str(source.inline_string)
+        case "inline_bytes":
+            return bytes(source.inline_bytes).decode(errors="replace")
+    return None
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """The kinds of the PEM blocks whose content is base64."""
+    for found in _PEM.finditer(text):
+        try:
+            base64.b64decode(_SPACE.sub("", _HEADERS.sub("", found[2])), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        yield found[1]
+
+
+def _upstream(context: Any) -> list[Problem]:
+    """Envoy as a client shows one certificate."""
+    common = context.common_tls_context
+    by_sds = len(common.tls_certificate_sds_secret_configs)
+    if len(common.tls_certificates) + by_sds < 2:
+        return []
+    field = "tls_certificate_sds_secret_configs" if by_sds else "tls_certificates"
+    detail = "Envoy as a client uses one certificate; several are for listeners only"
+    return [Problem(("common_tls_context", field), "too_many", detail)]
+
+
+# What a listener may have its certificates from.
+_SOURCES = (
+    *("tls_certificates", "tls_certificate_sds_secret_configs", "tls_certificate_provider_instance"),
+    *("tls_certificate_certificate_provider", "tls_certificate_certificate_provider_instance"),
+    *("custom_tls_certificate_selector", "custom_handshaker"),
+)
+
+
+def _downstream(context: Any) -> list[Problem]:
+    """A listener shows a certificate."""
+    common = context.common_tls_context
+    if any(field.name in _SOURCES for field, _ in common.ListFields()):
+        return []
+    detail = "TLS of a listener needs a certificate"
+    hint = "tls_certificates, or tls_certificate_sds_secret_configs for a secret by SDS"
+    return [Problem(("common_tls_context",), "missing_field", detail, hint, is_absence=True)]
+
+
+def _provider(provider: Any) -> list[Problem]:
+    """A ``JwtProvider``: an inline key set is JSON."""
+    data = _content(provider, "local_jwks")
+    if data is None:
+        return []
+    try:
+        keys = json.loads(data)
+    except ValueError:
+        keys = None
+    if isinstance(keys, dict):
+        return []
+    path = ("local_jwks", str(provider.local_jwks.WhichOneof("specifier")))
+    if data.strip().startswith("-----BEGIN"):  # Envoy takes keys as PEM too
+        return []
+    return [Problem(path, "bad_jwks", "local_jwks is no JSON Web Key Set", '{"keys": [...]}')]
+
+
+def _users(config: Any) -> list[Problem]:
+    """A ``BasicAuth``: lines of ``user:{SHA}hash``."""
+    data = _content(config, "users")
+    if data is None:
+        return []
+    lines = [line.strip() for line in data.splitlines()[:_LINES_LIMIT]]
+    if all(":" in line for line in lines if line and not line.startswith("#")) and data:
+        return []
+    path = ("users", str(config.users.WhichOneof("specifier")))
+    return [Problem(path, "bad_users", "users are not in the format of htpasswd", "one user:{SHA}hash a line")]
+
+
+TLS_RULES: Mapping[str, MessageRule] = {
+    f"{_TLS}.TlsCertificate": _certificate,
+    f"{_TLS}.CertificateValidationContext": _validation,
+    f"{_TLS}.UpstreamTlsContext": _upstream,
+    f"{_TLS}.DownstreamTlsContext": _downstream,
+    "envoy.extensions.filters.http.jwt_authn.v3.JwtProvider": _provider,
+    "envoy.extensions.filters.http.basic_auth.v3.BasicAuth": _users,
+    "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute": _users,
+}

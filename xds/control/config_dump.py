@@ -1,0 +1,107 @@
+"""Envoy's ``/config_dump`` as a bootstrap: what a running proxy has, whichever server it has it from.
+
+The bootstrap of the dump is the base. Clusters and listeners that another server sent are put among its static
+resources, and the way to that server is taken out. Route configurations, assignments (``?include_eds``), secrets and
+extension configurations are resources of their own. Envoy redacts private keys, so secrets with one cannot be pushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xds.codec.walk import field_value, json_key
+from xds.model.errors import ValidationError, Violation
+from xds.model.resource_type import ENDPOINT, EXTENSION_CONFIG, ROUTE, SCOPED_ROUTE, SECRET
+
+Json = dict[str, Any]
+
+# What Envoy itself puts into its node at every start.
+_OF_ENVOY = (
+    *("user_agent_name", "user_agent_version", "user_agent_build_version", "extensions", "client_features"),
+    *("hidden_envoy_deprecated_build_version", "dynamic_parameters", "listening_addresses"),
+)
+_REDACTED = ("[redacted]", "W3JlZGFjdGVkXQ==")  # as a string, and as bytes
+# By type of the dump: its lists, the field with the resource, and the type of that.
+_LISTS = {
+    "RoutesConfigDump": (("dynamic_route_configs",), "route_config", ROUTE),
+    "ScopedRoutesConfigDump": (("dynamic_scoped_route_configs",), "scoped_route_configs", SCOPED_ROUTE),
+    "EndpointsConfigDump": (("dynamic_endpoint_configs",), "endpoint_config", ENDPOINT),
+    "SecretsConfigDump": (("dynamic_active_secrets",), "secret", SECRET),
+    "EcdsConfigDump": (("ecds_filters",), "ecds_filter", EXTENSION_CONFIG),
+}
+
+
+def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
+    """The bootstrap of a config dump with all its clusters and listeners, and the resources of other types.
+
+    Raises ``ValidationError`` for a dump without a bootstrap.
+    """
+    parts = {_kind(one): one for one in dump.get("configs", []) if isinstance(one, dict)}
+    bootstrap = parts.get("BootstrapConfigDump", {}).get("bootstrap")
+    if not isinstance(bootstrap, dict):
+        detail = "this config dump has no bootstrap"
+        hint = "ask Envoy for all of it: /config_dump?include_eds"
+        raise ValidationError([Violation("missing_field", detail, pointer="/configs", hint=hint)])
+    _clean(bootstrap)
+    static = bootstrap.setdefault(json_key(bootstrap, "static_resources"), {})
+    for kind, found in (("clusters", _clusters(parts)), ("listeners", _listeners(parts))):
+        static[kind] = [*(static.get(kind) or []), *found]
+    if bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
+        notes.append("what the proxy had from its other server is in the snapshot; the way to that server is taken out")
+    further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
+    if "EndpointsConfigDump" not in parts:
+        notes.append("the dump has no endpoints of EDS clusters; /config_dump?include_eds has them")
+    return bootstrap, [one for one in further if not _is_redacted(one, notes)]
+
+
+def _kind(part: Json) -> str:
+    return str(part.get("@type", "")).rpartition(".")[2]
+
+
+def _clean(bootstrap: Json) -> None:
+    node = bootstrap.get("node")
+    if isinstance(node, dict):
+        for name in _OF_ENVOY:
+            node.pop(json_key(node, name), None)
+
+
+def _clusters(parts: dict[str, Json]) -> Iterator[Json]:
+    part = parts.get("ClustersConfigDump", {})
+    for name in ("dynamic_active_clusters", "dynamic_warming_clusters"):
+        for one in part.get(name, []):
+            yield from _untyped(one.get("cluster"))
+
+
+def _listeners(parts: dict[str, Json]) -> Iterator[Json]:
+    for one in parts.get("ListenersConfigDump", {}).get("dynamic_listeners", []):
+        state = one.get("active_state") or one.get("warming_state") or {}
+        yield from _untyped(state.get("listener"))
+
+
+def _untyped(value: object) -> Iterator[Json]:
+    if isinstance(value, dict):
+        yield {key: below for key, below in value.items() if key != "@type"}
+
+
+def _resources(part: Json, lists: tuple[str, ...], field: str, type_url: str) -> Iterator[Json]:
+    for name in lists:
+        for one in part.get(name, []):
+            found = one.get(field)
+            for value in found if isinstance(found, list) else [found]:
+                if isinstance(value, dict):
+                    yield {"@type": type_url, **{key: below for key, below in value.items() if key != "@type"}}
+
+
+def _is_redacted(resource: Json, notes: list[str]) -> bool:
+    if not _holds_redacted(resource):
+        return False
+    name = field_value(resource, "name")
+    notes.append(f"secret {name!r} is not in the snapshot: Envoy has redacted its key; push it from its source")
+    return True
+
+
+def _holds_redacted(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_redacted, value.values()))
+    return any(map(_holds_redacted, value)) if isinstance(value, list) else value in _REDACTED

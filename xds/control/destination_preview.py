@@ -1,0 +1,48 @@
+"""What a Linkerd proxy would be told of a destination, for operators who ask without being one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xds.control.destinations import Destinations
+from xds.destination.authority import Generation, read_authority
+from xds.destination.context_token import ContextToken, node_of, read_token
+from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
+from xds.destination.world import DestinationClient
+from xds.model.node import Locality, Node
+
+NOBODY = "ipv4:127.0.0.1:0"  # the peer of a proxy that says nothing of itself
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationPreview:
+    """The answers for a proxy of ``group``; empty for none. ``state`` is None for an address."""
+
+    authority: str
+    group: str
+    state: StateAnswer | None
+    profile: ProfileAnswer
+
+
+def preview(destinations: Destinations, path: str, token_text: str = "") -> DestinationPreview:
+    """The answers for a proxy with a context token. Nothing is awaited.
+
+    Raises ``RemoteProtocolError`` as `DestinationResolver` does.
+    """
+    resolver, cache = destinations.resolver, destinations.cache
+    authority = read_authority(path, resolver.rules.naming)
+    token = read_token(token_text)
+    zone = token.zone or destinations.zone_of(token.node_name)
+    node = _node(token, zone)
+    match = cache.match(node)
+    view = cache.view(match.group, "", node.locality) if match is not None else None
+    client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
+    is_address = authority.address is not None
+    state = None if is_address else resolver.state(authority, client, Generation.TODAY)
+    return DestinationPreview(
+        str(authority), match.group if match is not None else "", state, resolver.profile(authority, client)
+    )
+
+
+def _node(token: ContextToken, zone: str) -> Node:
+    return node_of(token, NOBODY, Locality(token.region, zone, token.sub_zone))

@@ -1,0 +1,62 @@
+"""Settings of the Linkerd Destination API (docs/linkerd.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from xds.control.auth_settings import Section
+
+if TYPE_CHECKING:
+    from xds.destination.world import DestinationRules
+
+_DOMAIN = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+_LABEL = r"^[A-Za-z0-9_-]+$"
+Domain = Annotated[str, Field(pattern=_DOMAIN, max_length=200)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class DestinationSettings(Section):
+    """What Linkerd proxies are told. ``labels`` are keys of the metadata of instances that become labels.
+
+    ``periodic_update_s`` is the interval of periodic updates to proxies of 2018, ``periodic_update_today_s`` to those
+    of today; 0 for none. A first answer waits ``settle_s`` for what was not read yet.
+    """
+
+    cluster_domains: tuple[Domain, ...] = Field(("cluster.local",), min_length=1, max_length=16)
+    consul_domain: Domain = "consul"
+    namespace: str = Field("default", pattern=_LABEL, max_length=63)
+    trust_domain: Domain = "cluster.local"
+    control_namespace: str = Field("linkerd", pattern=_LABEL, max_length=63)
+    inbound_port: Port = 4143
+    opaque_ports: tuple[Port, ...] = (25, 587, 3306, 4444, 5432, 6379, 9300, 11211)
+    ipv6: bool = True
+    labels: tuple[str, ...] = Field((), max_length=16)
+    inbound_policy: Literal["all-unauthenticated", "all-authenticated", "deny"] = "all-unauthenticated"
+    keep_alive_s: float = Field(0.0, ge=0, le=3600)
+    keep_alive_timeout_s: float = Field(0.0, ge=0, le=3600)
+    periodic_update_s: float = Field(10.0, ge=0, le=3600)
+    periodic_update_today_s: float = Field(0.0, ge=0, le=3600)
+    settle_s: float = Field(2.0, ge=0, le=60)
+
+    def rules(self, datacenter: str) -> DestinationRules:
+        """The settings as the resolver takes them. Imported here, since light commands read settings too."""
+        from xds.destination.authority import NamingRules
+        from xds.destination.endpoint import Http2Params
+        from xds.destination.inbound_policy import InboundDefault
+        from xds.destination.mesh_role import MeshRules
+        from xds.destination.world import DestinationRules
+
+        has_keep_alive = self.keep_alive_s > 0 and self.keep_alive_timeout_s > 0
+        http2 = Http2Params(keep_alive_s=self.keep_alive_s, keep_alive_timeout_s=self.keep_alive_timeout_s)
+        mesh = MeshRules(
+            self.trust_domain,
+            self.control_namespace,
+            self.inbound_port,
+            frozenset(self.opaque_ports),
+            http2 if has_keep_alive else None,
+            frozenset(self.labels),
+        )
+        naming = NamingRules(self.cluster_domains, self.consul_domain, self.namespace)
+        return DestinationRules(naming, mesh, self.ipv6, datacenter, InboundDefault(self.inbound_policy))

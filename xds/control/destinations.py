@@ -1,0 +1,240 @@
+"""Destinations of Linkerd proxies: the services and chains behind their answers, and whose answer may have changed.
+
+A follower is told when something changes that its answer depends on: a service, an address, config entries. Changes of
+its group are told by the registry of streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+from xds.catalog.entry_set import ConfigEntries
+from xds.catalog.resolver import ServiceResolver
+from xds.catalog.router import ServiceRouter
+from xds.catalog.service_index import ServiceInstance
+from xds.catalog.splitter import ServiceSplitter
+from xds.chain.chain import ChainError, DiscoveryChain
+from xds.chain.compile import compile_recorded
+from xds.chain.request import CompileRequestError
+from xds.control.address_index import AddressIndex
+from xds.control.catalog import ServiceCatalog
+from xds.control.config_entries import EntryPublisher
+from xds.destination.conversation import Conversations, Told
+from xds.destination.destination_resolver import DestinationResolver
+from xds.destination.world import DestinationRules, Presence, Remembered
+from xds.protocol.cache import SnapshotCache
+
+USER = "destinations"  # of the catalog
+NO_META: Mapping[str, str] = MappingProxyType({})
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStream:
+    """A stream of the Linkerd API. ``messages_n`` were sent, the last one at ``sent_at`` (epoch seconds, 0 for never).
+
+    ``id`` is that of the stream of the fleet.
+    """
+
+    id: int
+    method: str
+    told: Told
+    messages_n: int = 0
+    sent_at: float = 0.0
+
+
+class DestinationFollower(Protocol):
+    """A stream whose answer depends on services and on an address."""
+
+    @property
+    def node_id(self) -> str:
+        """The id of its node, which never changes; empty before its request."""
+
+    def state(self) -> DestinationStream:
+        """The stream as the admin API shows it."""
+
+    def notify(self) -> None:
+        """The answer may have changed."""
+
+
+class ServiceWorld:
+    """Services and chains at present, as `xds.destination.world.World`."""
+
+    def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
+        self._catalog = catalog
+        self._entries = entries
+        self._addresses = addresses
+        self._entries_of_chains: ConfigEntries | None = None
+        self._remembered = Remembered()
+
+    @property
+    def _chains(self) -> Remembered:
+        """Chains of the present entries: earlier ones are forgotten at once, as each would keep a set of entries."""
+        if self._entries_of_chains is not self._entries.index.entries:
+            self._entries_of_chains = self._entries.index.entries
+            self._remembered = Remembered()
+        return self._remembered
+
+    def presence(self, service: str) -> Presence:
+        if self._catalog.is_shown(service):
+            return Presence.HERE
+        return Presence.UNREAD if self._catalog.is_unread(service) else Presence.ABSENT
+
+    def instances(self, service: str) -> tuple[ServiceInstance, ...]:
+        return self._catalog.instances(service)
+
+    def chain(self, service: str) -> DiscoveryChain | None:
+        return self._chains.get(("chain", service), (), lambda: self._compiled(service))
+
+    def _compiled(self, service: str) -> DiscoveryChain | None:
+        try:
+            return self._entries.index.chain(service)
+        except (ChainError, CompileRequestError):
+            return None
+
+    def own_chain(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
+        key = ("own", service, subset, datacenter)
+        return self._chains.get(key, (), lambda: self._compiled_alone(service, subset, datacenter))
+
+    def _compiled_alone(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
+        index = self._entries.index
+        resolver = index.entries.resolver(service)
+        changes = {(kind, service): None for kind in (ServiceRouter.kind, ServiceSplitter.kind)}
+        entries = index.entries.with_changes(changes)
+        if resolver is not None and subset:
+            entries = entries.with_changes({(resolver.kind, service): replace(resolver, default_subset=subset)})
+        try:
+            seen = replace(index.seen, datacenter=datacenter)
+            return compile_recorded(seen.request(service, entries)).chain
+        except CompileRequestError:
+            return None
+
+    def is_starting(self) -> bool:
+        return not self._catalog.is_read
+
+    def is_configured(self, service: str) -> bool:
+        entries = self._entries.index.entries
+        return any(held(service) is not None for held in (entries.resolver, entries.router, entries.splitter))
+
+    def resolver(self, service: str) -> ServiceResolver | None:
+        return self._entries.index.entries.resolver(service)
+
+    def service_meta(self, service: str) -> Mapping[str, str]:
+        defaults = self._entries.index.entries.defaults(service)
+        return defaults.meta if defaults is not None else NO_META
+
+    def services_with_virtual(self, address: str) -> tuple[str, ...]:
+        return self._addresses.services_with_virtual(address)
+
+    def services_at(self, address: str) -> tuple[str, ...]:
+        return self._addresses.services_at(address)
+
+
+class Destinations:
+    """The destinations of one server, and the streams that follow them. To be used in one event loop."""
+
+    def __init__(
+        self, catalog: ServiceCatalog, entries: EntryPublisher, cache: SnapshotCache, rules: DestinationRules
+    ) -> None:
+        self.cache = cache
+        self.addresses = AddressIndex()
+        self.resolver = DestinationResolver(ServiceWorld(catalog, entries, self.addresses), rules)
+        self.conversations = Conversations(self.resolver)
+        self._catalog = catalog
+        self._by_service: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_address: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_node: dict[str, dict[DestinationFollower, None]] = {}
+        self._depends: dict[DestinationFollower, tuple[frozenset[str], str]] = {}
+        catalog.listen(self._services_changed)
+        entries.listen(self._entries_changed)
+
+    def __len__(self) -> int:
+        return len(self._depends)
+
+    def load(self) -> None:
+        """Index the addresses of what the catalog has. Call it before any stream is answered."""
+        self._index(self._catalog.names())
+
+    def zone_of(self, node: str) -> str:
+        """The zone of a machine, as its instances say it; empty where it is not known."""
+        return self.addresses.zone_of(node)
+
+    def of_node(self, node_id: str) -> list[DestinationStream]:
+        """The open streams of a node."""
+        return [follower.state() for follower in self._by_node.get(node_id, ())]
+
+    def states(self) -> list[DestinationStream]:
+        """All open streams."""
+        return [follower.state() for follower in self._depends]
+
+    # Followers
+
+    def follow(self, follower: DestinationFollower, services: frozenset[str], address: str) -> None:
+        """Notify ``follower`` when one of these changes, and no longer for what it named before."""
+        before = self._depends.get(follower, (frozenset[str](), ""))
+        if before == (services, address) and follower in self._depends:
+            return
+        if follower not in self._depends:
+            _enter(self._by_node, follower.node_id, follower)
+        self._depends[follower] = services, address
+        news = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
+        old = [one for one in before[0] - services if _leave(self._by_service, one, follower)]
+        if address != before[1]:
+            _leave(self._by_address, before[1], follower)
+            if address:
+                _enter(self._by_address, address, follower)
+        if news or old:
+            self._use()
+
+    def forget(self, follower: DestinationFollower) -> None:
+        """The stream is gone."""
+        services, address = self._depends.pop(follower, (frozenset[str](), ""))
+        old = [one for one in services if _leave(self._by_service, one, follower)]
+        _leave(self._by_address, address, follower)
+        _leave(self._by_node, follower.node_id, follower)
+        if old:
+            self._use()
+
+    def _use(self) -> None:
+        self._catalog.use(USER, self._by_service)
+
+    # Changes
+
+    async def _services_changed(self, services: Collection[str]) -> None:
+        moved = self._index(services)
+        self._notify([each for service in services for each in self._by_service.get(service, ())])
+        self._notify([each for address in moved for each in self._by_address.get(address, ())])
+
+    def _index(self, services: Iterable[str]) -> set[str]:
+        """Index the addresses of services anew; returns those whose services are others than before."""
+        moved: set[str] = set()
+        for service in services:
+            moved |= self.addresses.assign(service, self._catalog.instances(service))
+        return moved
+
+    def _entries_changed(self) -> None:
+        self._notify(self._depends)
+
+    def _notify(self, followers: Iterable[DestinationFollower]) -> None:
+        for follower in dict.fromkeys(followers):
+            follower.notify()
+
+
+def _enter(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
+    """Whether it is the first follower of the key."""
+    members = index.setdefault(key, {})
+    members[follower] = None
+    return len(members) == 1
+
+
+def _leave(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
+    """Whether it was the last follower of the key."""
+    members = index.get(key)
+    if members is None or members.pop(follower, follower) is follower or members:
+        return False
+    del index[key]
+    return True

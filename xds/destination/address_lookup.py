@@ -1,0 +1,77 @@
+"""What is at an IP address: a service by its virtual address, or an endpoint of the catalog or the client's group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from xds.destination.assignment_endpoints import AssignmentReading, read_assignment
+from xds.destination.authority import Authority
+from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.instance_endpoints import endpoint_of
+from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.service_lookup import InstanceEndpoint, namespace_of
+from xds.destination.world import DestinationRules, World
+from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.resource_type import ENDPOINT
+from xds.model.snapshot import Snapshot
+
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+class AddressLookup:
+    """Addresses as destinations."""
+
+    def __init__(self, world: World, rules: DestinationRules) -> None:
+        self._world = world
+        self._rules = rules
+
+    def services(self, authority: Authority) -> tuple[str, ...]:
+        """The services whose virtual address it is."""
+        return self._world.services_with_virtual(authority.host)
+
+    def is_opaque(self, authority: Authority) -> bool:
+        """Whether connections to the address are streams of bytes, as its instance declares, or by default."""
+        for service in self._world.services_at(authority.host):
+            meta = self._world.service_meta(service)
+            for one in self._world.instances(service):
+                if one.instance.address == authority.host:
+                    values = {**linkerd_values(meta), **linkerd_values(one.instance.meta)}
+                    return is_opaque_port(values, authority.port, self._rules.mesh)
+        return is_opaque_port({}, authority.port, self._rules.mesh)
+
+    def endpoint(self, authority: Authority, snapshot: Snapshot | None) -> InstanceEndpoint:
+        """The endpoint at an address and port; one without any metadata where nobody knows it.
+
+        Raises ``RemoteProtocolError`` (FAILED_PRECONDITION) where it is known as several things.
+        """
+        found = list(self._in_catalog(authority))
+        if not found and snapshot is not None:
+            found = list(self._in_group(authority, snapshot))
+        if not found:
+            return InstanceEndpoint(DestinationEndpoint(authority.host, authority.port), source="nothing")
+        if len({one.endpoint.mesh for one in found}) > 1:
+            told = f"{authority} is the address of several workloads"
+            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
+        endpoint = replace(found[0].endpoint, names=_NO_NAMES, hinted_zones=_NO_NAMES)
+        return replace(found[0], endpoint=endpoint)
+
+    def _in_catalog(self, authority: Authority) -> Iterator[InstanceEndpoint]:
+        for service in self._world.services_at(authority.host):
+            values = linkerd_values(self._world.service_meta(service))
+            for one in self._world.instances(service):
+                instance = one.instance
+                is_there = instance.address == authority.host and one.drains_until is None
+                if is_there and authority.port in (instance.port, *instance.ports.values()):
+                    endpoint = endpoint_of(instance, authority.port, 1, self._rules.mesh, values)
+                    yield InstanceEndpoint(endpoint, namespace_of(service, instance.meta), f"instance {instance.id}")
+
+    def _in_group(self, authority: Authority, snapshot: Snapshot) -> Iterator[InstanceEndpoint]:
+        """Assignments are searched as bytes first: parsing thousands of them would take a second."""
+        text = authority.host.encode()
+        reading = AssignmentReading(self._rules.mesh, self._rules.has_ipv6)
+        for name, resource in snapshot.get(ENDPOINT).resources.items():
+            if text in resource.body:
+                for one in read_assignment(resource, reading).endpoints:
+                    if (one.address, one.port) == (authority.host, authority.port):
+                        yield InstanceEndpoint(one, source=f"assignment {name}")

@@ -1,0 +1,145 @@
+"""A discovery chain as the rules of a profile: routes from its router, overrides from the splitter on the default path.
+
+A route of a profile has no destination, so a route to another one than the default cannot be said. Requests keep going
+where they go without it, and the profile reports what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from xds.catalog.quantities import SECOND_NS
+from xds.catalog.router import HttpMatch, RouteDestination
+from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
+from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, WeightedAuthority
+from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+
+# The authority of a target, by which the client asks for its endpoints; empty where no name can say it.
+NameTarget = Callable[[TargetKey], str]
+
+
+def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRules:
+    """The rules for the clients of a chain. ``own`` is the authority that they asked for."""
+    start, skipped = chain.start, list[str]()
+    reached = _reached(start) if isinstance(start, RouterNode) else ()
+    default = chain.nodes[reached[-1].next_node] if reached else start
+    routes = list(_routes(reached, default, skipped))
+    is_other = bool(reached) and _is_elsewhere(chain, reached[-1].definition.destination)
+    overrides = _overrides(_legs(chain, default, is_other), own, name, skipped)
+    return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))
+
+
+def _reached(router: RouterNode) -> tuple[ChainRoute, ...]:
+    """The routes up to the first that matches every request: the default one."""
+    for number, route in enumerate(router.routes, 1):
+        if _is_catch_all(route):
+            return router.routes[:number]
+    return router.routes
+
+
+def _is_catch_all(route: ChainRoute) -> bool:
+    match = route.definition.match
+    return match is None or match.http is None or match.http in (HttpMatch(), HttpMatch(path_prefix="/"))
+
+
+def _is_elsewhere(chain: DiscoveryChain, to: RouteDestination | None) -> bool:
+    return to is not None and bool(to.service_subset or to.service not in ("", chain.service))
+
+
+def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -> Iterator[ProfileRoute]:
+    for number, route in enumerate(routes, 1):
+        definition, match = route.definition, route.definition.match
+        http = match.http if match is not None else None
+        destination = definition.destination
+        problem = _problem(route, http, default)
+        if problem:
+            skipped.append(f"route {number}: {problem}")
+        elif not _is_catch_all(route) or (destination is not None and _says_something(destination)):
+            skipped.extend(f"route {number}: {each}" for each in _left_out(destination))
+            yield _route(number, http or HttpMatch(), destination or RouteDestination())
+
+
+def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
+    """Why a route cannot be said; empty where it can."""
+    if route.next_node != default.key:
+        return "it leads to another destination than the default one, which a profile cannot say"
+    if http is not None and http.header:
+        return "it matches headers, which a profile cannot say"
+    if http is not None and http.query_param:
+        return "it matches query parameters, which a profile cannot say"
+    return ""
+
+
+def _left_out(destination: RouteDestination | None) -> Iterator[str]:
+    """What a route does besides, and a profile cannot say."""
+    if destination is None:
+        return
+    told = {
+        "PrefixRewrite": destination.prefix_rewrite,
+        "IdleTimeout": destination.idle_timeout_ns,
+        "NumRetries": destination.num_retries,
+        "RequestHeaders": destination.request_headers,
+        "ResponseHeaders": destination.response_headers,
+    }
+    yield from (f"{name} has no meaning in a profile" for name, value in told.items() if value)
+
+
+def _says_something(destination: RouteDestination) -> bool:
+    return bool(destination.request_timeout_ns > 0 or _is_retried(destination))
+
+
+def _is_retried(to: RouteDestination) -> bool:
+    return bool(to.num_retries or to.retry_on_connect_failure or to.retry_on or to.retry_on_status_codes)
+
+
+def _route(number: int, http: HttpMatch, to: RouteDestination) -> ProfileRoute:
+    is_retried = _is_retried(to)
+    return ProfileRoute(
+        _route_name(number, http),
+        RequestCondition(_path(http), tuple(http.methods)),
+        is_retried,
+        max(to.request_timeout_ns, 0) / SECOND_NS,
+        failure_ranges(to.retry_on, to.retry_on_status_codes) if is_retried else (),
+    )
+
+
+def _route_name(number: int, http: HttpMatch) -> str:
+    """A name for metrics: what the route matches."""
+    path = http.path_exact or (f"{http.path_prefix}*" if http.path_prefix else http.path_regex)
+    return " ".join(filter(None, (",".join(http.methods), path))) or f"route {number}"
+
+
+def _path(http: HttpMatch) -> str:
+    for kind, text in (("exact", http.path_exact), ("prefix", http.path_prefix), ("regex", http.path_regex)):
+        if text:
+            return path_regex(kind, text, http.case_insensitive)
+    return ""
+
+
+def _overrides(
+    legs: Iterator[tuple[TargetKey, int]], own: str, name: NameTarget, skipped: list[str]
+) -> tuple[WeightedAuthority, ...]:
+    """The legs, merged by their authority; empty where all requests go to the destination itself."""
+    weights: dict[str, int] = {}
+    for place, weight in legs:
+        authority = name(place)
+        if not authority:
+            skipped.append(f"splitter: {place.service!r} has no name that a client can ask for")
+            return ()  # to share the requests among the others would send them where nobody wants them
+        weights[authority] = weights.get(authority, 0) + weight
+    found = tuple(WeightedAuthority(authority, weight) for authority, weight in weights.items() if weight > 0)
+    return () if [each.authority for each in found] == [own] else found
+
+
+def _legs(chain: DiscoveryChain, node: Node, is_other: bool) -> Iterator[tuple[TargetKey, int]]:
+    """Where requests go, in the order of the legs, with their basis points.
+
+    ``is_other``: the default route leads to a resolver that is not the service's own. That one needs no override.
+    """
+    if isinstance(node, SplitterNode):
+        for split in node.splits:
+            leg = chain.nodes[split.next_node]
+            assert isinstance(leg, ResolverNode)  # splitters are flattened
+            yield chain.targets[leg.target].place, split.weight
+    elif isinstance(node, ResolverNode) and is_other:
+        yield chain.targets[node.target].place, WEIGHT_WHOLE

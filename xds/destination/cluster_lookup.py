@@ -1,0 +1,162 @@
+"""Destinations among the resources of a group: clusters by name and by virtual host, their assignments and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from xds.destination.assignment_endpoints import (
+    AssignmentEndpoints,
+    AssignmentReading,
+    endpoints_of_assignment,
+    read_assignment,
+)
+from xds.destination.authority import Authority, Grammar
+from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
+from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
+from xds.destination.route_terms import ProfileRules
+from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
+from xds.destination.world import DestinationRules
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.snapshot import Snapshot
+
+_REMEMBERED = 1024  # parsed clusters
+_EDS = 3  # envoy.config.cluster.v3.Cluster.DiscoveryType
+_NO_RULES = ProfileRules()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """A cluster that a name leads to, and the virtual host by which it does, if any."""
+
+    name: str
+    host: NamedHost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEndpoints:
+    """The endpoints of a cluster. ``is_settled``: False while its assignment is awaited."""
+
+    found: AssignmentEndpoints
+    is_settled: bool = True
+
+
+def find_cluster(authority: Authority, snapshot: Snapshot) -> FoundCluster | None:
+    """The cluster that a name leads to: by its own name, else by the default route of a virtual host.
+
+    A name that is foreign to all grammars is found by its exact name, or by a domain that is not ``*``.
+    """
+    hosts = hosts_of(snapshot.get(ROUTE))
+    named = find_host(hosts, authority.host, authority.port, or_any=authority.grammar is not Grammar.FOREIGN)
+    for name in _cluster_names(authority):
+        if has_cluster(snapshot, name):
+            led = [each for each in named if default_cluster(each.host) == name]
+            return FoundCluster(name, led[0] if len(led) == 1 else None)
+    clusters = {default_cluster(each.host) for each in named}
+    if len(clusters) != 1:  # several route configurations say different things: none of them counts
+        return None
+    cluster = clusters.pop()
+    return FoundCluster(cluster, named[0]) if cluster and has_cluster(snapshot, cluster) else None
+
+
+def _cluster_names(authority: Authority) -> Iterator[str]:
+    """The names by which a cluster may be meant, the most particular first."""
+    yield str(authority)
+    yield authority.host
+    label = authority.readings[0].label if authority.readings else ""
+    own = authority.host.removeprefix(f"{label}.") if label else authority.host
+    yield f"outbound|{authority.port}|{label}|{own}"  # as Istio names them
+    for reading in authority.readings:
+        if not reading.datacenter:
+            yield f"{reading.label}.{reading.service}" if reading.label else reading.service
+
+
+def has_cluster(snapshot: Snapshot, name: str) -> bool:
+    """Whether a group has a cluster, or at least an assignment, of this name."""
+    return name in snapshot.get(CLUSTER).resources or name in snapshot.get(ENDPOINT).resources
+
+
+@lru_cache(_REMEMBERED)
+def _cluster(resource: Resource) -> Any:
+    return parsed(CLUSTER, resource.body)
+
+
+@lru_cache(_REMEMBERED)
+def _own_assignment(resource: Resource, reading: AssignmentReading) -> AssignmentEndpoints:
+    return endpoints_of_assignment(_cluster(resource).load_assignment, reading)
+
+
+def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
+    """The endpoints of a cluster: of its assignment, or those that stand in it."""
+    resource = snapshot.get(CLUSTER).resources.get(name)
+    assignments = snapshot.get(ENDPOINT).resources
+    if resource is None:
+        return ClusterEndpoints(read_assignment(assignments[name], AssignmentReading(rules.mesh, rules.has_ipv6)))
+    cluster = _cluster(resource)
+    weighs = cluster.common_lb_config.WhichOneof("locality_config_specifier") == "locality_weighted_lb_config"
+    reading = AssignmentReading(rules.mesh, rules.has_ipv6, weighs)
+    if cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type != _EDS:
+        return ClusterEndpoints(_own_assignment(resource, reading))
+    if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
+        told = f"cluster_type {cluster.cluster_type.name!r:.80} has no endpoints of its own"
+        return ClusterEndpoints(AssignmentEndpoints(skipped=(told,)))
+    assignment = assignments.get(cluster.eds_cluster_config.service_name or name)
+    if assignment is None:
+        return ClusterEndpoints(AssignmentEndpoints(), is_settled=False)
+    return ClusterEndpoints(read_assignment(assignment, reading))
+
+
+def cluster_rules(snapshot: Snapshot, found: FoundCluster, own: str, port: int) -> tuple[ProfileRules, RetryBudget]:
+    """The rules and the retry budget of the profile of a cluster."""
+    resource = snapshot.get(CLUSTER).resources.get(found.name)
+    budget = cluster_budget(_cluster(resource)) if resource is not None else DEFAULT_BUDGET
+    if found.host is None:
+        return _NO_RULES, budget
+    return host_rules(found.host.host, own, partial(name_cluster, port)), budget
+
+
+def name_cluster(port: int, cluster: str) -> str:
+    """The authority of a cluster; empty for a name that is no name of DNS."""
+    return f"{cluster}:{port}" if is_dns_name(cluster) else ""
+
+
+def is_dns_name(text: str) -> bool:
+    """Whether a client takes a text for a name: letters, digits and hyphens between dots."""
+    labels = text.split(".")
+    return len(text) <= 253 and all(
+        0 < len(label) <= 63 and label.isascii() and label.replace("-", "a").isalnum() for label in labels
+    )
+
+
+def is_tcp_only(snapshot: Snapshot, cluster: str) -> bool:
+    """Whether only TCP proxies lead to a cluster, so that its connections are streams of bytes."""
+    listeners = addresses_of(snapshot.get(LISTENER)).values()
+    if not any(bound is not None and bound.cluster == cluster for bound in listeners):
+        return False
+    return all(default_cluster(each.host) != cluster for each in hosts_of(snapshot.get(ROUTE)))
+
+
+def bound_cluster(snapshot: Snapshot, address: str, port: int) -> FoundCluster | bool | None:
+    """The cluster behind the address of a listener; None where no listener has it, False where several have.
+
+    Behind an HTTP listener it is that of the only virtual host, else of the one for ``*``.
+    """
+    listeners = addresses_of(snapshot.get(LISTENER))
+    if (address, port) not in listeners:
+        return None
+    bound = listeners[address, port]
+    if bound is None:
+        return False
+    if bound.cluster:
+        return FoundCluster(bound.cluster)
+    if bound.inline is not None:
+        hosts = [NamedHost(bound.listener, host) for host in bound.inline.virtual_hosts]
+    else:
+        every = hosts_of(snapshot.get(ROUTE))
+        hosts = [each for each in every if each.route_configuration == bound.route_configuration]
+    chosen = hosts if len(hosts) == 1 else [each for each in hosts if "*" in each.host.domains]
+    cluster = default_cluster(chosen[0].host) if chosen else ""
+    return FoundCluster(cluster, chosen[0]) if cluster else None

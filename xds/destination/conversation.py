@@ -1,0 +1,245 @@
+"""One stream of a Linkerd proxy: what it asks for, what it was told last, and the messages that are due now.
+
+Nothing queues here: each time only the difference between what was sent and what is so now is told.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from xds.destination.authority import Authority, Generation, invalid, read_authority
+from xds.destination.context_token import NO_TOKEN, ContextToken, read_token
+from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer, StateAnswer
+from xds.destination.endpoint import DestinationState
+from xds.destination.inbound_policy import encode_inbound
+from xds.destination.outbound_policy import encode_outbound
+from xds.destination.profile import encode_profile
+from xds.destination.update_messages import encode_updates, heartbeat
+from xds.destination.updates import updates
+from xds.destination.world import DestinationClient, Remembered
+from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
+
+_SCHEME_2018 = "k8s"
+_LARGE_BYTES, _LARGE_ENTRIES = 256 << 10, 16
+_PORT_MAX = 65_535
+M = TypeVar("M", bound=Message)
+
+_NO_SERVICES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a stream was told, for operators. ``endpoints_n`` is None where it is told no set of endpoints.
+
+    ``skipped`` says what a Linkerd proxy cannot be told, and why; ``source`` where the answer comes from.
+    """
+
+    authority: str
+    source: str = ""
+    exists: bool = True
+    endpoints_n: int | None = None
+    skipped: tuple[str, ...] = ()
+    is_settled: bool = True
+
+
+class SharedMessages:
+    """The messages between two states, encoded once for all streams that are at the same point."""
+
+    def __init__(self) -> None:
+        self._small = Remembered(1024)
+        self._large = Remembered(_LARGE_ENTRIES)
+
+    def between(self, sent: DestinationState | None, now: DestinationState, generation: Generation) -> list[bytes]:
+        """The messages that lead from one state to the other."""
+        size = len(now.endpoints) if sent is None else abs(len(now.endpoints) - len(sent.endpoints))
+        held = self._large if size * 100 > _LARGE_BYTES else self._small
+        key = (generation, id(sent), id(now))  # a key of freed objects is harmless: the inputs are compared
+        return held.get(key, (sent, now), lambda: encode_updates(updates(sent, now), generation))
+
+
+class Conversation(ABC):
+    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client."""
+
+    def __init__(self, asked: str, token: ContextToken) -> None:
+        self.asked = asked
+        self.token = token
+        self.services = _NO_SERVICES
+        self.address = ""
+        self.told = Told(asked, is_settled=False)
+
+    @abstractmethod
+    def advance(self, client: DestinationClient) -> list[bytes]:
+        """The messages that are due now. Raises ``RemoteProtocolError``, which ends the stream."""
+
+    def periodic(self) -> bytes | None:
+        """A message that says that nothing has changed; None before the first message, and where there is none."""
+        return None
+
+
+class EndpointConversation(Conversation):
+    """``Destination.Get`` of either generation."""
+
+    def __init__(
+        self,
+        resolver: DestinationResolver,
+        messages: SharedMessages,
+        authority: Authority,
+        generation: Generation,
+        token: ContextToken = NO_TOKEN,
+    ) -> None:
+        super().__init__(str(authority), token)
+        self.services = frozenset(reading.service for reading in authority.readings)
+        self._resolver = resolver
+        self._messages = messages
+        self._authority = authority
+        self._generation = generation
+        self._sent: DestinationState | None = None
+
+    def advance(self, client: DestinationClient) -> list[bytes]:
+        answer = self._resolver.state(self._authority, client, self._generation)
+        self.services = answer.services
+        if answer.state is None:
+            return []
+        self.told = self._told(answer, answer.state)
+        sent, self._sent = self._sent, answer.state
+        return self._messages.between(sent, answer.state, self._generation)
+
+    def periodic(self) -> bytes | None:
+        if self._sent is None:
+            return None
+        return heartbeat(not self._sent.endpoints, self._sent.exists)
+
+    def _told(self, answer: StateAnswer, state: DestinationState) -> Told:
+        return Told(self.asked, answer.source, state.exists, len(state.endpoints), answer.skipped)
+
+
+class ProfileConversation(Conversation):
+    """``Destination.GetProfile``: always the whole profile."""
+
+    def __init__(self, resolver: DestinationResolver, authority: Authority, token: ContextToken = NO_TOKEN) -> None:
+        super().__init__(str(authority), token)
+        self._resolver = resolver
+        self._authority = authority
+        self._sent = b""
+
+    def advance(self, client: DestinationClient) -> list[bytes]:
+        answer = self._resolver.profile(self._authority, client)
+        self._note(answer)
+        return self._due(encode_profile(answer.profile))
+
+    def _note(self, answer: ProfileAnswer) -> None:
+        self.services, self.address = answer.services, answer.address
+        self.told = Told(self.asked, answer.source, answer.source != "nothing", skipped=answer.skipped)
+
+    def _due(self, body: bytes) -> list[bytes]:
+        if self.told.is_settled and body == self._sent:
+            return []
+        self._sent = body
+        return [body]
+
+
+class OutboundConversation(ProfileConversation):
+    """``OutboundPolicies.Watch`` and ``Get``."""
+
+    def advance(self, client: DestinationClient) -> list[bytes]:
+        rule, answer = self._resolver.outbound(self._authority, client)
+        self._note(answer)
+        return self._due(encode_outbound(rule))
+
+
+class InboundConversation(Conversation):
+    """``InboundServerPolicies.WatchPort`` and ``GetPort``: the same for every workload, and never another one."""
+
+    def __init__(self, resolver: DestinationResolver, port: int, token: ContextToken) -> None:
+        super().__init__(f"inbound port {port}", token)
+        self._rules = resolver.rules
+        self._port = port
+
+    def advance(self, client: DestinationClient) -> list[bytes]:
+        if self.told.is_settled:
+            return []
+        self.told = Told(self.asked, "settings")
+        return [encode_inbound(self._rules.inbound, self._port in self._rules.mesh.opaque_ports)]
+
+
+class Conversations:
+    """Begins conversations from the bytes of requests.
+
+    All methods raise ``RemoteProtocolError`` (INVALID_ARGUMENT) for what is malformed. Unknown fields are ignored.
+    """
+
+    def __init__(self, resolver: DestinationResolver) -> None:
+        self._resolver = resolver
+        self._messages = SharedMessages()
+
+    def get(self, data: bytes) -> Conversation:
+        """Today's ``Destination.Get``; its scheme means nothing."""
+        request = _parsed(destination_pb2.GetDestination(), data)
+        authority = read_authority(request.path, self._resolver.rules.naming)
+        if authority.address is not None:
+            raise invalid(f"{authority}: endpoints are found by name, not by address")
+        token = read_token(request.context_token)
+        return EndpointConversation(self._resolver, self._messages, authority, Generation.TODAY, token)
+
+    def get_2018(self, data: bytes) -> Conversation:
+        """``Destination.Get`` of 2018: the scheme is ``k8s``, and nothing says who asks."""
+        request = _parsed(conduit_common_pb2.Destination(), data)
+        if request.scheme.lower() != _SCHEME_2018:
+            raise invalid(f"the scheme is {request.scheme!r:.80}, not {_SCHEME_2018!r}")
+        authority = read_authority(request.path, self._resolver.rules.naming, Generation.CONDUIT)
+        return EndpointConversation(self._resolver, self._messages, authority, Generation.CONDUIT)
+
+    def profile(self, data: bytes) -> Conversation:
+        """``Destination.GetProfile``."""
+        request = _parsed(destination_pb2.GetDestination(), data)
+        authority = read_authority(request.path, self._resolver.rules.naming)
+        return ProfileConversation(self._resolver, authority, read_token(request.context_token))
+
+    def outbound(self, data: bytes) -> Conversation:
+        """``OutboundPolicies.Watch`` and ``Get``. The workload that asks is a claim in the form of a token."""
+        request = _parsed(outbound_pb2.TrafficSpec(), data)
+        kind = request.WhichOneof("target")
+        if kind is None:
+            raise invalid("a traffic spec without an address or an authority")
+        path = request.authority if kind == "authority" else address_path(request.addr)
+        authority = read_authority(path, self._resolver.rules.naming)
+        return OutboundConversation(self._resolver, authority, workload_token(request.source_workload))
+
+    def inbound(self, data: bytes) -> Conversation:
+        """``InboundServerPolicies.WatchPort`` and ``GetPort``."""
+        request = _parsed(inbound_pb2.PortSpec(), data)
+        if not 0 < request.port <= _PORT_MAX:
+            raise invalid(f"port {request.port} is not in 1..{_PORT_MAX}")
+        return InboundConversation(self._resolver, request.port, workload_token(request.workload))
+
+
+def workload_token(text: str) -> ContextToken:
+    """A workload as a token: JSON, or ``NAMESPACE:POD`` as earlier proxies write it."""
+    namespace, colon, pod = text.strip().partition(":")
+    if colon and not text.lstrip().startswith("{"):
+        return ContextToken(namespace=namespace[:255], pod=pod[:255])
+    return read_token(text)
+
+
+def address_path(address: net_pb2.TcpAddress) -> str:
+    """An address of the API as a path. Raises ``RemoteProtocolError`` for one without an IP address."""
+    kind = address.ip.WhichOneof("ip")
+    if kind is None:
+        raise invalid("an address without an IP address")
+    if kind == "ipv4":
+        return f"{IPv4Address(address.ip.ipv4)}:{address.port}"
+    return f"[{IPv6Address(address.ip.ipv6.first << 64 | address.ip.ipv6.last)}]:{address.port}"
+
+
+def _parsed(message: M, data: bytes) -> M:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {error}") from None
+    return message

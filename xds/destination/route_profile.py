@@ -1,0 +1,210 @@
+"""A virtual host as the rules of a profile: its routes in order, and the weighted clusters of its default route.
+
+As for chains, a route to another cluster than the default one cannot be said; what is left out is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xds.destination.profile import (
+    DEFAULT_BUDGET,
+    ProfileRoute,
+    RequestCondition,
+    RetryBudget,
+    StatusRange,
+    WeightedAuthority,
+)
+from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.virtual_hosts import default_route, is_catch_all
+from xds.filter.values import Pattern
+
+# The authority of a cluster, by which the client asks for its endpoints; empty where no name can say it.
+NameCluster = Callable[[str], str]
+
+_PATHS = {"path": "exact", "prefix": "prefix", "path_separated_prefix": "separated_prefix"}
+_METHOD = ":method"
+_ALTERNATIVES = 16
+_ACTIONS = {
+    "prefix_rewrite": "rewrites", "regex_rewrite": "rewrites", "host_rewrite_literal": "rewrites",
+    "request_mirror_policies": "mirroring", "hash_policy": "hash policies", "rate_limits": "rate limits",
+    "cors": "CORS",
+}  # fmt: skip
+
+
+def host_rules(host: Any, own: str, name: NameCluster) -> ProfileRules:
+    """The rules for the clients of a virtual host. ``own`` is the authority that they asked for."""
+    skipped: list[str] = []
+    default = default_route(host)
+    routes = list(_routes(host, default, skipped))
+    overrides = _overrides(default, own, name, skipped) if default is not None else ()
+    return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))
+
+
+def default_cluster(host: Any) -> str:
+    """The cluster of the default route; the first of several. Empty where there is none."""
+    route = default_route(host)
+    if route is None:
+        return ""
+    action = route.route
+    if action.WhichOneof("cluster_specifier") == "weighted_clusters":
+        return next((one.name for one in action.weighted_clusters.clusters), "")
+    return str(action.cluster)
+
+
+def cluster_budget(cluster: Any) -> RetryBudget:
+    """The budget of a cluster's circuit breakers, as far as Linkerd has it."""
+    for threshold in cluster.circuit_breakers.thresholds:
+        if threshold.HasField("retry_budget"):
+            held = threshold.retry_budget
+            percent = held.budget_percent.value if held.HasField("budget_percent") else 20.0
+            return RetryBudget(percent / 100).clamped()
+    return DEFAULT_BUDGET
+
+
+def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRoute]:
+    for number, route in enumerate(host.routes, 1):
+        problem = _problem(route, default)
+        condition = _condition(route.match, skipped, number) if not problem else None
+        if problem:
+            skipped.append(f"route {number}: {problem}")
+        elif condition is not None:
+            skipped.extend(f"route {number}: {each}" for each in _left_out(route.route))
+            found = _route(host, route, number, condition)
+            if not is_catch_all(route.match) or found.is_retryable or found.timeout_s:
+                yield found
+        if is_catch_all(route.match):
+            return
+
+
+def _problem(route: Any, default: Any) -> str:
+    action = route.WhichOneof("action")
+    if action != "route":
+        return f"a profile has no {action or 'action'}"
+    if default is None:
+        return "no route matches every request, so there is no default destination"
+    if route is not default and not _is_same_target(route.route, default.route):
+        return "it leads to other clusters than the default route, which a profile cannot say"
+    return ""
+
+
+def _is_same_target(one: Any, other: Any) -> bool:
+    kind = one.WhichOneof("cluster_specifier")
+    if kind != other.WhichOneof("cluster_specifier"):
+        return False
+    if kind == "cluster":
+        return bool(one.cluster == other.cluster)
+    return bool(kind == "weighted_clusters" and one.weighted_clusters == other.weighted_clusters)
+
+
+def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition | None:
+    """What a route matches, in the terms of a profile; None where it matches by anything else."""
+    kind = match.WhichOneof("path_specifier")
+    methods: tuple[str, ...] = ()
+    inverted = False
+    if kind not in (*_PATHS, "safe_regex"):
+        skipped.append(f"route {number}: {kind or 'no path'} cannot be said in a profile")
+        return None
+    for header in match.headers:
+        found = _methods(header)
+        if not found or methods:
+            skipped.append(f"route {number}: it matches headers, which a profile cannot say")
+            return None
+        methods, inverted = found, header.invert_match
+    for field in ("query_parameters", "dynamic_metadata"):
+        if getattr(match, field):
+            skipped.append(f"route {number}: {field} cannot be said in a profile")
+            return None
+    for field in ("runtime_fraction", "grpc", "tls_context"):
+        if match.HasField(field):
+            skipped.append(f"route {number}: {field} cannot be said in a profile")
+            return None
+    regex = _regex(match, kind)
+    if regex is None:
+        skipped.append(f"route {number}: the regular expression cannot be read")
+        return None
+    return RequestCondition(regex, methods, inverted)
+
+
+def _regex(match: Any, kind: str) -> str | None:
+    ignores_case = match.HasField("case_sensitive") and not match.case_sensitive.value
+    if kind != "safe_regex":
+        return path_regex(_PATHS[kind], getattr(match, kind), ignores_case)
+    text = str(match.safe_regex.regex)
+    try:
+        Pattern(text)
+    except ValueError:
+        return None
+    return path_regex("regex", text, ignores_case)
+
+
+def _methods(header: Any) -> tuple[str, ...]:
+    """The methods that a match of ``:method`` names; empty for any other match."""
+    if header.name != _METHOD:
+        return ()
+    kind = header.WhichOneof("header_match_specifier")
+    if kind == "exact_match":
+        return (header.exact_match,)
+    if kind == "string_match" and header.string_match.WhichOneof("match_pattern") == "exact":
+        return (header.string_match.exact,)
+    regex = header.string_match.safe_regex.regex if kind == "string_match" else ""
+    regex = regex or (header.safe_regex_match.regex if kind == "safe_regex_match" else "")
+    names = tuple(regex.strip("^$").removeprefix("(").removesuffix(")").split("|"))
+    return names if all(name.isalpha() for name in names) and len(names) <= _ALTERNATIVES else ()
+
+
+def _route(host: Any, route: Any, number: int, condition: RequestCondition) -> ProfileRoute:
+    action = route.route
+    retry = action.retry_policy if action.HasField("retry_policy") else host.retry_policy
+    conditions = [each.strip() for each in retry.retry_on.split(",") if each.strip()]
+    return ProfileRoute(
+        route.name or f"{host.name} {number}",
+        condition,
+        bool(conditions),
+        _timeout_s(action),
+        _failures(conditions, retry) if conditions else (),
+    )
+
+
+def _failures(conditions: list[str], retry: Any) -> tuple[StatusRange, ...]:
+    codes = retry.retriable_status_codes if "retriable-status-codes" in conditions else ()
+    return failure_ranges(conditions, codes)
+
+
+def _timeout_s(action: Any) -> float:
+    """The timeout that is said; 0 where it is disabled. Envoy's default of 15 s is not told."""
+    if action.HasField("timeout"):
+        return float(max(action.timeout.seconds + action.timeout.nanos / 1e9, 0.0))
+    limit = action.max_stream_duration.max_stream_duration
+    return float(max(limit.seconds + limit.nanos / 1e9, 0.0))
+
+
+def _left_out(action: Any) -> Iterator[str]:
+    told = {word for name, word in _ACTIONS.items() if _is_set(action, name)}
+    yield from (f"{word} cannot be said in a profile" for word in sorted(told))
+
+
+def _is_set(message: Any, name: str) -> bool:
+    field = message.DESCRIPTOR.fields_by_name.get(name)
+    if field is None:
+        return False
+    return bool(getattr(message, name)) if field.is_repeated or not field.has_presence else bool(message.HasField(name))
+
+
+def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) -> tuple[WeightedAuthority, ...]:
+    action = default.route
+    kind = action.WhichOneof("cluster_specifier")
+    if kind != "weighted_clusters":
+        if kind != "cluster":
+            skipped.append(f"default route: {kind} cannot be said in a profile")
+        return ()
+    found = []
+    for one in action.weighted_clusters.clusters:
+        authority = name(one.name)
+        if not authority:
+            skipped.append(f"weighted clusters: {one.name!r} is no name that a client can ask for")
+            return ()
+        if one.weight.value > 0:
+            found.append(WeightedAuthority(authority, one.weight.value))
+    return () if [each.authority for each in found] == [own] else tuple(found)

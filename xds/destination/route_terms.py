@@ -1,0 +1,65 @@
+"""What routes of chains and of RouteConfigurations have in common, in the terms of a profile.
+
+A profile matches paths by regular expressions over the whole path, and methods; nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xds.destination.profile import ProfileRoute, StatusRange, WeightedAuthority
+
+_SPECIAL = frozenset(r"\.+*?()|[]{}^$#&-~")
+ROUTES_LIMIT = 1_000
+SKIPPED_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRules:
+    """The routes and overrides of a destination; ``skipped`` says what a profile cannot say, and why."""
+
+    routes: tuple[ProfileRoute, ...] = ()
+    overrides: tuple[WeightedAuthority, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def escaped(text: str) -> str:
+    """A regular expression that matches exactly this text, in the syntax of the client (Rust's regex)."""
+    return "".join(f"\\{each}" if each in _SPECIAL else each for each in text)
+
+
+def path_regex(kind: str, text: str, ignores_case: bool) -> str:
+    """``kind``: ``exact``, ``prefix``, ``separated_prefix`` or ``regex``."""
+    patterns = {"exact": "{}", "prefix": "{}.*", "separated_prefix": "{}(/.*)?"}
+    regex = text if kind == "regex" else patterns[kind].format(escaped(text))
+    return f"(?i){regex}" if ignores_case else regex
+
+
+# Conditions of retries that say which statuses are failures.
+_CONDITIONS: dict[str, tuple[StatusRange, ...]] = {
+    "5xx": ((500, 599),),
+    "gateway-error": ((502, 504),),
+    "retriable-4xx": ((409, 409),),
+}
+SERVER_ERRORS: StatusRange = (500, 599)
+
+
+def failure_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[StatusRange, ...]:
+    """The statuses that are failures of a retried route; empty for the client's own rule.
+
+    Where any are said, the client takes all others for successes: server errors are always among them.
+    """
+    found = [span for each in conditions for span in _CONDITIONS.get(each, ())]
+    found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
+    return _joined([*found, SERVER_ERRORS]) if found else ()
+
+
+def _joined(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:
+    joined: list[StatusRange] = []
+    for low, high in sorted(spans):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return tuple(joined)

@@ -1,0 +1,83 @@
+"""What a stream is told when its destination changes: the difference between two states, in the order of the messages.
+
+The rules: the first message comes at once and says all; what is new comes before what is gone; when the last endpoint
+goes, the client is told whether the service still exists; what has not changed is not told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """These endpoints are new, or are others than before. The first one on a stream replaces what the client has."""
+
+    endpoints: tuple[DestinationEndpoint, ...]
+    labels: Labels
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The endpoints at these places are gone."""
+
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEndpoints:
+    """There are no endpoints, whatever the client has."""
+
+    exists: bool
+
+
+Update = Add | Remove | NoEndpoints
+
+
+def updates(sent: DestinationState | None, now: DestinationState) -> list[Update]:
+    """The messages that lead from what was sent to what is so now; ``sent`` is None before the first message."""
+    return [] if sent is now else list(_updates(sent, now))
+
+
+def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[Update]:
+    if not now.endpoints:
+        if sent is None or sent.endpoints or sent.exists is not now.exists:
+            yield NoEndpoints(now.exists)
+        return
+    if sent is None or not sent.endpoints:
+        yield Add(now.endpoints, now.labels, now.zone)
+        return
+    told = _told(sent, now)
+    if told:
+        yield Add(told, now.labels, now.zone)
+    there = {one.place for one in now.endpoints}
+    gone = tuple(one.place for one in sent.endpoints if one.place not in there)
+    if gone:
+        yield Remove(gone)
+
+
+def _told(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
+    """The endpoints that are new or changed. An endpoint is told with the labels of the set and its nearness."""
+    if sent.labels != now.labels:
+        return now.endpoints
+    before = {one.place: one for one in sent.endpoints}
+    is_elsewhere = sent.zone != now.zone
+    return tuple(one for one in now.endpoints if _is_news(before.get(one.place), one, sent, now, is_elsewhere))
+
+
+def _is_news(
+    before: DestinationEndpoint | None,
+    one: DestinationEndpoint,
+    sent: DestinationState,
+    now: DestinationState,
+    is_elsewhere: bool,
+) -> bool:
+    if before is None:
+        return True
+    if before is not one and before != one:
+        return True
+    return is_elsewhere and one.nearness(sent.zone) is not one.nearness(now.zone)

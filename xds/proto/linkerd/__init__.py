@@ -1,0 +1,1 @@
+"""The Linkerd Destination API of two generations, its policy API and identity: generated modules."""
