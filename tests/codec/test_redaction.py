@@ -10,7 +10,7 @@ import pytest
 
 from tests.codec.cases import CASES, TLS, T
 from xds.codec import schema
-from xds.codec.redaction import REDACTED, redact
+from xds.codec.redaction import REDACTED, redact, redact_message
 from xds.codec.render import render_resource
 from xds.codec.resources import decode_resource
 from xds.proto import field_options
@@ -125,3 +125,41 @@ def test_document_is_not_changed_in_place() -> None:
     document = _secret(generic_secret={"secret": INLINE})
     redact(document)
     assert document == _secret(generic_secret={"secret": INLINE})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"tls_certificate": {"certificate_chain": {"filename": "/c"}, "private_key": INLINE, "password": INLINE}},
+        {"tls_certificate": {"pkcs12": {"inline_bytes": base64.b64encode(MARK.encode()).decode()}}},
+        {"session_ticket_keys": {"keys": [INLINE, INLINE]}},
+        {"generic_secret": {"secret": INLINE}},
+        {"generic_secret": {"secrets": {"a": INLINE}}},
+    ],
+)
+def test_redacted_bytes_hold_no_secret_and_can_be_decoded(content: dict[str, object]) -> None:
+    resource = decode_resource(_secret(**content))
+    hidden = redact_message(resource.type_url, resource.body)
+    assert MARK.encode() not in hidden
+    message: Any = schema.require("envoy.extensions.transport_sockets.tls.v3.Secret").FromString(hidden)
+    assert message.name == "s"
+    if "tls_certificate" in content and message.tls_certificate.HasField("certificate_chain"):
+        assert message.tls_certificate.certificate_chain.filename == "/c"
+
+
+def test_redacted_bytes_within_a_cluster() -> None:
+    """An inline key within an ``Any`` of a transport socket."""
+    context = {"common_tls_context": {"tls_certificates": [{"private_key": INLINE}]}}
+    typed = {"@type": f"{T}{TLS.removeprefix(T)}.UpstreamTlsContext", **context}
+    socket = {"name": "tls", "typed_config": typed}
+    cluster = {"@type": f"{T}envoy.config.cluster.v3.Cluster", "name": "c", "transport_socket": socket}
+    resource = decode_resource(cluster)
+    assert MARK.encode() in resource.body
+    assert MARK.encode() not in redact_message(resource.type_url, resource.body)
+
+
+def test_bytes_without_secrets_stay_as_they_are() -> None:
+    cluster = decode_resource({"@type": f"{T}envoy.config.cluster.v3.Cluster", "name": "c"})
+    assert redact_message(cluster.type_url, cluster.body) == cluster.body
+    assert redact_message(f"{T}acme.Unknown", b"anything") == b"anything"
+    assert redact_message(f"{T}{TLS.removeprefix(T)}.Secret", b"\xff no message") == b""

@@ -47,6 +47,13 @@ class AlertCase:
 
 CASES = (
     AlertCase(
+        "XdsPushedCertificateExpires",
+        {'xds_server_pushed_certificate_expiry_timestamp_seconds{group="edge"}': "259200x80"},
+        ({'xds_server_pushed_certificate_expiry_timestamp_seconds{group="edge"}': "2592000x80"}, {}),
+        "A certificate in the resources of group edge expires in 2d 23h 42m 0s",
+        {"group": "edge"},
+    ),
+    AlertCase(
         "XdsConfigurationRefused",
         {'xds_server_nodes_nacked{group="default",type="clusters"}': "3x80"},
         ({'xds_server_nodes_nacked{group="default",type="clusters"}': "0x80"}, {}),

@@ -20,6 +20,7 @@ from tests.cli.proxy import METHOD, Proxy
 from tests.deploy.alert_cases import CASES, AlertCase
 from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
+from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.server import ServerProcess
 from xds.assignment.assignment import ReasonCode
@@ -99,6 +100,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         refusing.refusal = "no good"
         refusing.answer()
         _subscribe(running, server.grpc_port, "absent")
+        certificate = CertificateAuthority(directory).issue("pushed")
+        chain, key = certificate.path.read_text(), certificate.key_path.read_text()
+        tls = {"certificate_chain": {"inline_string": chain}, "private_key": {"inline_string": key}}
+        secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+        server.push("secrets", [{"@type": secret, "name": "pushed", "tls_certificate": tls}])
         assert server.request("GET", "/api/v1/backup").status_code == 200
         rate = {"per_locality_rps": 50}
         policy = {"capacity": {"rates": [rate]}, "interval_s": 1, "stale_after_s": 5, "fallback_after_s": 60}

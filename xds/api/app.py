@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,6 +19,7 @@ from xds.api.routes import (
     backups,
     bindings,
     catalog,
+    certificates,
     config_entries,
     consul,
     consul_agent,
@@ -43,6 +43,7 @@ from xds.api.routes import (
 )
 from xds.api.routing import API_PREFIX, operation_id
 from xds.api.services import Services
+from xds.version import __version__
 
 OPENAPI_PATH = f"{API_PREFIX}/openapi.json"
 
@@ -74,7 +75,7 @@ def _described_app() -> FastAPI:
     """The routes of the API with their description."""
     app = FastAPI(
         title="xds-server",
-        version=version("xds-server"),
+        version=__version__,
         openapi_url=OPENAPI_PATH,
         docs_url=None,
         redoc_url=None,
@@ -88,6 +89,7 @@ def _described_app() -> FastAPI:
         bindings.router,
         upstreams.router,
         catalog.router,
+        certificates.router,
         endpoints.router,
         transactions.router,
         config_entries.router,

@@ -5,9 +5,7 @@ Also `If-Match` and `If-None-Match` of documents without revisions: policies, se
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -24,11 +22,9 @@ from xds.control.etags import ANY_ETAG, NO_ETAG
 from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import PushOptions, PushResult
 from xds.control.threads import run_sized
-from xds.fleet.state import Convergence
 from xds.model.errors import Violation
 
 WAIT_LIMIT_S = 300.0
-WAIT_POLL_S = 0.05
 PUSH_ID_LIMIT = 200
 MESSAGE_LIMIT = 2000
 
@@ -158,7 +154,7 @@ async def answered(
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
-        found = await settled(pushing.here, result.group, result.revision, pushing.wait_s)
+        found = await pushing.here.publisher.pushes.settled(result.group, result.revision, pushing.wait_s)
         if found is not None:
             body["progress"] = progress_item(found)
             return body, verdict_of(found) is PushVerdict.PENDING
@@ -174,20 +170,6 @@ def applied(pushing: PushContext) -> dict[str, str]:
     """The header that confirms the preference to wait."""
     waits = pushing.wait_s and not pushing.options.dry_run
     return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
-
-
-async def settled(here: Services, group: str, revision: int, wait_s: float) -> Convergence | None:
-    """The progress of a push once it is decided or ``wait_s`` seconds are over; None for an unknown push."""
-    end = time.monotonic() + wait_s
-    while True:
-        seen = here.fleet.changes
-        found = await here.publisher.pushes.progress(group, revision)
-        if found is None or verdict_of(found) is not PushVerdict.PENDING:
-            return found
-        while seen == here.fleet.changes:
-            if time.monotonic() >= end:
-                return found
-            await asyncio.sleep(WAIT_POLL_S)
 
 
 def expected_etag(

@@ -173,9 +173,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import xds
+        from xds.version import __version__
 
-        typer.echo(f"xds-server {xds.__version__}")
+        typer.echo(f"xds-server {__version__}")
         raise typer.Exit
 
 

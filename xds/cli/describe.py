@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.client import Client, group_path
-from xds.cli.commands.health import refused_line
-from xds.cli.commands.nodes import NACKS, NODES
+from xds.cli.commands.health import DAY_S, EXPIRY_DAYS, expiry, refused_line, seconds_left
+from xds.cli.commands.nodes import NODES
 from xds.cli.commands.rollout import HISTORY, STATUS
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import LINGERING, held_text
+from xds.cli.nack_table import NACKS
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
 from xds.cli.table import Column, Style, TableLayout, rendered, who
@@ -46,6 +47,17 @@ STREAMS = TableLayout(
         Column("API", lambda item: item["api"]),
         Column("PEER", lambda item: item["peer"]),
         Column("OPENED", lambda item: item["opened"], is_time=True),
+    ),
+)
+
+CERTIFICATES = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("EXPIRES", expiry, lambda item: "warn" if seconds_left(item) < EXPIRY_DAYS * DAY_S else ""),
+        Column("TYPE", lambda item: item["type"]),
+        Column("NAME", lambda item: item["name"]),
+        Column("FOR", lambda item: ", ".join(item["names"])),
+        Column("NOT_AFTER", lambda item: item["not_after"]),
     ),
 )
 
@@ -83,7 +95,18 @@ def _group(client: Client, group: str) -> Json:
         "revisions": list(islice(client.items(group_path(group, "/revisions"), {"limit": str(SHOWN)}), SHOWN)),
         "nacks": list(islice(client.items("/nacks", {"group": group, "state": "open"}), SHOWN)),
         "watch_refused": _watch_refused(client, group),
+        "certificates": _certificates(client, group),
     }
+
+
+def _certificates(client: Client, group: str) -> list[Json]:
+    """The certificates in the resources of a group, those that expire first at the top. Raises ``CommandError``."""
+    try:
+        return list(islice(client.items("/certificates", {"group": group}), SHOWN))
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:  # an older server has no /certificates
+            raise
+        return []
 
 
 def _watch_refused(client: Client, group: str) -> list[Json]:
@@ -173,6 +196,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
         }
     )
     yield rendered(({"type": type, **counts} for type, counts in rollout["types"].items()), STATUS, style)
+    yield _titled("certificates:", document["certificates"], CERTIFICATES, style)
     yield _titled("open NACKs:", document["nacks"], NACKS, style)
     yield _titled("revisions:", document["revisions"], HISTORY, style)
 
@@ -192,6 +216,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "locality": "/".join(filter(None, node["locality"].values())),
             "group": node["group"],
             "agent": node["user_agent"],
+            "admin": f"http://{node['admin']}, on its machine" if node.get("admin") else "",
             "up": NODES.columns[5].cell(node),
             "first seen": _when(node["first_seen"], style),
         }

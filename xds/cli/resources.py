@@ -42,6 +42,7 @@ GROUPS = TableLayout(
         Column("DRAIN", partial(seconds, "listener_drain_s"), is_wide=True),
         Column("ETAG", lambda item: item["etag"], is_wide=True),
     ),
+    in_order=lambda item: str(item["group"]),
 )
 
 RESOURCES = TableLayout(

@@ -7,16 +7,17 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
 
 import structlog
 from fastapi import FastAPI
 
-import xds
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
+from xds.catalog.source import Source
 from xds.cli.ports import (
     asks_certificates,
     browser_rules,
@@ -46,6 +47,7 @@ from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
 from xds.control.settings import Settings, auth_files, load_settings, shown_settings
+from xds.control.source_settings import SourceSettings
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
@@ -57,6 +59,7 @@ from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
+    CertificateMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -69,6 +72,7 @@ from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
+from xds.version import __version__
 
 NONCE_PREFIX_BYTES = 4
 
@@ -140,13 +144,30 @@ def new_fleet() -> Fleet:
 def new_cache() -> SnapshotCache:
     """The snapshots, empty. No two processes make the same nonces."""
     prefix = secrets.token_hex(NONCE_PREFIX_BYTES)
-    return SnapshotCache(f"xds-server/{xds.__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2})
+    return SnapshotCache(f"xds-server/{__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2})
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """How a server shares its process.
+
+    ``tunes_process``: garbage collection, threads and the limit of open files are set for the server. ``opens_http``:
+    there is an admin port. ``sources`` are added to those of the settings.
+    """
+
+    tunes_process: bool = True
+    opens_http: bool = True
+    sources: tuple[tuple[Source, SourceSettings], ...] = ()
+
+
+OWN_PROCESS = Hosting()
 
 
 class Server:
-    """All parts of one server process."""
+    """All parts of one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, hosting: Hosting = OWN_PROCESS) -> None:
+        self._hosting = hosting
         self.settings = settings
         self.access: Access = settings.auth.access()
         self._shown = shown_settings(settings)
@@ -166,7 +187,7 @@ class Server:
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.watched = self._watched()
-        self.services = ServiceLayer(settings, self.store, self.publisher, self.fleet.events)
+        self.services = ServiceLayer(settings, self.store, self.publisher, self.fleet.events, hosting.sources)
         self.publisher.documents += [self.by_hand, self.services.bindings]
         self.destinations = self._destinations()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
@@ -226,6 +247,7 @@ class Server:
             AssignmentMetrics(self.assignments),
             *self.services.collectors(),
             LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
+            CertificateMetrics(self.publisher.certificates, self.metrics),
             AuditMetrics(self.publisher.audit.refusals),
             BackupMetrics(self.backups),
             WatchMetrics(self.watched.refused if self.watched is not None else ()),
@@ -237,13 +259,16 @@ class Server:
 
         an empty answer deletes the configuration of a fleet.
         """
-        raise_file_limit()
+        if self._hosting.tunes_process:
+            raise_file_limit()
         self._chores.append(asyncio.create_task(self._files.watch()))
-        self._start_http()
+        if self._hosting.opens_http:
+            self._start_http()
         await self._load()
-        tune_gc()
-        tune_threads()
-        self._chores.append(asyncio.create_task(collect_young()))
+        if self._hosting.tunes_process:
+            tune_gc()
+            tune_threads()
+            self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         self.services.start()
         await self.grpc.start()
@@ -313,7 +338,7 @@ class Server:
         if self._http_task.done() and not stop.is_set():
             self._http_task.result()
             raise OSError("the HTTP server ended")
-        await self._drain()
+        await self.drain()
 
     async def close(self) -> None:
         """Release what is held, whatever state the server is in."""
@@ -331,7 +356,7 @@ class Server:
         await self.nacks.close()
         await self.store.close()
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         """NOT_SERVING, no new streams; existing streams are closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.registry import Collector
 
 from xds.catalog.registered_instance import SOURCE_NAME
+from xds.catalog.source import Source
 from xds.cli.source_builders import build_sources
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
@@ -15,6 +16,7 @@ from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
 from xds.control.service_view import ServiceView
 from xds.control.settings import Settings
+from xds.control.source_settings import SourceSettings
 from xds.control.sources import Sources
 from xds.fleet.event_log import EventLog
 from xds.server.metrics.service_metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
@@ -22,9 +24,19 @@ from xds.store.base import Store
 
 
 class ServiceLayer:
-    """Call ``load_catalog`` and ``load_registrations`` before the gRPC port opens, ``start`` after that."""
+    """Call ``load_catalog`` and ``load_registrations`` before the gRPC port opens, ``start`` after that.
 
-    def __init__(self, settings: Settings, store: Store, publisher: Publisher, events: EventLog) -> None:
+    ``sources`` are added to those of the settings.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        publisher: Publisher,
+        events: EventLog,
+        sources: tuple[tuple[Source, SourceSettings], ...] = (),
+    ) -> None:
         rule = settings.services.rule(settings.order.endpoint_drain_s)
         limits = settings.services.limits()
         live, locks, is_group = publisher.live, publisher.locks, publisher.is_group
@@ -34,7 +46,7 @@ class ServiceLayer:
         self._lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
         self.view = ServiceView(self.catalog)
         self.registrations = Registrations(store, limits, told=self.view.suspect)
-        self.sources = Sources(build_sources(settings), self.catalog.sink)
+        self.sources = Sources((*build_sources(settings), *sources), self.catalog.sink)
 
     def collectors(self) -> Iterator[Collector]:
         """What ``/metrics`` shows of these parts."""

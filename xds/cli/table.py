@@ -43,10 +43,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """How items are shown; ``name`` is the text of an item for ``-o name``."""
+    """How items are shown; ``name`` is the text of an item for ``-o name``.
+
+    ``in_order``: the items are ordered by a text with its numbers as numbers, unless another order is asked for.
+    """
 
     name: Callable[[Json], str]
     columns: tuple[Column, ...]
+    in_order: Callable[[Json], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,10 @@ def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator
     """The items in the requested order and number."""
     if style.sort_by:
         column = _named(layout, style.sort_by)
-        items = sorted(items, key=lambda item: _natural(column.cell(item)))
+        items = sorted(items, key=lambda item: natural(column.cell(item)))
+    elif layout.in_order is not None:
+        by = layout.in_order
+        items = sorted(items, key=lambda item: natural(by(item)))
     return islice(items, style.limit or None)
 
 
@@ -140,7 +147,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
     return printable(" ".join(cell.split())) if cell else "-"
 
 
-def _natural(text: str) -> list[tuple[bool, int, str]]:
+def natural(text: str) -> list[tuple[bool, int, str]]:
     """A sort key that compares numbers within a text as numbers: ``edge-9`` before ``edge-10``."""
     return [
         (part.isdecimal(), int(part) if part.isdecimal() else 0, part)

@@ -163,3 +163,51 @@ def _places(value: object, path: FieldPath) -> Iterator[FieldPath]:
             waiting += [(inner, (*at, str(key))) for key, inner in current.items()]
         elif isinstance(current, list):
             waiting += [(inner, (*at, index)) for index, inner in enumerate(current)]
+
+
+def redact_message(type_url: str, body: bytes) -> bytes:
+    """The bytes of a message with its sensitive strings and bytes replaced by `REDACTED`, as Envoy's dumps have them.
+
+    Unlike the result of `redact` it can be decoded. Bytes that cannot be read are returned where their type cannot hold
+    a secret, else nothing is.
+    """
+    message_class = schema.message_class(type_url)
+    if message_class is None:
+        return body
+    try:
+        message = message_class.FromString(body)
+    except DecodeError:
+        return b"" if not _holders().isdisjoint(reachable(message_class.DESCRIPTOR)) else body
+    if not _holds_secret(message):
+        return body
+    _hide_sensitive(message)
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _hide_sensitive(message: Any) -> None:
+    if message.DESCRIPTOR.full_name == ANY:
+        message.value = redact_message(message.type_url, message.value)
+        return
+    sensitive = field_options.sensitive_fields(message.DESCRIPTOR.full_name)
+    for field, _ in message.ListFields():
+        if field.name in sensitive:
+            _blank(message, field)
+    for inner in submessages(message, _holders()):
+        _hide_sensitive(inner)
+
+
+def _blank(message: Any, field: FieldDescriptor) -> None:
+    """Replace all texts of a field, and those of the messages in it; clear what is no text."""
+    is_text, is_bytes = field.type == FieldDescriptor.TYPE_STRING, field.type == FieldDescriptor.TYPE_BYTES
+    value = REDACTED if is_text else REDACTED.encode()
+    if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        held = getattr(message, field.name)
+        for inner in held if field.is_repeated else (held,):
+            for each, _ in inner.ListFields():
+                _blank(inner, each)
+    elif not (is_text or is_bytes):
+        message.ClearField(field.name)
+    elif field.is_repeated:
+        getattr(message, field.name)[:] = [value] * len(getattr(message, field.name))
+    else:
+        setattr(message, field.name, value)

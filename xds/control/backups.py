@@ -17,7 +17,6 @@ from typing import IO
 
 import structlog
 
-import xds
 from xds.catalog.entry import KINDS
 from xds.codec.record import load_record
 from xds.control import backup_archive
@@ -33,6 +32,7 @@ from xds.store.base import CorruptError, Store, UnavailableError
 from xds.store.engines import SQLITE_FILE
 from xds.store.records import GROUPS
 from xds.store.sqlite.salvage import SalvageResult, examine
+from xds.version import __version__
 
 RESTORED = "backup.restored"
 _RECORDS_AT_A_TIME = 1_000
@@ -89,7 +89,7 @@ class Backups:
         self._begin()
         began_s, size = time.monotonic(), 0
         try:
-            writer = ArchiveWriter(ArchiveHeader(xds.__version__, time.time(), options.history, options.redacted))
+            writer = ArchiveWriter(ArchiveHeader(__version__, time.time(), options.history, options.redacted))
             made = writer.begin()
             size += len(made)
             yield made
@@ -193,7 +193,7 @@ def examine_directory(data_dir: Path) -> SalvageResult:
 
 def archived(salvaged: SalvageResult, now_s: float) -> Iterator[bytes]:
     """The bytes of an archive of all intact records."""
-    writer = ArchiveWriter(ArchiveHeader(xds.__version__, now_s, history=False))
+    writer = ArchiveWriter(ArchiveHeader(__version__, now_s, history=False))
     yield writer.begin()
     for start in range(0, len(salvaged.records), _RECORDS_AT_A_TIME):
         yield writer.add(salvaged.records[start : start + _RECORDS_AT_A_TIME])

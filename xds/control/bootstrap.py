@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 XDS_CLUSTER = "xds_cluster"
 ADMIN_HOST = "127.0.0.1"
+ADMIN_KEY = "admin_address"  # of the node's metadata: where operators find the proxy's own view
 # Without HTTP/2 pings only TCP notices a silently broken connection, minutes later.
 KEEPALIVE_INTERVAL = "30s"
 KEEPALIVE_TIMEOUT = "5s"
@@ -72,7 +73,8 @@ class ClientTls:
 class BootstrapOptions:
     """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
-    With ``admin_port`` 0 Envoy chooses a free port. ``load_reports`` has Envoy open a load report stream; it goes over
+    With ``admin_port`` 0 Envoy chooses a free port. Another one is also in the node's metadata (`ADMIN_KEY`), so that
+    operators are told. ``load_reports`` has Envoy open a load report stream; it goes over
     gRPC, so there is none with REST. gRPC libraries report the clusters with ``lrs_server``, whatever the bootstrap.
     """
 
@@ -112,8 +114,11 @@ def _node(options: BootstrapOptions) -> Json:
     node: Json = {"id": options.node_id, "cluster": options.node_cluster}
     if any(parts.values()):
         node["locality"] = {key: value for key, value in parts.items() if value}
-    if options.metadata:
-        node["metadata"] = dict(options.metadata)
+    metadata = dict(options.metadata)
+    if options.admin_port and options.mode is not BootstrapMode.GRPC:
+        metadata.setdefault(ADMIN_KEY, f"{ADMIN_HOST}:{options.admin_port}")
+    if metadata:
+        node["metadata"] = metadata
     return node
 
 

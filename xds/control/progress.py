@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
+from time import monotonic
 
 from xds.control.threads import run_sized
 from xds.control.translation import variant_sets
@@ -22,6 +23,7 @@ from xds.protocol.cache import SnapshotCache
 
 PUSHES_KEPT = 64
 NODES_AT_ONCE = 200
+WAIT_POLL_S = 0.05
 
 
 class PushVerdict(StrEnum):
@@ -64,6 +66,19 @@ class PushLog:
         self._pushes[group, revision] = push
         while len(self._pushes) > PUSHES_KEPT:
             del self._pushes[next(iter(self._pushes))]
+
+    async def settled(self, group: str, revision: int, wait_s: float) -> Convergence | None:
+        """As ``progress``, once it is decided or ``wait_s`` seconds are over."""
+        end = monotonic() + wait_s
+        while True:
+            seen = self._fleet.changes
+            found = await self.progress(group, revision)
+            if found is None or verdict_of(found) is not PushVerdict.PENDING:
+                return found
+            while seen == self._fleet.changes:
+                if monotonic() >= end:
+                    return found
+                await asyncio.sleep(WAIT_POLL_S)
 
     async def progress(self, group: str, revision: int) -> Convergence | None:
         """How many nodes have taken a push; None for a push that is too old, or older than the last restart.

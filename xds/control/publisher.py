@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import structlog
 
-import xds
 from xds.chain.index import Seen
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push_note
@@ -38,6 +37,7 @@ from xds.control.push import (
     patch,
     replace_all,
 )
+from xds.control.pushed_certificates import PushedCertificates
 from xds.control.review import EmptyGroupGuard, plan_reviewed, review_policies, review_size
 from xds.control.serving import ServedState, Wake
 from xds.control.threads import run_sized
@@ -60,6 +60,7 @@ from xds.store.base import (
     StoreError,
     UnavailableError,
 )
+from xds.version import __version__
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
@@ -98,6 +99,7 @@ class Publisher(ServedState):
         self.entries = EntryPublisher(store, self.locks, seen, fleet.events, self._transact_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
         self.documents += [self.policies, self.lowered]
+        self.certificates = PushedCertificates(self.group_names, self.held)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
         self._is_lowering_lost = False
@@ -482,7 +484,7 @@ class Publisher(ServedState):
         """Lower the groups again that an earlier release has lowered otherwise. What cannot be, stays as it is."""
         for group in self._hold_lowered():
             made = self.lowered.get(group)
-            options = PushOptions(meta=Meta(message=f"lowered by release {xds.__version__}", actor=SERVER))
+            options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
             try:
                 made = await self.lowered.plan_document(group, made.document)
                 planned = await self._plan(derived_request(group, self._lowering(made, None)), options)

@@ -103,9 +103,13 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
     """Read ``file``, the environment and ``flags`` (nested like the file). Raises ``SettingsError``."""
     _check_environment(os.environ)
     document = _read_document(file) if file is not None else {}
+    environment = merge(_from_variables(), _from_files(os.environ))
+    return make_settings(merge(merge(document, environment), dict(flags or {})))
+
+
+def make_settings(given: Mapping[str, Any]) -> Settings:
+    """Settings from a document with the sections of the file, and nothing else. Raises ``SettingsError``."""
     try:
-        environment = merge(_from_variables(), _from_files(os.environ))
-        given = merge(merge(document, environment), dict(flags or {}))
         settings = Settings(**move_settings(given))
     except pydantic.ValidationError as error:
         raise SettingsError("\n".join(explain_setting(detail, Settings) for detail in error.errors())) from None

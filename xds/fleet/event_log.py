@@ -89,14 +89,17 @@ class FleetEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """The events that a reader wants. An empty group or node means all."""
+    """The events that a reader wants, from ``since`` (epoch seconds) on. An empty group or node means all."""
 
     kinds: frozenset[EventKind] = DEFAULT_KINDS
     group: str = ""
     node: str = ""
+    since: float = 0.0
 
     def __call__(self, event: FleetEvent) -> bool:
-        return event.kind in self.kinds and self.group in ("", event.group) and self.node in ("", event.node)
+        if event.kind not in self.kinds or event.time < self.since:
+            return False
+        return self.group in ("", event.group) and self.node in ("", event.node)
 
 
 @dataclass(frozen=True, slots=True)

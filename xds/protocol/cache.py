@@ -18,7 +18,7 @@ from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Change, Derivation, ResourceSet, Snapshot, diff, diff_among
 from xds.protocol.diffs import MEMO_ENTRIES, Diffs, SetIds, assignments_of, set_ids
 from xds.protocol.history import RevisionHistory
-from xds.protocol.membership import Membership, Rule
+from xds.protocol.membership import ChooseGroup, Membership, Rule
 from xds.protocol.memo import Memo
 from xds.protocol.observed import ObservedLayer, touched_by_push, translate_again
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder
@@ -163,6 +163,15 @@ class SnapshotCache:
         self._orders = dict(orders)
         for group in self._groups.values():
             group.views.clear()
+        self.epoch += 1
+
+    def choose_groups(self, choose: ChooseGroup | None = None) -> None:
+        """Choose the groups of nodes by a function from now on; without one, ask the present function again.
+
+        Open streams follow when they are woken.
+        """
+        if choose is not None:
+            self.membership.choose = choose
         self.epoch += 1
 
     def observe(self, group: str, put: Mapping[str, Resource], gone: Collection[str] = ()) -> bool:

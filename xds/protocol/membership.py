@@ -1,6 +1,7 @@
 """Which group a node belongs to.
 
-In this order: the group of the first rule whose selector matches (highest priority first, then by name), the group
+A program that embeds the server may choose the group by a function (`Membership.choose`). Otherwise, in this order: the
+group of the first rule whose selector matches (highest priority first, then by name), the group
 with the name ``node.id``, the one with the name ``node.cluster``, ``default``. Only a group with a snapshot is chosen:
 a group that has a selector and nothing else would take all configuration away from the nodes that it matches.
 """
@@ -17,6 +18,9 @@ from xds.filter.values import FixedRecord, node_record
 from xds.model.node import GroupMatch, Node, candidate_groups, match_group
 
 SELECTOR = "selector"
+FUNCTION = "function"
+
+ChooseGroup = Callable[[Node], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,13 @@ class Membership:
 
     A selector that fails on a node does not match it. ``failures`` counts failures by group; ``on_failure`` is called
     with the first failure of each rule.
+
+    ``choose`` comes before all rules: the name of the group of a node, or None to leave it to the rules. A node whose
+    chosen group has no snapshot waits for it. It must not raise, and may be called from another thread.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
+        self.choose: ChooseGroup = lambda node: None
         self.failures: Counter[str] = Counter()
         self.on_failure: Callable[[str, EvaluationError], None] = lambda group, error: None
         self._exists = exists
@@ -61,6 +69,9 @@ class Membership:
 
     def match(self, node: Node) -> GroupMatch | None:
         """The group of a node, and why; None leaves the node waiting for one to appear."""
+        chosen = self.choose(node)
+        if chosen is not None:
+            return GroupMatch(chosen, FUNCTION) if self._exists(chosen) else None
         if self._rules:
             record = node_record(node)
             for rule in self._rules:
@@ -71,6 +82,9 @@ class Membership:
     def match_without(self, node: Node, group: str) -> GroupMatch | None:
         """The group of a node if ``group`` did not exist. Counts no failures, and may run in another thread."""
         exists = self._exists
+        chosen = self.choose(node)
+        if chosen is not None:
+            return GroupMatch(chosen, FUNCTION) if chosen != group and exists(chosen) else None
         if self._rules:
             record = node_record(node)
             for rule in self._rules:
@@ -80,13 +94,16 @@ class Membership:
 
     def candidates(self, node: Node) -> Iterator[GroupCandidate]:
         """All groups that the node may belong to by rule or name, in order; the first that matched is its group."""
+        chosen = self.choose(node)
+        if chosen is not None:
+            yield _by_name(GroupMatch(chosen, FUNCTION), self._exists(chosen))
+            return
         record = node_record(node)
         for rule in self._rules:
             matched, detail = self._reason(rule, record)
             yield GroupCandidate(GroupMatch(rule.group, SELECTOR), matched, detail, rule.selector.text, rule.priority)
         for match in candidate_groups(node):
-            exists = self._exists(match.group)
-            yield GroupCandidate(match, exists, "there is such a group" if exists else "there is no such group")
+            yield _by_name(match, self._exists(match.group))
 
     def _selects(self, rule: Rule, record: FixedRecord) -> bool:
         try:
@@ -107,3 +124,7 @@ class Membership:
         if not self._exists(rule.group):
             return False, "the selector matches, but the group has no snapshot yet"
         return True, "the selector matches"
+
+
+def _by_name(match: GroupMatch, exists: bool) -> GroupCandidate:
+    return GroupCandidate(match, exists, "there is such a group" if exists else "there is no such group")

@@ -39,8 +39,8 @@ class AuthInterceptor:
     * Discovery and load reporting are refused before the stored state is loaded (rule 9: "never answer an empty LDS/CDS
       because state is not loaded yet. Refuse streams (UNAVAILABLE)"), and while the server drains.
     * Health checks need no credential. Envoy's and Linkerd's services need the scope ``xds``, reflection needs it or
-      ``read`` (it lists the services), everything else needs ``read``, channelz above all (it lists addresses of
-      clients).
+      ``read`` (it lists the services), everything else needs ``read``: client status, and channelz above all (it lists
+      addresses of clients).
     * ``wants_certificates``: the port asks for client certificates, so no client is accepted without a credential.
     """
 
@@ -68,6 +68,10 @@ class AuthInterceptor:
         if self.phase is not Phase.READY:
             await self._abort(context, AuthRefusal(self.phase.value, *self._unavailable()))
         return identity
+
+    async def authenticate_reader(self, context: CallContext) -> None:
+        """Admit a client that reads the state of the fleet: the scope ``read``. Aborts the call of any other client."""
+        await self._check(context, (READ,))
 
     def unavailable(self) -> Status | None:
         """The status for a stream that has waited for admission, if the server drains by now; else None."""

@@ -27,6 +27,7 @@ from xds.protocol.delta import DELTA
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.sotw import SOTW
 from xds.server.auth import AuthInterceptor, expire
+from xds.server.client_status import STATUS_SERVICE, ClientStatusService
 from xds.server.destination_streams import LinkerdHandler, LinkerdServing
 from xds.server.discovery import DiscoveryDependencies, DiscoveryHandler
 from xds.server.flow.admission import Admission, AdmissionSlot
@@ -88,8 +89,9 @@ class XdsServer:
         self._auth = AuthInterceptor(self.access, metrics, wants_certificates=options.client_ca is not None)
         self._cache = cache
         self._fleet = fleet
+        self._status = ClientStatusService(fleet, self._auth.authenticate_reader, metrics.count_limit)
         self._introspection = Introspection(
-            [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES)]
+            [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES), STATUS_SERVICE]
         )
         self._metrics = metrics
         self._options = options
@@ -138,6 +140,7 @@ class XdsServer:
             for name, methods in _by_service(LINKERD_METHODS):
                 handlers = {each.method: self._linkerd_handler(self._linkerd, each) for each in methods}
                 transport.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        transport.add_generic_rpc_handlers((self._status.handlers(),))
         self._introspection.register(transport, schema.pool())
         await self._introspection.starting()
         self.port = await transport.listen(pem_files(self._options))

@@ -18,6 +18,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from xds.api.problem import RETRY_AFTER_S, RequestError
+from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router, identity_of
 from xds.api.services import Here, Services
 from xds.api.shapes.groups import EventItem, event_item
@@ -60,10 +61,13 @@ _STREAMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: float) -> AsyncIterator[EventPage | None]:
+async def follow(
+    log: EventLog, cursor: int, wanted: EventFilter, silence_s: float, ends: bool = False
+) -> AsyncIterator[EventPage | None]:
     """Pages of events after ``cursor``; None after ``silence_s`` seconds without one. Ends when the log is closed.
 
-    Nothing is queued for the reader. ``EventPage.lagged`` tells a slow reader that it missed events.
+    With ``ends`` also behind the latest event. Nothing is queued for the reader: ``EventPage.lagged`` tells a slow one
+    that it missed events.
     """
     clock = asyncio.get_running_loop().time
     silent_until = clock() + silence_s
@@ -74,7 +78,7 @@ async def follow(log: EventLog, cursor: int, wanted: EventFilter, silence_s: flo
             if page.events or page.lagged:
                 yield page
                 silent_until = clock() + silence_s
-            elif log.closed:
+            elif log.closed or ends:
                 return
             elif clock() >= silent_until:
                 yield None
@@ -113,24 +117,32 @@ async def get_events(
     last_seen: Annotated[
         str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they reconnect")
     ] = "",
+    since: Annotated[
+        str | None, Query(description="Start with events of this age (`10m`) or time; older ones are left out")
+    ] = None,
+    follows: Annotated[
+        bool, Query(alias="follow", description="Wait for further events; false: end behind the latest one")
+    ] = True,
 ) -> Response:
-    """Events from now on, or after ``Last-Event-ID``.
+    """Events from now on, or after ``Last-Event-ID``, or from a time on.
 
     The answer's ``Last-Event-ID`` header, and the first ``id`` of server-sent events, say where the stream begins: a
     client that loses the connection before the first event can resume there. ``event: lagged`` says that events are
     missing, because they were dropped or this reader was too slow. ACKs are recorded only while a reader asks for them.
     """
-    wanted = EventFilter(parse_kinds(kinds), group, node)
+    wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
     log = here.fleet.events
     if last_event_id and not _is_ours(last_event_id):
         raise RequestError(HTTPStatus.BAD_REQUEST, f"not an event id: {last_event_id[:100]!r}")
     cursor = int(last_event_id) if last_event_id else _number(last_seen)
+    if cursor is None and since is not None:
+        cursor = 0  # the oldest event that is kept: `since` chooses among them
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
     encode, media_type = (ndjson, NDJSON_TYPE) if in_lines else (server_sent, SSE_TYPE)
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    feed = _feed(here, start, wanted, encode, head, identity_of(request))
+    feed = _feed(here, start, wanted, encode, head, identity_of(request), ends=not follows)
     return EventStream(here, feed, media_type, headers)
 
 
@@ -170,12 +182,19 @@ def _place(here: Services) -> Iterator[None]:
 
 
 async def _feed(
-    here: Services, cursor: int, wanted: EventFilter, encode: Encode, head: str = "", identity: Identity = ANONYMOUS
+    here: Services,
+    cursor: int,
+    wanted: EventFilter,
+    encode: Encode,
+    head: str = "",
+    identity: Identity = ANONYMOUS,
+    *,
+    ends: bool = False,
 ) -> AsyncIterator[str]:
     yield head + encode(None)  # sends the head of the answer at once
     if here.phase() is Phase.DRAINING:
         return
-    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S):
+    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
         if not _may_read(here, identity):
             return
         yield encode(page)

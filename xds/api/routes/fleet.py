@@ -33,7 +33,7 @@ from xds.api.shapes.fleet import (
 from xds.api.shapes.linkerd import with_linkerd
 from xds.api.shapes.load import report_stream_item
 from xds.control.audit_log import Caller
-from xds.control.bootstrap import BootstrapMode, BootstrapOptions, ClientTls, bootstrap
+from xds.control.bootstrap import ADMIN_KEY, BootstrapMode, BootstrapOptions, ClientTls, bootstrap
 from xds.control.tokens import ADMIN, write_scope
 from xds.filter.expression import EvaluationError, FilterSyntaxError
 from xds.filter.filter import Filter, compile_filter
@@ -83,6 +83,7 @@ def _lingering(here: Services, node: str) -> list[ClientOrderState]:
 
 
 SELECTOR_LIMIT = 4096
+ADMIN_LIMIT = 300  # characters of the address of an admin port
 
 Selects = Callable[[Node | None], bool]
 
@@ -198,6 +199,9 @@ async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
 def _item(here: Services, node: NodeState) -> NodeItem:
     reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
     item = node_item(node, here.publisher.unexpressed(node), reporting)
+    admin = identity.metadata.get(ADMIN_KEY) if (identity := here.fleet.identity(node.id)) is not None else None
+    if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
+        item["admin"] = admin
     return with_linkerd(item, here.destinations.of_node(node.id)) if here.destinations is not None else item
 
 

@@ -18,7 +18,6 @@ from xds.api.push import (
     WAIT_LIMIT_S,
     Pushing,
     answer,
-    settled,
 )
 from xds.api.routes.groups import WithLowered, shown, snapshot_response
 from xds.api.routing import ShowSecrets, api_router
@@ -99,7 +98,7 @@ async def get_progress(
     ] = 0.0,
 ) -> Response:
     """The progress of a recent push, among the nodes that were connected at its commit."""
-    found = await settled(here, group, revision, wait)
+    found = await here.publisher.pushes.settled(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from typing_extensions import TypedDict
 
-import xds
 from xds.api.answers import answer_json
 from xds.api.middleware import Segment
 from xds.api.routing import (
@@ -34,6 +33,7 @@ from xds.control.lifecycle import Phase
 from xds.control.watched_directory import RefusedFiles
 from xds.model.errors import NotFoundError
 from xds.model.resource_type import type_url_of
+from xds.version import __version__
 
 SCHEMA_TYPE = "application/schema+json"
 
@@ -66,7 +66,7 @@ class CallerItem(TypedDict):
 async def get_version() -> Response:
     """The versions of the server."""
     found: VersionItem = {
-        "version": xds.__version__,
+        "version": __version__,
         "python": platform.python_version(),
         "envoy_data_plane": version("envoy-data-plane"),
     }

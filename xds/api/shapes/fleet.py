@@ -122,7 +122,8 @@ class HeldBackItem(TypedDict):
 class NodeItem(TypedDict):
     """``lingering`` are removed resources that the node keeps for a while; ``lingering_total`` counts all of them.
 
-    ``held`` are resources that are held for the node.
+    ``held`` are resources that are held for the node. ``admin`` is the address of Envoy's admin port on its machine, if
+    its bootstrap names one (``admin_address`` in the metadata).
     """
 
     id: str
@@ -138,6 +139,7 @@ class NodeItem(TypedDict):
     lingering: list[LingerItem]
     lingering_total: int
     held: list[HeldBackItem]
+    admin: NotRequired[str]
 
 
 class DisconnectedItem(TypedDict):

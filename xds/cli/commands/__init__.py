@@ -17,6 +17,7 @@ from xds.cli.commands import resources as resources
 from xds.cli.commands import group as group
 from xds.cli.commands import rollout as rollout
 from xds.cli.commands import nodes as nodes
+from xds.cli.commands import troubleshoot as troubleshoot
 from xds.cli.commands import load as load
 from xds.cli.commands import endpoints as endpoints
 from xds.cli.commands import services as services

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from queue import Empty, Queue
 from threading import Thread
 from typing import Annotated, Any
@@ -50,8 +51,10 @@ _POSITION = "last-event-id"
 _CLEAR = sequence("[H") + sequence("[2J")
 
 
-def read_events(client: Client, query: Mapping[str, str], since: str = "") -> Iterator[Json]:
+def read_events(client: Client, query: Mapping[str, str], since: str = "", follows: bool = True) -> Iterator[Json]:
     """Read events without end, across restarts of the server. Events that were missed come first.
+
+    Without ``follows`` they end behind the latest one.
 
     This holds even if the connection was lost before the first event: the server sends the id at which it begins.
 
@@ -75,8 +78,10 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "") -> It
                     yield event
                 elif event and seen != OLDEST:
                     say(str(event.get("message", "events are missing")))
+            if not follows:
+                return
         except CommandError as error:
-            if is_first or error.code is not Exit.UNREACHABLE:
+            if is_first or not follows or error.code is not Exit.UNREACHABLE:
                 raise
             say(f"{error}; trying again")
         time.sleep(delay_s)
@@ -180,6 +185,45 @@ AUDIT = TableLayout(
 )
 
 
+HISTORY = TableLayout(
+    name=lambda item: str(item["id"]),
+    columns=(
+        Column("AGE", lambda item: item["time"], is_time=True),
+        Column("GROUP", lambda item: item.get("group", "")),
+        Column("ACTION", lambda item: item["action"]),
+        Column("WHO", who),
+        Column("WHAT", _changed),
+        Column("FROM", lambda item: item["peer"], is_wide=True),
+        Column("ID", lambda item: item["id"], is_wide=True),
+    ),
+)
+
+
+def read_history(client: Client, filters: Mapping[str, str], until: str) -> list[Json]:
+    """What was changed, in all groups: the latest first, up to a time (RFC 3339). Raises ``CommandError``."""
+    end = _moment(until) if until else None
+    found: list[Json] = []
+    page = client.call("GET", "/audit", {**filters, "refused": "false"})
+    while True:
+        if page["lagged"]:
+            say("some entries of this time were deleted by retention")
+        found += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
+        if "next_page_token" not in page:
+            return found[::-1]
+        page = client.call("GET", "/audit", {**filters, "refused": "false", "cursor": page["cursor"]})
+
+
+def _moment(text: str) -> datetime:
+    """A time, or an age such as 30m. Raises ``CommandError``."""
+    from xds.cli.arguments import parse_duration
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
     """The audit list, oldest first. A message says how to continue, and whether entries are missing."""
     place = cursor
@@ -206,20 +250,34 @@ def watch(
     ] = "",
     group: GroupFilter = "",
     node: Annotated[str, typer.Option(help="Only events of this node.")] = "",
-    since: Annotated[str, typer.Option(help="Start after this event id; 0: start with the oldest.", metavar="ID")] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            help="Start with events of this age (10m) or time (RFC 3339), or after this event id; 0: the oldest.",
+            metavar="AGE|TIME|ID",
+        ),
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for further events, or end behind the latest one.")
+    ] = True,
 ) -> None:
     """Print events as they happen, until interrupted. Reconnects lose no events.
 
     \b
     Examples:
       xds watch
+      xds watch --since 10m --no-follow
       xds watch --kinds nack,push -g edge -o json
     """
     from xds.cli.arguments import given
     from xds.cli.output import Format, write_document
 
     options = shared(context)
-    for at, event in enumerate(read_events(options.connect(), given(kinds=kinds, group=group, node=node), since), 1):
+    query = given(kinds=kinds, group=group, node=node, follow="" if follow else "false")
+    start = since or ("" if follow else OLDEST)
+    if start and not start.isdecimal():
+        query, start = {**query, "since": start}, OLDEST
+    for at, event in enumerate(read_events(options.connect(), query, start, follow), 1):
         if options.output in {Format.JSON, Format.JSONL}:
             write_document(event, Format.JSONL)
         elif options.output is Format.YAML:
@@ -228,6 +286,33 @@ def watch(
             write(event_line(event))
         if at == options.limit:
             return
+
+
+@app.command(cls=Command)
+def history(
+    context: typer.Context,
+    since: Annotated[str, typer.Option(help="Only changes since this time (RFC 3339) or age, such as 2h.")] = "24h",
+    until: Annotated[
+        str, typer.Option(help="Only changes up to this time (RFC 3339) or age, such as 30m.", metavar="AGE|TIME")
+    ] = "",
+    group: GroupFilter = "",
+    actor: Annotated[str, typer.Option(help="Only changes by this authenticated actor.")] = "",
+) -> None:
+    """Show what was changed in all groups, the latest first: pushes, rollbacks, settings, policies, config entries.
+
+    `xds rollout history GROUP` has the revisions of one group, and `xds audit` also what was refused.
+
+    \b
+    Examples:
+      xds history --since 2h
+      xds history --since 2026-03-01T02:00:00Z --until 2026-03-01T03:00:00Z --timestamps
+    """
+    from xds.cli.arguments import given
+    from xds.cli.table import write_items
+
+    options = shared(context)
+    found = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
+    write_items(found, HISTORY, options.style())
 
 
 @app.command(cls=Command)

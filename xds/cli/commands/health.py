@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-import xds
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import TimeoutOption
 from xds.cli.client import Client, RefusedError, group_path
@@ -24,6 +23,7 @@ from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
 from xds.cli.table import Column, TableLayout, who
+from xds.version import __version__
 
 Json = dict[str, Any]
 
@@ -34,15 +34,16 @@ GUIDE = "docs/operations.md#"
 POLL_S = 0.5
 EXPIRY_DAYS = 14
 NACKS_COUNTED = 1000
-_DAY_S = 86_400
-_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
-_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
+CERTIFICATES_READ = 1000
+DAY_S = 86_400
+STATE_MARKS = {OK: "✓ ok", WARNING: "! warning", FAILED: "✗ failed"}
+STATE_STYLES = {OK: "good", WARNING: "warn", FAILED: "bad"}
 
 CHECKS = TableLayout(
     name=lambda item: str(item["check"]),
     columns=(
         Column("CHECK", lambda item: item["check"]),
-        Column("STATE", lambda item: _MARKS[item["state"]], lambda item: _STYLES[item["state"]]),
+        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
         Column("DETAIL", lambda item: item["detail"]),
         Column("SEE", lambda item: item["see"]),
     ),
@@ -66,7 +67,7 @@ def versions(client: Client) -> dict[str, str]:
         server = str(client.call("GET", "/version").get("version", ""))
     except CommandError:
         server = ""
-    return {"client": xds.__version__, "server": server}
+    return {"client": __version__, "server": server}
 
 
 def check_ready(client: Client) -> list[Json]:
@@ -185,11 +186,45 @@ def refused_line(refused: Json) -> str:
     return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
 
 
+def _certificates(client: Client) -> Found:
+    """Whether a certificate that was pushed expires soon. Raises ``CommandError``."""
+    try:
+        found = client.call("GET", "/certificates", {"limit": str(CERTIFICATES_READ)})["items"]
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return OK, "this version of the server has no such check"  # an older server
+    soon = [each for each in found if seconds_left(each) < EXPIRY_DAYS * DAY_S]
+    if not soon:
+        first = f"; the first expires in {expiry(found[0])}" if found else ""
+        return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d{first}" if found else "none pushed"
+    more = f" (and {len(soon) - NAMED_LIMIT} more)" if len(soon) > NAMED_LIMIT else ""
+    return WARNING, "; ".join(map(certificate_line, soon[:NAMED_LIMIT])) + more
+
+
+def seconds_left(certificate: Json) -> float:
+    """How long a certificate is still valid; negative once it has expired."""
+    return _seconds(certificate["not_after"]) - time.time()
+
+
+def expiry(certificate: Json) -> str:
+    """``12d`` or ``5h``; ``0h`` once it has expired."""
+    left_s = max(0.0, seconds_left(certificate))
+    return f"{left_s // DAY_S:.0f}d" if left_s >= DAY_S else f"{left_s // 3600:.0f}h"
+
+
+def certificate_line(certificate: Json) -> str:
+    """``group edge: secrets/web (web.example) expires in 5d``."""
+    names = f" ({', '.join(certificate['names'])})" if certificate["names"] else ""
+    left = f"expires in {expiry(certificate)}" if seconds_left(certificate) > 0 else "has expired"
+    return f"group {certificate['group']}: {certificate['type']}/{certificate['name']}{names} {left}"
+
+
 def _tls(client: Client) -> Found:
     parts = urlsplit(client.server)
     if parts.scheme == "https":
         left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
-        days = int(left_s // _DAY_S)
+        days = int(left_s // DAY_S)
         return (OK if days >= EXPIRY_DAYS else WARNING), f"the server's certificate expires in {days}d"
     from xds.control.settings import is_loopback
 
@@ -206,6 +241,7 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
     "load": _load,
     "watch": _watch,
     "sources": _sources,
+    "certificates": _certificates,
     "tls": _tls,
 }
 

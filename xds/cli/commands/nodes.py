@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +17,9 @@ from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client, group_path
 from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
-from xds.cli.lingering import note, some, until
-from xds.cli.output import age, printable
+from xds.cli.lingering import note, until
+from xds.cli.nack_table import ALIKE, NACKS, alike
+from xds.cli.output import Format, age, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -175,25 +177,24 @@ NODES = TableLayout(
         Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
         Column("NOTE", note),
     ),
+    in_order=lambda node: str(node["id"]),
 )
+_KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 
-NACKS = TableLayout(
-    name=lambda record: str(record["node"]),
-    columns=(
-        Column("LAST", lambda record: record["last"], is_time=True),
-        Column("NODE", lambda record: record["node"]),
-        Column("GROUP", lambda record: record["group"]),
-        Column("TYPE", lambda record: record["type"]),
-        Column("VERSION", lambda record: record["version"]),
-        Column("COUNT", lambda record: str(record["count"])),
-        Column("STATE", lambda record: record["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
-        Column("REFUSED", lambda record: some(record["guilty"], len(record["guilty"]))),
-        Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
-        Column("NONCE", lambda record: record["nonce"], is_wide=True),
-        Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True),
-        Column("MESSAGE", lambda record: record["message"]),
-    ),
-)
+
+def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
+    """The table of these nodes: with a column for each custom type that one of them uses, before the last one."""
+    used = sorted({alias for node in nodes for alias in node["types"]} - _KNOWN_TYPES)
+    headers = _headers(used)
+    *columns, last = NODES.columns
+    return replace(NODES, columns=(*columns, *_types(headers, is_wide=False), last)) if used else NODES
+
+
+def _headers(aliases: Sequence[str]) -> dict[str, str]:
+    """The last word of each type in capitals; the whole name where two types share it."""
+    last = [alias.rpartition(".")[2].upper() for alias in aliases]
+    return {word if last.count(word) == 1 else alias: alias for word, alias in zip(last, aliases, strict=True)}
+
 
 HELD = TableLayout(
     name=lambda item: str(item["name"]),
@@ -207,6 +208,7 @@ HELD = TableLayout(
         Column("OVERLAY", lambda item: ",".join(item.get("overlay", ()))),
         Column("PUSHED", lambda item: item.get("pushed_version") or "", is_wide=True),
     ),
+    in_order=lambda item: f"{item['type']} {item['name']}",
 )
 
 
@@ -294,13 +296,14 @@ def nodes(
     states = [word.strip() for word in state.split(",") if word.strip()]
 
     def render() -> str:
-        return rendered(list_nodes(client, query, states), NODES, style)
+        found = list(list_nodes(client, query, states))
+        return rendered(found, nodes_layout(found), style)
 
     if watch:
         show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
     found = list(list_nodes(client, query, states))
-    write(rendered(found, NODES, style))
+    write(rendered(found, nodes_layout(found), style))
     if style.is_table:
         say(counts(found, group))
 
@@ -313,14 +316,18 @@ def nacks(
     type: Annotated[str, typer.Option(help="Only this type.")] = "",
     since: Annotated[str, typer.Option(help="Only NACKs since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
     state: Annotated[str, typer.Option(help="open or resolved.")] = "",
+    each: Annotated[
+        bool, typer.Option("--each", help="One row for each node; as with -o wide, json and the others.")
+    ] = False,
     watch: WatchFlag = False,
 ) -> None:
-    """Show NACKs: which proxy rejected which resources, with its error message.
+    """Show NACKs: which proxies rejected which resources, with their error message. Equal NACKs are one row.
 
     \b
     Examples:
       xds nacks
       xds nacks -g edge --since 1h --state open
+      xds nacks --each
     """
     from xds.cli.commands.events import show_again
     from xds.cli.output import write
@@ -330,7 +337,10 @@ def nacks(
     query = given(group=group, node=node, type=type, since=since, state=state)
 
     def render() -> str:
-        return rendered(client.items("/nacks", query), NACKS, style)
+        records = client.items("/nacks", query)
+        if each or style.format is not Format.TABLE or style.columns or style.sort_by:
+            return rendered(records, NACKS, style)
+        return rendered(alike(records), ALIKE, style)
 
     if watch:
         show_again(options.connect(), {"kinds": "nack"}, render)

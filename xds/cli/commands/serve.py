@@ -81,7 +81,9 @@ def bootstrap(
     mode: Annotated[
         BootstrapMode, typer.Option(help="How the proxy talks to the server; grpc: bootstrap of a gRPC library.")
     ] = BootstrapMode.ADS_DELTA,
-    admin_port: Annotated[int, typer.Option(help="Envoy's admin port on the loopback; 0: any.", min=0, max=65535)] = 0,
+    admin_port: Annotated[
+        int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
+    ] = 0,
     region: Annotated[str, typer.Option(help="The proxy's locality.")] = "",
     zone: Annotated[str, typer.Option(help="Likewise.")] = "",
     sub_zone: Annotated[str, typer.Option(help="Likewise.")] = "",
@@ -99,8 +101,8 @@ def bootstrap(
       xds bootstrap --mode grpc -o json > bootstrap.json
     """
     from xds.cli.arguments import parse_address
-    from xds.cli.output import write_document
-    from xds.control.bootstrap import BootstrapOptions, ClientTls
+    from xds.cli.output import say, write_document
+    from xds.control.bootstrap import ADMIN_HOST, BootstrapOptions, ClientTls
     from xds.control.bootstrap import bootstrap as build
     from xds.control.settings_sections import GRPC_PORT, HTTP_PORT, LOOPBACK
     from xds.model.node import Locality
@@ -113,6 +115,8 @@ def bootstrap(
         node_id, cluster, host, port, mode, admin_port, locality, tls, token=token, load_reports=lrs
     )
     write_document(build(options), shared(context).document_format())
+    if admin_port and mode is not BootstrapMode.GRPC:
+        say(f"Envoy's admin page: http://{ADMIN_HOST}:{admin_port}, also in `xds describe node {node_id}`")
 
 
 @app.command(cls=Command)

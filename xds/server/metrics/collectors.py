@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from xds.control import collector
 from xds.control.audit_log import APART, TOGETHER
 from xds.control.backups import Backups
+from xds.control.pushed_certificates import PushedCertificates
 from xds.fleet.convergence import Census
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
@@ -307,6 +308,22 @@ class WatchMetrics(Collector):
         yield _gauge(
             "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
         )
+
+
+class CertificateMetrics(Collector):
+    """When the certificates of pushed resources expire: the first of each group."""
+
+    def __init__(self, certificates: PushedCertificates, metrics: Metrics) -> None:
+        self._certificates = certificates
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        first: dict[Labels, float] = {}
+        for found in self._certificates.all():  # those that expire first come first
+            first.setdefault((self._metrics.group(found.group),), found.not_after)
+        text = "When the first certificate in the resources of a group expires, in epoch seconds"
+        yield family(GaugeMetricFamily, "pushed_certificate_expiry_timestamp_seconds", text, first, ("group",))
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-import xds
 from xds.model.errors import LimitError, RemoteProtocolError
 from xds.model.resource_type import V3_TYPES, alias_of
+from xds.version import __version__
 
 PREFIX = "xds_server_"
 OTHER = "other"
@@ -194,7 +194,7 @@ class _Counters(Collector):
         yield from self._requests()
         yield from self._responses()
         yield from self._times()
-        info = {"version": xds.__version__, "python": platform.python_version(), "edp": version("envoy-data-plane")}
+        info = {"version": __version__, "python": platform.python_version(), "edp": version("envoy-data-plane")}
         yield family(
             GaugeMetricFamily, "build_info", "Versions of the running server", {tuple(info.values()): 1}, tuple(info)
         )

@@ -1,0 +1,307 @@
+"""The server within a program, with real gRPC clients."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xds
+from tests.client.test_pushes import CLUSTER_TYPE, a_cluster, protobuf_cluster
+from tests.support.grpc_stream import GrpcStream, sotw, sotw_ack
+from xds.client import AsyncClient
+from xds.embed import (
+    ConflictError,
+    FleetEvent,
+    Hooks,
+    Instance,
+    Node,
+    NodeState,
+    NotFoundError,
+    PushVerdict,
+    Server,
+    SettingsError,
+    Sink,
+    ValidationError,
+    verdict_of,
+)
+from xds.proto import wire_pb2
+
+DEADLINE_S = 20.0
+ENDPOINT_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client_of(server: Server, *requests: bytes) -> AsyncIterator[GrpcStream]:
+    """A gRPC client in threads, beside the event loop of the server."""
+    stream = await asyncio.to_thread(GrpcStream, server.grpc_address[1])
+    stream.send(*requests)
+    try:
+        yield stream
+    finally:
+        await asyncio.to_thread(stream.close)
+
+
+def node_of(server: Server, id: str) -> NodeState:
+    found = server.node(id)
+    assert found is not None
+    return found
+
+
+async def received(stream: GrpcStream) -> Any:
+    async with asyncio.timeout(DEADLINE_S):
+        return await asyncio.to_thread(stream.receive)
+
+
+def names(response: Any) -> list[str]:
+    from xds.codec import schema
+
+    kind = schema.require(response.type_url.removeprefix("type.googleapis.com/"))
+    field = "cluster_name" if response.type_url == ENDPOINT_TYPE else "name"
+    return [getattr(kind.FromString(each.value), field) for each in response.resources]
+
+
+async def test_a_snapshot_reaches_a_client() -> None:
+    async with Server(grpc="127.0.0.1:0") as server:
+        pushed = await server.set_snapshot("edge", [a_cluster("a"), protobuf_cluster("b")], version="v7")
+        assert (pushed.revision, server.revision("edge"), server.groups()) == (1, 1, ["edge"])
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1", cluster="edge")) as stream:
+            response = await received(stream)
+            assert (names(response), response.version_info) == (["a", "b"], "v7")
+            stream.send(sotw_ack(response))
+            await until(lambda: server.node("n1") and node_of(server, "n1").types[0].state == "synced", "the ACK")
+            pushed = await server.put("edge", a_cluster("c"), message="one more")
+            stream.send(sotw_ack(await received(stream)))
+            taken = await server.wait_taken(pushed, DEADLINE_S)
+            assert (verdict_of(taken), taken.synced) == (PushVerdict.DONE, 1)
+            assert [node.id for node in server.nodes("edge")] == ["n1"]
+        await server.delete("edge", "clusters", "c")
+        assert (await server.rollback("edge", 2)).changes["clusters"].added == ("c",)
+        assert server.revision("edge") == 4
+        await until(lambda: not any(node.connected for node in server.nodes()), "the client to be gone")
+        await server.delete_group("edge")
+        assert server.groups() == []
+
+
+async def test_an_invalid_snapshot_changes_nothing() -> None:
+    async with Server(grpc="127.0.0.1:0") as server:
+        await server.set_snapshot("g", [a_cluster("a")], if_revision=0)
+        with pytest.raises(ValidationError) as caught:
+            await server.set_snapshot("g", [a_cluster("a"), {**a_cluster("b"), "lb_polcy": 1}])
+        assert caught.value.violations[0].index == 1
+        with pytest.raises(ConflictError):
+            await server.set_snapshot("g", [], if_revision=0)
+        with pytest.raises(NotFoundError):
+            await server.delete("g", "clusters", "x")
+        assert server.revision("g") == 1
+
+
+def nack(response: Any, words: str) -> bytes:
+    request = wire_pb2.DiscoveryRequest.FromString(sotw_ack(response))
+    request.version_info = ""
+    request.error_detail.code, request.error_detail.message = 3, words
+    return request.SerializeToString()
+
+
+async def test_hooks() -> None:
+    told: list[tuple[str, str, int | None]] = []
+    events: list[FleetEvent] = []
+
+    def note(what: str) -> Callable[[FleetEvent], None]:
+        return lambda event: told.append((what, event.node, event.revision))
+
+    async def refused(event: FleetEvent) -> None:
+        await asyncio.sleep(0)
+        told.append((event.message, event.node, None))
+
+    def broken(event: FleetEvent) -> None:
+        events.append(event)
+        raise RuntimeError("a bug of the program")
+
+    hooks = Hooks(note("ack"), note("synced"), refused, note("came"), note("left"), broken)
+    async with Server(grpc="127.0.0.1:0", hooks=hooks) as server:
+        await server.set_snapshot("default", [a_cluster("a")])
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
+            stream.send(sotw_ack(await received(stream)))
+            await until(lambda: ("synced", "n1", 1) in told, "the ACK")
+            await server.set_snapshot("default", [a_cluster("b")])
+            stream.send(nack(await received(stream), "no b here"))
+            await until(lambda: ("no b here", "n1", None) in told, "the NACK")
+        await until(lambda: ("left", "n1", None) in told, "the end")
+    assert told.index(("came", "n1", None)) < told.index(("ack", "n1", 1)) < told.index(("synced", "n1", 1))
+    assert {"push", "nack", "node"} <= {event.kind for event in events}
+
+
+async def test_acks_are_not_recorded_without_a_hook() -> None:
+    async with Server(grpc="127.0.0.1:0") as server:
+        assert not server._running.fleet.events.acks_wanted
+
+
+async def test_a_slow_hook_delays_no_stream() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(event: FleetEvent) -> None:
+        begun.set()
+        await release.wait()
+
+    async with Server(grpc="127.0.0.1:0", hooks=Hooks(on_connected=slow)) as server:
+        await server.set_snapshot("default", [a_cluster("a")])
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
+            stream.send(sotw_ack(await received(stream)))
+            await begun.wait()
+            pushed = await server.set_snapshot("default", [a_cluster("b")])
+            stream.send(sotw_ack(await received(stream)))
+            assert verdict_of(await server.wait_taken(pushed, DEADLINE_S)) is PushVerdict.DONE
+            release.set()
+
+
+async def test_the_group_of_a_node_is_chosen_by_a_function() -> None:
+    teams = {"n1": "blue"}
+    threads: list[Node] = []
+
+    def group_of(node: Node) -> str | None:
+        threads.append(node)
+        if node.id == "odd":
+            raise KeyError(node.id)
+        return teams.get(node.id)
+
+    async with Server(grpc="127.0.0.1:0", group_of=group_of) as server:
+        for group in ("blue", "green", "default"):
+            await server.set_snapshot(group, [a_cluster(group)])
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="n1")) as stream:
+            response = await received(stream)
+            assert names(response) == ["blue"]
+            stream.send(sotw_ack(response))
+            teams["n1"] = "green"
+            server.regroup()
+            response = await received(stream)
+            while names(response) != ["green"]:  # blue goes once nothing can use it
+                stream.send(sotw_ack(response))
+                if "green" in names(response):
+                    break
+                response = await received(stream)
+            assert node_of(server, "n1").group == "green"
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="n2")) as stream:
+            assert names(await received(stream)) == ["default"]
+        async with client_of(server, sotw(CLUSTER_TYPE, node_id="odd")):
+            await until(lambda: server.node("odd") is not None, "the node")
+            assert node_of(server, "odd").group == ""
+        assert threads[0].cluster == "test"
+
+
+class Table:
+    """A source of instances: what the program puts into it."""
+
+    name, kind = "table", "table"
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.services: dict[str, list[Instance]] = {}
+
+    async def run(self, sink: Sink) -> None:
+        while True:
+            sink.replace(self.services)
+            self.changed.clear()
+            await self.changed.wait()
+
+
+async def test_endpoints_come_from_a_source_of_the_program() -> None:
+    table = Table()
+    table.services["web"] = [Instance("1", "10.0.0.1", 80)]
+    async with Server(grpc="127.0.0.1:0", sources=[table]) as server:
+        eds = {"eds_config": {"ads": {}, "resource_api_version": "V3"}}
+        web = {"@type": CLUSTER_TYPE, "name": "web", "type": "EDS", "connect_timeout": "1s", "eds_cluster_config": eds}
+        await server.set_snapshot("default", [web, {"@type": ENDPOINT_TYPE, "cluster_name": "web"}])
+        assert await server.follow_service("default", "web", "web")
+        async with client_of(server, sotw(ENDPOINT_TYPE, ["web"], node_id="n1")) as stream:
+
+            async def next_with(count: int) -> None:
+                response: Any = None
+                while response is None or len(_addresses(response)) != count:
+                    response = await received(stream)
+                    stream.send(sotw_ack(response, ["web"]))
+
+            await next_with(1)
+            table.services = {"web": [Instance("1", "10.0.0.1", 80), Instance("2", "10.0.0.2", 80)]}
+            table.changed.set()
+            await next_with(2)
+            await server.unfollow("default", "web")
+            await next_with(0)
+
+
+def _addresses(response: Any) -> list[str]:
+    from xds.codec import schema
+
+    loads = schema.require("envoy.config.endpoint.v3.ClusterLoadAssignment").FromString(response.resources[0].value)
+    found: Any = loads
+    return [each.endpoint.address.socket_address.address for part in found.endpoints for each in part.lb_endpoints]
+
+
+async def test_the_admin_api_of_an_embedded_server_and_its_data(tmp_path: Path) -> None:
+    for revision in (1, 2):
+        async with Server(grpc="127.0.0.1:0", http="127.0.0.1:0", data=tmp_path / "data") as server:
+            await server.set_snapshot("g", [a_cluster(f"c{revision}")], message="by the program")
+            async with AsyncClient(f"http://127.0.0.1:{server.http_address[1]}") as client:
+                line = await anext(client.history("g"))
+                assert (line.revision, line.actor, line.message) == (revision, "program", "by the program")
+
+
+async def test_two_servers_in_one_program() -> None:
+    async with Server(grpc="127.0.0.1:0") as first, Server(grpc="127.0.0.1:0") as second:
+        await first.set_snapshot("default", [a_cluster("one")])
+        await second.set_snapshot("default", [a_cluster("two")])
+        for server, name in ((first, "one"), (second, "two")):
+            async with client_of(server, sotw(CLUSTER_TYPE)) as stream:
+                assert names(await received(stream)) == [name]
+
+
+async def test_what_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="expected HOST:PORT"):
+        Server(grpc="18000")
+    with pytest.raises(SettingsError, match="reachable from other machines"):
+        Server(grpc="0.0.0.0:0")
+    with pytest.raises(SettingsError, match="drain"):
+        Server(settings={"server": {"drain": 1}})
+    monkeypatch.setenv("XDS_SERVER__DRAIN_S", "nonsense")  # of some other server
+    server = Server(grpc="127.0.0.1:0", settings={"server": {"drain_s": 0}})
+    with pytest.raises(RuntimeError, match="async with"):
+        server.groups()
+    async with server:
+        taken = f"127.0.0.1:{server.grpc_address[1]}"
+        with pytest.raises(OSError):
+            async with Server(grpc=taken):
+                pass
+        with pytest.raises(RuntimeError, match="no admin port"):
+            _ = server.http_address
+
+
+def test_the_package_is_light_and_has_the_names() -> None:
+    heavy = ("grpc", "httpx", "fastapi", "google.protobuf", "xds.embed", "xds.client")
+    code = f"import sys, xds; assert not [each for each in {heavy} if each in sys.modules]; assert xds.__version__"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (xds.Server, xds.AsyncClient) == (Server, AsyncClient)
+    assert {"Server", "Client"} <= set(dir(xds))
+    with pytest.raises(AttributeError, match="no attribute 'Sever'"):
+        vars(xds)["__getattr__"]("Sever")
+
+
+def test_the_garbage_collector_of_the_program_is_left_alone() -> None:
+    code = (
+        "import asyncio, gc, sys\nfrom xds.embed import Server\nbefore = gc.get_threshold(), sys.getswitchinterval()\n"
+        "async def main():\n    async with Server(grpc='127.0.0.1:0'):\n"
+        "        assert (gc.get_threshold(), sys.getswitchinterval()) == before and gc.get_freeze_count() == 0\n"
+        "asyncio.run(main())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,70 @@
+"""When the certificates of pushed resources expire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, NotRequired
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+from typing_extensions import TypedDict
+
+from xds.api.answers import Paging
+from xds.api.routing import api_router
+from xds.api.services import Here
+from xds.api.shapes.values import timestamp
+from xds.control.pushed_certificates import PushedCertificate
+from xds.model.errors import NotFoundError
+
+router = api_router("groups")
+
+
+class CertificateItem(TypedDict):
+    """A certificate chain in a resource. ``names`` are some of the leaf's, ``not_after`` is when the chain expires."""
+
+    group: str
+    type: str
+    name: str
+    names: list[str]
+    not_after: str
+
+
+class CertificatePage(TypedDict):
+    """A page of certificates."""
+
+    items: list[CertificateItem]
+    next_page_token: NotRequired[str]
+
+
+@router.get("/certificates", response_model=CertificatePage)
+async def list_certificates(
+    here: Here,
+    request: Request,
+    paging: Paging,
+    group: Annotated[str, Query(description="Only this group")] = "",
+) -> Response:
+    """The certificates in pushed secrets, listeners and clusters, those that expire first at the top.
+
+    Files on the proxies' machines and trusted authorities are not among them.
+    """
+    publisher = here.publisher
+    if group and not publisher.is_group(group):
+        raise NotFoundError(f"no such group: {group!r}")
+    found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
+    found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
+    behind = (each for each in sorted(found, key=_key) if _key(each) > paging.after)
+    return await paging.answer(request, behind, _key, _item)
+
+
+def _key(found: PushedCertificate) -> str:
+    return f"{found.not_after:015.0f} {found.group} {found.type} {found.name}"
+
+
+def _item(found: PushedCertificate) -> CertificateItem:
+    return {
+        "group": found.group,
+        "type": found.type,
+        "name": found.name,
+        "names": list(found.names),
+        "not_after": timestamp(found.not_after),
+    }

@@ -1,0 +1,51 @@
+"""``xds troubleshoot``: why requests through a proxy to a cluster fail, step by step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from xds.cli.app import Command, app, shared
+from xds.cli.commands.health import FAILED, STATE_MARKS, STATE_STYLES
+from xds.cli.errors import CommandError, Exit
+from xds.cli.table import Column, TableLayout
+
+Json = dict[str, Any]
+
+STEPS = TableLayout(
+    name=lambda item: str(item["step"]),
+    columns=(
+        Column("STEP", lambda item: item["step"]),
+        Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
+        Column("DETAIL", lambda item: item["detail"]),
+        Column("NEXT", lambda item: item["next"]),
+    ),
+)
+
+
+@app.command(cls=Command)
+def troubleshoot(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="The node's id.")],
+    to: Annotated[str, typer.Option("--to", help="The cluster that requests should reach.", metavar="CLUSTER")],
+) -> None:
+    """Follow a request through a proxy to a cluster: listener, route, cluster, endpoints, certificates, load.
+
+    What the proxy holds decides, as its ACKs prove. Each step that is not well has the command that tells more. Exits 1
+    if a step failed.
+
+    \b
+    Examples:
+      xds troubleshoot edge-1 --to web
+      xds troubleshoot edge-1 --to web -o json
+    """
+    from xds.cli.path_check import check_path
+    from xds.cli.table import write_items
+
+    options = shared(context)
+    found = [step.item() for step in check_path(options.connect(), node, to)]
+    write_items(found, STEPS, options.style())
+    failed = [item["step"] for item in found if item["state"] == FAILED]
+    if failed:
+        raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -1,0 +1,286 @@
+"""The way of a request through one proxy: listener, route, cluster, endpoints, certificates, load.
+
+Everything rests on what the proxy holds, as its ACKs prove, and on the references between these resources.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from xds.cli.client import Client, RefusedError
+from xds.cli.commands.health import (
+    DAY_S,
+    EXPIRY_DAYS,
+    FAILED,
+    FAILING_FROM,
+    OK,
+    WARNING,
+    WINDOW_S,
+    certificate_line,
+    seconds_left,
+)
+from xds.cli.errors import CommandError, Exit
+from xds.codec.resources import decode_resource
+from xds.model.errors import ValidationError
+from xds.model.names import WILDCARD
+from xds.model.resource import Resource
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, SECRET, alias_of
+
+Json = dict[str, Any]
+Key = tuple[str, str]  # type URL and name
+
+HEALTHY = frozenset({"", "UNKNOWN", "HEALTHY", "DEGRADED"})
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One step: ``state`` is ok, warning or failed; ``next`` is a command that tells more, empty if none is needed."""
+
+    step: str
+    state: str
+    detail: str
+    next: str = ""
+
+    def item(self) -> Json:
+        """The step as a row."""
+        return {"step": self.step, "state": self.state, "detail": self.detail, "next": self.next}
+
+
+@dataclass(slots=True)
+class NodeContent:
+    """What a proxy holds: documents, their references, and the state of each, by type URL and name."""
+
+    documents: dict[Key, Json] = field(default_factory=dict)
+    states: dict[Key, str] = field(default_factory=dict)
+    references: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
+
+    def path_to(self, target: Key) -> list[Key]:
+        """A way from a listener to the target; empty if there is none."""
+        came_from: dict[Key, Key | None] = {key: None for key in self.documents if key[0] == LISTENER}
+        waiting = list(came_from)
+        for key in waiting:  # grows while it is read
+            if key == target:
+                return list(_back(came_from, key))
+            for used in self.references.get(key, ()):
+                if used not in came_from and (used in self.documents or used == target):
+                    came_from[used] = key
+                    waiting.append(used)
+        return []
+
+    def users(self, target: Key) -> list[Key]:
+        """The resources that refer to the target."""
+        return [key for key, used in self.references.items() if target in used]
+
+
+def _back(came_from: Mapping[Key, Key | None], key: Key | None) -> Iterator[Key]:
+    found = []
+    while key is not None:
+        found.append(key)
+        key = came_from[key]
+    yield from reversed(found)
+
+
+def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]:
+    """The steps in the order of a request. Stops where nothing behind can be said. Raises ``CommandError``."""
+    node = _node(client, node_id)
+    if node is None or not node["connected"]:
+        seen = "disconnected" if node is not None else "unknown"
+        yield PathStep("node", FAILED, f"{node_id} is {seen}", "xds nodes")
+        return
+    yield _node_step(node)
+    held = read_held(client, node_id)
+    target = (CLUSTER, cluster)
+    path = held.path_to(target)
+    yield _listener_step(held, node, path, target)
+    yield from _route_steps(held, node, path, target)
+    found = _cluster_step(held, node, target)
+    yield found
+    if target in held.documents:
+        yield _endpoint_step(held, node, held.documents[target])
+        yield _certificate_step(client, held, node, [*path, target])
+    yield _load_step(client, node, cluster)
+
+
+def _node(client: Client, node_id: str) -> Json | None:
+    try:
+        return client.call("GET", f"/nodes/{quote(node_id, safe='')}")
+    except RefusedError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return None
+
+
+def read_held(client: Client, node_id: str) -> NodeContent:
+    """What a connected node holds. Raises ``CommandError``."""
+    held = NodeContent()
+    for item in client.items(f"/nodes/{quote(node_id, safe='')}/resources", {"contents": "true"}):
+        key = (item["type_url"], item["name"])
+        held.states[key] = item["state"]
+        if "resource" not in item:
+            continue
+        held.documents[key] = item["resource"]
+        held.references[key] = tuple(_references(item["resource"]))
+    return held
+
+
+def _references(document: Json) -> Iterator[Key]:
+    resource = _decoded(document)
+    for reference in resource.references if resource is not None else ():
+        if reference.name != WILDCARD:
+            yield reference.type_url, reference.name
+
+
+def _decoded(document: Json) -> Resource | None:
+    try:
+        return decode_resource(_without_redacted(document))
+    except ValidationError:
+        return None
+
+
+def _without_redacted(value: Any) -> Any:
+    """A document without its hidden values, which cannot be decoded and refer to nothing."""
+    if isinstance(value, dict):
+        return {key: _without_redacted(each) for key, each in value.items() if each != "[redacted]"}
+    return [_without_redacted(each) for each in value] if isinstance(value, list) else value
+
+
+def _node_step(node: Json) -> PathStep:
+    nacked = sorted(alias for alias, state in node["types"].items() if state["state"] == "nacked")
+    pending = sorted(alias for alias, state in node["types"].items() if state["state"] == "pending")
+    group = node["group"] or "no group"
+    if not node["group"]:
+        return PathStep("node", FAILED, "no group matches it", f"xds explain {node['id']}")
+    if nacked:
+        detail = f"{group}; it rejects {', '.join(nacked)} and keeps what it had"
+        return PathStep("node", WARNING, detail, f"xds nacks --node {node['id']} --state open")
+    if pending:
+        return PathStep(
+            "node", WARNING, f"{group}; not ACKed yet: {', '.join(pending)}", f"xds describe node {node['id']}"
+        )
+    return PathStep("node", OK, f"connected, group {group}, in sync")
+
+
+def _listener_step(held: NodeContent, node: Json, path: list[Key], target: Key) -> PathStep:
+    listeners = [name for type_url, name in held.documents if type_url == LISTENER]
+    if path:
+        listener = held.documents[path[0]]
+        return PathStep("listener", OK, f"{path[0][1]}{_bound(listener)} leads to {target[1]}")
+    if not listeners:
+        return PathStep("listener", FAILED, "it holds no listener", f"xds explain {node['id']} listeners")
+    return PathStep(
+        "listener",
+        FAILED,
+        f"none of its {len(listeners)} listeners leads to {target[1]}",
+        f"xds config {node['id']} routes",
+    )
+
+
+def _bound(listener: Json) -> str:
+    address = listener.get("address", {}).get("socket_address", {})
+    return f" ({address['address']}:{address.get('port_value', '')})" if "address" in address else ""
+
+
+def _route_steps(held: NodeContent, node: Json, path: list[Key], target: Key) -> Iterator[PathStep]:
+    if path:
+        between = [f"{alias_of(url)}/{name}" for url, name in path[1:-1]]
+        detail = " -> ".join(between) if between else "the listener names the cluster itself"
+        yield PathStep("route", OK, detail)
+        return
+    users = [key for key in held.users(target) if key[0] != LISTENER]
+    if not users:
+        yield PathStep(
+            "route",
+            FAILED,
+            f"no route that it holds names {target[1]}",
+            f"xds describe cluster {target[1]} -g {node['group']}",
+        )
+        return
+    names = ", ".join(f"{alias_of(url)}/{name}" for url, name in users[:NAMED])
+    yield PathStep(
+        "route", FAILED, f"{names} names it, and no listener uses that", f"xds config {node['id']} listeners"
+    )
+
+
+def _cluster_step(held: NodeContent, node: Json, target: Key) -> PathStep:
+    state = held.states.get(target, "")
+    explain = f"xds explain {node['id']} clusters {target[1]}"
+    if target not in held.documents:
+        return PathStep("cluster", FAILED, f"it does not hold {target[1]}", explain)
+    if state == "nacked":
+        return PathStep("cluster", WARNING, "it rejects its clusters, and keeps an earlier version", explain)
+    kind = held.documents[target].get("type", "")
+    return PathStep("cluster", OK, f"{target[1]}{f', {kind}' if isinstance(kind, str) and kind else ''}")
+
+
+def _endpoint_step(held: NodeContent, node: Json, cluster: Json) -> PathStep:
+    name = str(cluster.get("eds_cluster_config", {}).get("service_name") or cluster.get("name", ""))
+    ask = f"xds explain {node['id']} endpoints {name}"
+    if cluster.get("type") != "EDS":
+        counts = _counted(cluster.get("load_assignment", {}))
+        if cluster.get("type") in {"STRICT_DNS", "LOGICAL_DNS"}:
+            return PathStep("endpoints", OK, f"{sum(counts.values())} names, which the proxy resolves itself")
+    elif (ENDPOINT, name) not in held.documents:
+        return PathStep("endpoints", FAILED, f"it holds no assignment named {name}", ask)
+    else:
+        counts = _counted(held.documents[ENDPOINT, name])
+    healthy = sum(count for health, count in counts.items() if health in HEALTHY)
+    shown = ", ".join(f"{count} {health or 'UNKNOWN'}" for health, count in sorted(counts.items()))
+    if not healthy:
+        return PathStep("endpoints", FAILED, f"none takes requests{f': {shown}' if shown else ''}", ask)
+    state = OK if healthy == sum(counts.values()) else WARNING
+    return PathStep(
+        "endpoints", state, f"{healthy} of {sum(counts.values())} take requests" if state == WARNING else shown
+    )
+
+
+def _counted(assignment: Json) -> Counter[str]:
+    """Endpoints by health status, as it was pushed."""
+    parts: Iterable[Json] = assignment.get("endpoints", ())
+    each = (endpoint for part in parts for endpoint in part.get("lb_endpoints", ()))
+    return Counter(str(endpoint.get("health_status", "UNKNOWN")) for endpoint in each)
+
+
+def _certificate_step(client: Client, held: NodeContent, node: Json, path: list[Key]) -> PathStep:
+    wanted = {used for key in path for used in held.references.get(key, ()) if used[0] == SECRET}
+    missing = sorted(name for key in wanted if (name := key[1]) and key not in held.documents)
+    if missing:
+        told = ", ".join(missing[:NAMED])
+        return PathStep(
+            "certificates", FAILED, f"secrets that it lacks: {told}", f"xds explain {node['id']} secrets {missing[0]}"
+        )
+    names = {(alias_of(url), name) for url, name in (*path, *wanted)}
+    items = client.items("/certificates", {"group": node["group"]}) if node["group"] else iter(())
+    used = [item for item in items if (item["type"], item["name"]) in names]
+    soon = [item for item in used if seconds_left(item) < EXPIRY_DAYS * DAY_S]
+    describe = f"xds describe group {node['group']}"
+    if soon:
+        state = FAILED if any(seconds_left(item) <= 0 for item in soon) else WARNING
+        return PathStep("certificates", state, "; ".join(map(certificate_line, soon[:NAMED])), describe)
+    if not used and not wanted:
+        return PathStep("certificates", OK, "none on this way")
+    return PathStep("certificates", OK, f"{len(wanted)} secrets held; {len(used)} certificates, none expires soon")
+
+
+def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
+    show = f"xds load {cluster} --by node"
+    try:
+        query = {"window": str(WINDOW_S), "by": "node"}
+        found = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
+    own = next((row for row in found.get("reporters", ()) if row.get("node") == node["id"]), None)
+    if own is not None:
+        attempts, ratio, whose = own["successes"] + own["errors"], own["error_ratio"], "of this node"
+    else:
+        attempts, ratio, whose = found["attempts"], found["failed_ratio"], "of all nodes"
+    if not attempts:
+        return PathStep("load", WARNING, f"no requests {whose} in the last {WINDOW_S} s", show)
+    state = FAILED if ratio >= FAILING_FROM else WARNING if ratio > 0 else OK
+    return PathStep("load", state, f"{ratio:.0%} of {attempts:.0f} requests {whose} fail", show if state != OK else "")

@@ -1,0 +1,111 @@
+"""What the client raises: one class for each reason that a program may want to tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xds.client.reading import read_value
+from xds.client.results import Finding, PushOutcome, UndoProposal
+
+
+class AdminApiError(Exception):
+    """The admin API could not be asked, or refused. The message says what is wrong and what to do.
+
+    ``status`` is HTTP's, 0 without an answer. ``findings`` has every error that the server found in the input;
+    ``problem`` is the whole answer (RFC 9457). ``request_id`` finds the request in the server's log.
+    """
+
+    def __init__(self, message: str, status: int = 0, problem: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem or {}
+        self.findings: tuple[Finding, ...] = read_value(tuple[Finding, ...], self.problem.get("errors", ()))
+        self.request_id = str(self.problem.get("request_id", ""))
+
+
+class UnreachableServerError(AdminApiError):
+    """No answer: no server there, the connection was lost, or it took too long. A write may have happened."""
+
+
+class UnexpectedAnswerError(AdminApiError):
+    """The answer is not that of the admin API of an xDS server."""
+
+
+class InvalidInputError(AdminApiError):
+    """The configuration or a parameter is invalid (400, 413, 415, 422). ``findings`` has the places."""
+
+
+class AccessError(AdminApiError):
+    """No credential, an invalid one, or one without the scope (401, 403)."""
+
+
+class AbsentError(AdminApiError):
+    """No such group, resource, revision or node (404), or its content was deleted (410)."""
+
+
+class WriteConflictError(AdminApiError):
+    """The precondition failed, or the server wants a confirmation (409, 412, 428). Nothing was changed."""
+
+
+class ServerBusyError(AdminApiError):
+    """The server cannot answer at the moment (429, 5xx): starting, draining, or its store cannot write."""
+
+
+class NothingToUndoError(AdminApiError):
+    """No earlier revision can be chosen automatically. ``plan.candidates`` has reasons; see ``Client.rollback``."""
+
+    def __init__(self, plan: UndoProposal) -> None:
+        super().__init__(f"group {plan.group!r}: no earlier revision to go back to; choose one and roll back to it")
+        self.plan = plan
+
+
+class NotTakenError(AdminApiError):
+    """A push was committed, and proxies rejected it or have not ACKed it in time. ``outcome.progress`` tells which."""
+
+    def __init__(self, outcome: PushOutcome) -> None:
+        super().__init__(_told(outcome))
+        self.outcome = outcome
+
+
+def check_taken(outcome: PushOutcome) -> PushOutcome:
+    """The outcome itself, if all proxies have the push. Raises ``NotTakenError``; also if none was waited for."""
+    if outcome.progress is None or outcome.progress.verdict != "done":
+        raise NotTakenError(outcome)
+    return outcome
+
+
+def _told(outcome: PushOutcome) -> str:
+    place = f"group {outcome.group!r}, revision {outcome.revision}"
+    progress = outcome.progress
+    if progress is None:
+        return f"{place}: nobody waited for the proxies; give wait_s"
+    if not progress.nacks:
+        return f"{place}: {progress.pending} nodes have not ACKed it yet"
+    first = progress.nacks[0]
+    return f"{place}: {progress.nacked} nodes rejected it; {first.node}: {first.message}"
+
+
+_CLASSES: Mapping[int, type[AdminApiError]] = {
+    400: InvalidInputError,
+    401: AccessError,
+    403: AccessError,
+    404: AbsentError,
+    409: WriteConflictError,
+    410: AbsentError,
+    412: WriteConflictError,
+    413: InvalidInputError,
+    415: InvalidInputError,
+    422: InvalidInputError,
+    428: WriteConflictError,
+    429: ServerBusyError,
+}
+
+
+def failure_of(status: int, problem: Mapping[str, Any] | None) -> AdminApiError:
+    """The error for an answer that is not a success; ``problem`` is None if it has no problem document."""
+    if problem is None:
+        return UnexpectedAnswerError(f"HTTP {status}: this is not the admin API of an xDS server", status)
+    kind = _CLASSES.get(status, ServerBusyError if status >= 500 else AdminApiError)
+    detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
+    return kind(detail, status, problem)

@@ -1,0 +1,110 @@
+"""JSON answers to frozen dataclasses, by the types of their fields.
+
+Members that a dataclass does not have are left out, so that a newer server can be asked. A member that is missing, or
+null where its field cannot be None, takes the field's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+class ShapeError(ValueError):
+    """An answer does not have the form that the API documents."""
+
+
+def read_object(kind: type[T], value: object) -> T:
+    """An object as a dataclass. Raises ``ShapeError``."""
+    found: T = read_value(kind, value)
+    return found
+
+
+def read_value(kind: Any, value: Any) -> Any:
+    """A JSON value as a value of a type. Raises ``ShapeError``."""
+    if kind is Any:
+        return value
+    origin = get_origin(kind)
+    if origin is UnionType:
+        return None if value is None else read_value(_present(kind), value)
+    read = _READERS.get(origin or kind)
+    if read is not None:
+        return read(kind, value)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind, value)
+    return _scalar(kind, value)
+
+
+def _present(kind: Any) -> Any:
+    return next(each for each in get_args(kind) if each is not NoneType)
+
+
+def _tuple(kind: Any, value: Any) -> tuple[Any, ...]:
+    _check(value, (list, tuple), "a list")
+    item = get_args(kind)[0]
+    return tuple(read_value(item, each) for each in value)
+
+
+def _mapping(kind: Any, value: Any) -> dict[str, Any]:
+    _check(value, Mapping, "an object")
+    arguments = get_args(kind)
+    item = arguments[1] if arguments else Any
+    return {str(name): read_value(item, each) for name, each in value.items()}
+
+
+def _time(kind: Any, value: Any) -> datetime | None:
+    if value == "":  # of a group that has only settings
+        return None
+    _check(value, str, "a time")
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ShapeError(f"expected a time, not {value[:100]!r}") from None
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    _check(value, kind, kind.__name__)
+    return value
+
+
+def _dataclass(kind: Any, value: Any) -> Any:
+    _check(value, Mapping, "an object")
+    given: dict[str, Any] = {}
+    for name, member, hint, may_be_none in _fields(kind):
+        if member in value and (value[member] is not None or may_be_none):
+            given[name] = read_value(hint, value[member])
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ShapeError(f"{kind.__name__}: {error}") from None
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, str, Any, bool], ...]:
+    """Name, member in JSON, type, and whether it may be None."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (each.name, each.metadata.get("member", each.name), hints[each.name], NoneType in get_args(hints[each.name]))
+        for each in dataclasses.fields(kind)
+    )
+
+
+def _check(value: object, kinds: Any, what: str) -> None:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise ShapeError(f"expected {what}, not {type(value).__name__}")
+
+
+_READERS: Mapping[Any, Callable[[Any, Any], Any]] = {
+    tuple: _tuple,
+    Mapping: _mapping,
+    dict: _mapping,
+    datetime: _time,
+}

@@ -1,0 +1,121 @@
+"""When pushed certificates expire: those in secrets, listeners and clusters that proxies present to others.
+
+Only certificate chains that are in the resources themselves can be read. Trusted authorities are left out: a bundle may
+hold expired ones without harm.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from xds.codec import schema
+from xds.codec.walk import ANY, submessages, unpack
+from xds.control.certificate import Certificate, read_der
+from xds.control.group_content import GroupContent
+from xds.model.resource import Resource
+from xds.model.resource_type import alias_of
+
+NAMES_SHOWN = 5
+
+_MARK = b"-----BEGIN CERTIFICATE-----"
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s+(.*?)-----END CERTIFICATE-----", re.DOTALL)
+_CHAINS = frozenset(("envoy.extensions.transport_sockets.tls.v3.TlsCertificate", "envoy.api.v2.auth.TlsCertificate"))
+_HOLDERS = frozenset((ANY, *_CHAINS))
+
+
+@dataclass(frozen=True, slots=True)
+class PushedCertificate:
+    """A chain within a pushed resource. ``not_after`` (epoch seconds) is when the first of its certificates expires.
+
+    ``names`` are some of the leaf's: DNS names and URIs, or the common name.
+    """
+
+    group: str
+    type: str
+    name: str
+    not_after: float
+    names: tuple[str, ...] = ()
+
+
+class PushedCertificates:
+    """The certificates of all groups, read again when a group has changed. May be called from any thread."""
+
+    def __init__(self, groups: Callable[[], Iterable[str]], content: Callable[[str], GroupContent | None]) -> None:
+        self._groups = groups
+        self._content = content
+        self._known: dict[str, tuple[str, tuple[PushedCertificate, ...]]] = {}
+
+    def of(self, group: str) -> tuple[PushedCertificate, ...]:
+        """Those of a group, by the time at which they expire."""
+        content = self._content(group)
+        if content is None:
+            self._known.pop(group, None)
+            return ()
+        etag, found = self._known.get(group, ("", ()))
+        if etag != content.etag:
+            found = tuple(sorted(_certificates(content), key=lambda each: (each.not_after, each.type, each.name)))
+            self._known[group] = (content.etag, found)
+        return found
+
+    def all(self) -> list[PushedCertificate]:
+        """Those of all groups, by the time at which they expire."""
+        groups = list(self._groups())
+        for gone in self._known.keys() - set(groups):
+            self._known.pop(gone, None)
+        return sorted((each for group in groups for each in self.of(group)), key=lambda each: each.not_after)
+
+
+def _certificates(content: GroupContent) -> Iterator[PushedCertificate]:
+    for resource in content.resources():
+        if _MARK not in resource.body:  # nearly all resources end here
+            continue
+        for chain in _chains(resource):
+            leaf = chain[0]
+            ends = min(each.not_after for each in chain)
+            names = (*leaf.dns, *leaf.uris) or ((leaf.cn,) if leaf.cn else ())
+            yield PushedCertificate(
+                content.group, alias_of(resource.type_url), resource.name, ends, names[:NAMES_SHOWN]
+            )
+
+
+def _chains(resource: Resource) -> Iterator[list[Certificate]]:
+    message_class = schema.message_class(resource.type_url)
+    if message_class is None:
+        return
+    try:
+        message = message_class.FromString(resource.body)
+    except DecodeError:
+        return
+    for held in _tls_certificates(message):
+        source = held.certificate_chain
+        chain = list(_read(source.inline_bytes or source.inline_string.encode()))
+        if chain:
+            yield chain
+
+
+def _tls_certificates(message: Any) -> Iterator[Any]:
+    if message.DESCRIPTOR.full_name in _CHAINS:
+        yield message
+        return
+    if message.DESCRIPTOR.full_name == ANY:
+        inner = unpack(message)
+        if inner is not None:
+            yield from _tls_certificates(inner)
+        return
+    for held in submessages(message, _HOLDERS):
+        yield from _tls_certificates(held)
+
+
+def _read(text: bytes) -> Iterator[Certificate]:
+    """The certificates of a PEM text, without those that cannot be read."""
+    for found in _PEM.finditer(text):
+        try:
+            yield read_der(base64.b64decode(found[1]))
+        except ValueError:
+            continue

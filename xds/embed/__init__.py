@@ -1,0 +1,38 @@
+"""The server within a Python program (docs/python.md)."""
+
+from xds.catalog.instance import Instance
+from xds.catalog.source import Sink, Source, SourceError
+from xds.control.progress import PushVerdict, verdict_of
+from xds.control.push import EmptyingError, PushResult
+from xds.control.settings import SettingsError
+from xds.embed.hooks import Hooks
+from xds.embed.server import Server
+from xds.fleet.event_log import FleetEvent
+from xds.fleet.state import Convergence, NackRecord, NodeState
+from xds.model.errors import ConflictError, NotFoundError, ValidationError, Violation, XdsError
+from xds.model.node import Locality, Node
+
+__all__ = [
+    "ConflictError",
+    "Convergence",
+    "EmptyingError",
+    "FleetEvent",
+    "Hooks",
+    "Instance",
+    "Locality",
+    "NackRecord",
+    "Node",
+    "NodeState",
+    "NotFoundError",
+    "PushResult",
+    "PushVerdict",
+    "Server",
+    "SettingsError",
+    "Sink",
+    "Source",
+    "SourceError",
+    "ValidationError",
+    "Violation",
+    "XdsError",
+    "verdict_of",
+]

@@ -1,0 +1,48 @@
+"""A function of the program that chooses the group of each node, made safe for the engine."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import structlog
+
+from xds.model.node import Node
+from xds.protocol.membership import ChooseGroup
+
+NO_GROUP = ""
+FAULTS_LOGGED = 100
+
+_log = structlog.get_logger(logger_name="xds.embed")
+
+
+class GuardedChoice:
+    """Calls a function from node to group. What it raises, or returns by mistake, means that the node has no group.
+
+    A node without a group keeps what it has and waits. ``failures`` counts; each kind of fault is logged once.
+    """
+
+    def __init__(self, choose: ChooseGroup) -> None:
+        self.failures = 0
+        self._choose = choose
+        self._logged: set[str] = set()
+        self._lock = Lock()  # nodes are also matched in other threads
+
+    def __call__(self, node: Node) -> str | None:
+        """The group of a node; None leaves it to selectors and names."""
+        try:
+            found = self._choose(node)
+        except Exception as error:
+            self._failed(node, f"{type(error).__name__}: {error}", type(error).__name__)
+            return NO_GROUP
+        if found is not None and not isinstance(found, str):
+            self._failed(node, f"expected the name of a group or None, not {type(found).__name__}", "type")
+            return NO_GROUP
+        return found
+
+    def _failed(self, node: Node, message: str, fault: str) -> None:
+        with self._lock:
+            self.failures += 1
+            is_new = fault not in self._logged and len(self._logged) < FAULTS_LOGGED
+            self._logged.add(fault)
+        if is_new:
+            _log.error("group_of.failed", node_id=node.id[:200], error_message=message, exc_info=fault != "type")

@@ -1,0 +1,107 @@
+"""Hooks of a program that embeds the server: what happens on the streams, told beside them.
+
+Hooks are called from the event log, one event after the other. A stream never waits for a hook: one that is too slow
+misses events and is told so (``on_lagged``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from xds.api.routes.events import follow
+from xds.fleet.event_log import DEFAULT_KINDS, EventFilter, EventKind, EventLog, FleetEvent
+
+Hook = Callable[[FleetEvent], Awaitable[None] | None]
+LaggedHook = Callable[[], Awaitable[None] | None]
+
+SILENCE_S = 3600.0
+CLOSE_S = 5.0  # after the drain, for hooks of the last events
+
+_log = structlog.get_logger(logger_name="xds.embed")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Functions or coroutine functions that are called with a `FleetEvent`, each one optional.
+
+    * ``on_ack``: a node ACKed a type: ``node``, ``group``, ``type``, ``revision`` and ``details["version"]``;
+    * ``on_synced``: a node has ACKed all its types at ``revision``;
+    * ``on_nack``: a node rejected a type: ``message`` in the client's words, ``details["guilty"]`` once the rejected
+      names are known (the hook is called again when they are);
+    * ``on_connected``, ``on_gone``: the first stream of a node opened, its last one closed;
+    * ``on_event``: every event except ACKs, also those above;
+    * ``on_lagged``: events are missing before the next one, because hooks were too slow.
+
+    What a hook raises is logged, and the next event follows.
+    """
+
+    on_ack: Hook | None = None
+    on_synced: Hook | None = None
+    on_nack: Hook | None = None
+    on_connected: Hook | None = None
+    on_gone: Hook | None = None
+    on_event: Hook | None = None
+    on_lagged: LaggedHook | None = None
+
+    def kinds(self) -> frozenset[EventKind]:
+        """The kinds of events to read. ACKs cost a little, so they are read only for a hook."""
+        if self.on_ack is not None or self.on_synced is not None:
+            return frozenset(EventKind)
+        return DEFAULT_KINDS
+
+    def of(self, event: FleetEvent) -> Iterator[Hook]:
+        """The hooks of an event."""
+        found = {
+            (EventKind.ACK, "acked"): self.on_ack,
+            (EventKind.ACK, "synced"): self.on_synced,
+            (EventKind.NACK, "opened"): self.on_nack,
+            (EventKind.NACK, "narrowed"): self.on_nack,
+            (EventKind.NODE, "connected"): self.on_connected,
+            (EventKind.NODE, "disconnected"): self.on_gone,
+        }.get((event.kind, event.action))
+        if found is not None:
+            yield found
+        if self.on_event is not None and event.kind is not EventKind.ACK:
+            yield self.on_event
+
+
+@contextmanager
+def recording(log: EventLog, hooks: Hooks) -> Iterator[None]:
+    """Within, the log has all events that the hooks want."""
+    with log.watching(hooks.kinds()):
+        yield
+
+
+async def run_hooks(log: EventLog, hooks: Hooks, cursor: int) -> None:
+    """Call the hooks of all events after ``cursor`` until the log is closed."""
+    async for page in follow(log, cursor, EventFilter(hooks.kinds()), SILENCE_S):
+        if page is None:
+            continue
+        if page.lagged and hooks.on_lagged is not None:
+            await _call("on_lagged", hooks.on_lagged)
+        for event in page.events:
+            for hook in hooks.of(event):
+                await _call(f"{event.kind}.{event.action}", hook, event)
+
+
+async def end_hooks(running: asyncio.Task[None]) -> None:
+    """Wait for the hooks of the last events, and end those that take too long."""
+    _, pending = await asyncio.wait((running,), timeout=CLOSE_S)
+    if pending:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def _call(what: str, hook: Callable[..., Awaitable[None] | None], *given: FleetEvent) -> None:
+    try:
+        found = hook(*given)
+        if inspect.isawaitable(found):
+            await found
+    except Exception:
+        _log.exception("hook.failed", hook=what)

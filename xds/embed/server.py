@@ -1,0 +1,249 @@
+"""`Server`: the xDS server within a program, on the program's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from xds.catalog.binding import Binding
+from xds.catalog.source import Source
+from xds.cli.serve import Hosting
+from xds.cli.serve import Server as WholeServer
+from xds.client.encoding import ResourceInput, encode_resource, encode_resources
+from xds.codec.resources import DecodedPush
+from xds.codec.schema import add_descriptor_sets
+from xds.control.audit_log import Caller
+from xds.control.binding_review import check_assignment
+from xds.control.push import PushOptions, PushResult
+from xds.control.settings import Settings, SettingsError, make_settings, merge
+from xds.control.source_settings import SourceSettings
+from xds.control.threads import run_sized
+from xds.embed.grouping import GuardedChoice
+from xds.embed.hooks import Hooks, end_hooks, recording, run_hooks
+from xds.fleet.state import Convergence, NackRecord, NodeState
+from xds.model.errors import NotFoundError
+from xds.model.node import Node
+from xds.model.resource_type import type_url_of
+from xds.server.logs import configure_logging
+
+ACTOR = "program"  # of changes that the program makes, in the history
+DEFAULT_GRPC = "127.0.0.1:18000"
+
+
+class Server:
+    """The xDS server: ``async with Server() as server``. It serves within, and drains at the end.
+
+    ``grpc`` and ``http`` are ``HOST:PORT``; port 0 takes a free one. Without ``http`` there is no admin port: no
+    ``xds`` commands, no metrics. Without ``data``, a directory, everything is in memory. ``settings`` are those of the
+    configuration file (docs/configuration.md), as nested dictionaries; the environment is not read. ``group_of``
+    chooses the group of a node (the key of its snapshot): None leaves it to selectors and names; it must be fast and
+    may be called from any thread. ``sources`` are sources of instances, as in docs/services.md#a-source-of-your-own.
+
+    One event loop runs it, and all methods belong to that loop. Logs go where the program has configured structlog to
+    write, else warnings go to standard error.
+
+    Raises ``SettingsError``, and within ``async with`` ``OSError`` for an address that cannot be bound.
+    """
+
+    def __init__(
+        self,
+        *,
+        grpc: str = DEFAULT_GRPC,
+        http: str | None = None,
+        data: str | Path | None = None,
+        group_of: Callable[[Node], str | None] | None = None,
+        hooks: Hooks = Hooks(),  # noqa: B008 - frozen
+        sources: Sequence[Source] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = embedded_settings(grpc, http, data, settings or {})
+        added = tuple((source, SourceSettings(kind=source.kind)) for source in sources)
+        self._hosting = Hosting(tunes_process=False, opens_http=http is not None, sources=added)
+        self._hooks = hooks
+        self._choice = GuardedChoice(group_of) if group_of is not None else None
+        self._whole: WholeServer | None = None
+        self._calling: asyncio.Task[None] | None = None
+        self._recording = ExitStack()
+
+    async def __aenter__(self) -> Self:
+        if not structlog.is_configured():
+            configure_logging("warning")
+        add_descriptor_sets(self._settings.codec.descriptor_sets)
+        whole = self._whole = WholeServer(self._settings, self._hosting)
+        if self._choice is not None:
+            whole.cache.choose_groups(self._choice)
+        self._recording.enter_context(recording(whole.fleet.events, self._hooks))
+        self._calling = asyncio.create_task(run_hooks(whole.fleet.events, self._hooks, whole.fleet.events.newest))
+        try:
+            await whole.start()
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        try:
+            await self._running.drain()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        whole, self._whole = self._running, None
+        whole.fleet.events.close()
+        if self._calling is not None:
+            await end_hooks(self._calling)
+        self._recording.close()
+        await whole.close()
+
+    @property
+    def _running(self) -> WholeServer:
+        if self._whole is None:
+            raise RuntimeError("the server does not run: use it within `async with`")
+        return self._whole
+
+    @property
+    def grpc_address(self) -> tuple[str, int]:
+        """Host and port for xDS clients."""
+        return self._running.addresses()[0]
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """Host and port of the admin API. Raises ``RuntimeError`` if there is none."""
+        if not self._hosting.opens_http:
+            raise RuntimeError("there is no admin port: give http")
+        return self._running.addresses()[1]
+
+    # Snapshots
+
+    async def set_snapshot(
+        self,
+        group: str,
+        resources: Iterable[ResourceInput],
+        *,
+        version: str = "",
+        versions: Mapping[str, str] | None = None,
+        message: str = "",
+        if_revision: int | None = None,
+        allow_empty: bool = False,
+    ) -> PushResult:
+        """Replace all resources of a group; returns when it is stored, before the nodes have it (`wait_taken`).
+
+        A resource is a dictionary with ``@type``, a protobuf message, or a message of envoy-data-plane. ``version`` is
+        served as version_info, ``versions`` by type alias; by default it is the revision. ``if_revision`` is the
+        revision that the group must be at, 0: it must be new. Content that is there already makes no revision.
+
+        Raises ``ValidationError`` with all findings, ``ConflictError``, ``EmptyingError`` if connected nodes would lose
+        everything, ``StoreError``.
+        """
+        values = encode_resources(resources)
+        labels = {"versions": dict(versions)} if versions else {}
+        pushed = await self._decoded({"resources": values, "version": version, **labels}, len(values))
+        options = _options(message, if_revision, allow_empty)
+        push = self._running.publisher.push
+        return await push(group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options)
+
+    async def put(self, group: str, resource: ResourceInput, *, message: str = "") -> PushResult:
+        """Add or replace one resource; the others stay. Raises as ``set_snapshot``."""
+        pushed = await self._decoded({"resources": [encode_resource(resource)]}, 1)
+        return await self._running.publisher.put(group, pushed.resources[0], _options(message))
+
+    async def delete(self, group: str, type: str, name: str, *, message: str = "") -> PushResult:
+        """Remove one resource. ``type`` is an alias (``clusters``) or a type URL. Raises ``NotFoundError``."""
+        return await self._running.publisher.delete(group, (type_url_of(type), name), _options(message))
+
+    async def delete_group(self, group: str, *, allow_empty: bool = False) -> PushResult:
+        """Delete a group: its nodes move to another one, or keep what they have. Raises ``EmptyingError``."""
+        return await self._running.publisher.delete_group(group, _options("", None, allow_empty))
+
+    async def rollback(self, group: str, to: int, *, message: str = "") -> PushResult:
+        """Make a new revision with the content of an old one."""
+        return await self._running.publisher.rollback(group, to, _options(message))
+
+    async def wait_taken(self, pushed: PushResult, timeout_s: float = 30.0) -> Convergence:
+        """How many of the nodes that were connected at a push have it, once it is decided or time is over.
+
+        ``verdict_of`` of the answer is ``DONE``, ``PENDING`` or ``REFUSED``. Raises ``NotFoundError`` for a push that
+        is not among the last 64.
+        """
+        found = await self._running.publisher.pushes.settled(pushed.group, pushed.revision, timeout_s)
+        if found is None:
+            raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
+        return found
+
+    def revision(self, group: str) -> int:
+        """The revision of a group; 0 if there is no such group."""
+        held = self._running.publisher.held(group)
+        return held.revision if held is not None else 0
+
+    def groups(self) -> list[str]:
+        """The names of all groups."""
+        return list(self._running.publisher.group_names())
+
+    async def _decoded(self, document: Mapping[str, Any], resources_n: int) -> DecodedPush:
+        return await run_sized(partial(self._running.decoder.values, dict(document)), resources=resources_n)
+
+    # The fleet
+
+    def nodes(self, group: str | None = None) -> Iterator[NodeState]:
+        """Nodes by id, connected or recently disconnected, with their streams and the state of each type."""
+        return self._running.fleet.nodes(group)
+
+    def node(self, id: str) -> NodeState | None:
+        """One node; None if it is unknown."""
+        return self._running.fleet.node(id)
+
+    def nacks(self, group: str | None = None, node: str | None = None) -> Iterator[NackRecord]:
+        """NACK records, the newest first."""
+        return self._running.fleet.nacks(group, node)
+
+    def disconnect(self, node: str) -> int:
+        """End the streams of a node, which may reconnect at once; returns their number."""
+        return self._running.grpc.disconnect(node)
+
+    def regroup(self) -> None:
+        """Ask ``group_of`` again for all nodes: call this when its answers have changed."""
+        self._running.cache.choose_groups()
+        self._running.grpc.registry.wake(self._running.cache.groups())
+
+    # Endpoints
+
+    async def follow_service(self, group: str, assignment: str, service: str) -> bool:
+        """Let the endpoints of an assignment be the instances of a service, from any source.
+
+        ``assignment`` is the name of the cluster, or its ``eds_cluster_config.service_name``. This makes no revision.
+        Returns False if it is so already. Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
+        """
+        check_assignment(self._running.publisher.held(group), assignment)
+        return await self._running.services.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
+
+    async def unfollow(self, group: str, assignment: str) -> None:
+        """Serve what was pushed again. Raises ``NotFoundError``."""
+        await self._running.services.bindings.delete((group, assignment), by=Caller(ACTOR))
+
+
+def embedded_settings(grpc: str, http: str | None, data: str | Path | None, settings: Mapping[str, Any]) -> Settings:
+    """The settings of a server within a program. Raises ``SettingsError``."""
+    ports = {"grpc": _address(grpc, "grpc"), **({"http": _address(http, "http")} if http is not None else {})}
+    store = {"kind": "memory"} if data is None else {"kind": "sqlite", "data": str(data)}
+    return make_settings(merge(settings, {"server": ports, "store": store}))
+
+
+def _address(text: str, name: str) -> dict[str, object]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SettingsError(f"{name}: expected HOST:PORT, not {text!r}")
+    return {"host": host, "port": int(port)}
+
+
+def _options(message: str, if_revision: int | None = None, allow_empty: bool = False) -> PushOptions:
+    meta = Caller(ACTOR).meta(message)
+    return PushOptions(expect=if_revision, meta=meta, allow_empty=allow_empty)
