@@ -92,7 +92,7 @@ def test_envoy_takes_all_that_is_lowered(server: ServerProcess, connect: Connect
     server.push(server.group, resources)
     envoy = connect(Variant.ADS_DELTA).wait_live()
     server.wait_synced(server.group, server.node)
-    assert server.nacks() == []
+    assert server.nacks(node=server.node) == []
     listeners = {one["name"] for one in resources if one["@type"] == LISTENER and "address" in one}
     assert set(envoy.listener_ports()) == listeners
     clusters = {one["name"] for one in resources if one["@type"].endswith(".Cluster")}
@@ -377,7 +377,7 @@ def test_a_chain_changes_its_shape_without_a_lost_request(
             site.server.wait_synced(site.server.group, site.server.node)
             load.wait_total(REQUESTS_BETWEEN)
     assert load.report.failed == 0, load.report
-    assert site.server.nacks() == []
+    assert site.server.nacks(node=site.server.node) == []
     assert envoy.fetch_timeouts() == {}
 
 
@@ -438,4 +438,4 @@ def test_grpc_clients_without_a_proxy(
     client.wait_body("xds:///web", "b")
     site.push(GRPC_FAILOVER, grpc_instances(backends), failover=failover)
     client.wait_body("xds:///web", "a")
-    assert site.server.nacks() == []
+    assert site.server.nacks(node=site.server.node) == []
