@@ -40,8 +40,10 @@ from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import CatalogLimits
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.writes import WriteLocks
+from xds.fleet.event_log import EventLog
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
@@ -91,8 +93,9 @@ class Site:
         self.services = services
         self.fleet = Fleet(Variant.DELTA, streams, services, "named")
         self.catalog = ServiceCatalog(HoldRule(), LIMITS, store=store)
-        live = LiveEndpoints(self.fleet.cache, lambda groups: None)
-        self.bindings = Bindings(store, self.catalog, live, WriteLocks(), lambda group: True)
+        live, locks = LiveEndpoints(self.fleet.cache, lambda groups: None), WriteLocks()
+        by_hand = HandAssignments(store, self.fleet.cache, live, locks, lambda group: True, EventLog())
+        self.bindings = Bindings(store, self.catalog, live, locks, by_hand, lambda group: True)
         self._turn = count()
 
     async def fill(self) -> None:

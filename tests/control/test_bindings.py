@@ -109,7 +109,7 @@ async def test_unbound_the_push_is_served_again(plane: Plane) -> None:
     await push(plane, 1)
     sink(plane).put("web", instances(10))
     await bind(plane)
-    await plane.bindings.delete(KEY, by=BY)
+    await plane.bindings.delete(KEY, by=BY, drain_s=0)
     assert served(plane) == {1: "UNKNOWN"}
     assert plane.publisher.live.owner(*KEY) is None
     sink(plane).put("web", instances(10, 11))

@@ -195,7 +195,9 @@ class Server:
         limits = settings.services.limits()
         self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
         live, locks, exists = publisher.live, publisher.locks, publisher.is_group
-        self.bindings = Bindings(self.store, self.catalog, live, locks, exists, settings.chains.datacenter)
+        self.bindings = Bindings(
+            self.store, self.catalog, live, locks, self.by_hand, exists, settings.chains.datacenter
+        )
         publisher.documents.append(self.bindings)
         self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
         self.service_view = ServiceView(self.catalog)
@@ -244,6 +246,7 @@ class Server:
         self._chores.append(asyncio.create_task(collect_young()))
         self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         self.catalog.start()
+        self.bindings.start()
         self.sources.start()
         await self.grpc.start()
         await self.grpc.set_ready()

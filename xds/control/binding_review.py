@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from xds.control.bindings import BoundAssignment
+from xds.control.bound_assignment import BoundAssignment
 from xds.control.catalog import ServiceCatalog
 from xds.control.group_content import GroupContent
 from xds.control.policy_review import assignment_name

@@ -11,21 +11,21 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import structlog
 
 from xds.catalog.binding import Binding, InstanceSelection, read_binding
-from xds.catalog.draining import Place, place_of
-from xds.catalog.instance import Health, Instance
 from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
+from xds.control.bound_assignment import BoundAssignment
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
+from xds.control.hand_assignment import HandAssignment
+from xds.control.hand_assignments import HandAssignments, WriteOptions
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
-from xds.lower.instances import EndpointRule, lower_instances
+from xds.lower.instances import Endpoint, Endpoints, endpoints_in, lower_endpoints
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Store
@@ -36,48 +36,8 @@ USER = "bindings"  # of the catalog
 _LAID_AT_ONCE = 200  # before other tasks run
 _LATER_S = 0.01  # a timer must not end before the time that it waits for
 
-Selected = tuple[Instance, Health]
-
 _BOUND = Owner(OwnerKind.BINDING)
 _log = structlog.get_logger(logger_name="xds.control.bindings")
-
-
-@dataclass(slots=True)
-class BoundAssignment:
-    """A binding in force. ``is_laid``: an instance of its service was shown, so an assignment is laid.
-
-    ``selected`` are the instances that were selected last, where the catalog does not let all of them drain itself.
-    ``leaving`` are instances that are not selected any more and drain, with the time when they are gone.
-    """
-
-    key: Key  # group and assignment
-    selection: InstanceSelection
-    is_laid: bool = False
-    selected: dict[Place, Selected] = field(default_factory=dict)
-    leaving: dict[Place, tuple[Instance, float]] = field(default_factory=dict)
-
-    @property
-    def binding(self) -> Binding:
-        """The binding."""
-        return self.selection.binding
-
-    @property
-    def selects_all(self) -> bool:
-        """Whether all instances are selected, so that the catalog alone lets them drain."""
-        return not (self.binding.filter or self.binding.datacenter)
-
-    def advance(self, selected: dict[Place, Selected], now: float, drain_s: float) -> Iterable[Selected]:
-        """Take over what is selected now. Returns the instances to lay: what is selected, and what drains."""
-        for place, (instance, health) in self.selected.items():
-            if place not in selected and health is not Health.DRAINING:
-                self.leaving[place] = instance, now + drain_s
-        self.leaving = {
-            place: (instance, until)
-            for place, (instance, until) in self.leaving.items()
-            if place not in selected and until > now
-        }
-        self.selected = {} if self.selects_all else selected
-        return [*selected.values(), *((instance, Health.DRAINING) for instance, _ in self.leaving.values())]
 
 
 def etag_of(binding: Binding) -> str:
@@ -88,8 +48,8 @@ def etag_of(binding: Binding) -> str:
 class Bindings:
     """The bindings of all groups. A change is stored first, then in force; one change at a time.
 
-    Use as one of the publisher's documents (`GroupDocuments`). ``exists`` says whether there is a group; ``datacenter``
-    is that of this server.
+    Use as one of the publisher's documents (`GroupDocuments`), behind ``by_hand``, which lets the endpoints of a
+    binding that ends drain. ``exists`` says whether there is a group; ``datacenter`` is that of this server.
     """
 
     def __init__(
@@ -98,6 +58,7 @@ class Bindings:
         catalog: ServiceCatalog,
         live: LiveEndpoints,
         locks: WriteLocks,
+        by_hand: HandAssignments,
         exists: Callable[[str], bool],
         datacenter: str = "",
         clock: Callable[[], float] = time.time,
@@ -108,12 +69,21 @@ class Bindings:
         self._catalog = catalog
         self._live = live
         self._locks = locks
+        self._by_hand = by_hand
         self._exists = exists
         self._datacenter = datacenter
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
         self._of_service: dict[str, set[Key]] = {}
+        self._serves = False
+        self._timers: dict[Key, asyncio.TimerHandle] = {}  # until the next endpoint has drained
         catalog.listen(self.follow)
+
+    def start(self) -> None:
+        """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
+        self._serves = True
+        for bound in self._bound.values():
+            bound.takes_over = not bound.is_laid
 
     # Reading
 
@@ -177,6 +147,7 @@ class Bindings:
         for key, binding in found.items():
             if key in self._bound:
                 continue
+            await self._by_hand.forget_leaving(key)  # only if a change was cut off
             try:
                 self._begin(key, binding, _owner(binding))
             except XdsError as error:
@@ -224,38 +195,49 @@ class Bindings:
             held = self._bound.get(key)
             if held is not None and held.binding == binding:
                 return False
+            owner, owned_by = _owner(binding, by, self._clock()), self._live.owner(*key)
             # The name is taken before it is stored, so that nobody sets it by hand meanwhile.
-            self._live.claim(*key, _owner(binding, by, self._clock()))
+            self._live.claim(*key, owner)
             document, old = binding.document(), held.binding.document() if held is not None else None
             note = by.note("binding.put", group=key[0], subject=key[1], old=old, new=document)
             try:
                 await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             except BaseException:
-                if held is None:
-                    self._live.release(key[0], (key[1],), _BOUND)
+                self._live.give(*key, owned_by)
                 raise
-            self._begin(key, binding, _owner(binding, by, self._clock()))
+            await self._by_hand.forget_leaving(key)
+            self._begin(key, binding, owner)
             self._use()
             self._lay(key[0], (key,))
             _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
             return True
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
-        """End a binding: what was pushed is served again.
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER, drain_s: float | None = None) -> None:
+        """End a binding: what was pushed is served again, with the endpoints that go until they have drained.
 
-        Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
+        They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """
         async with self._locks.groups((key[0],)), self.lock:
             held = self.get(key)
             self.check(key, None, etag)
-            await self._delete(held, by)
+            served = self._live.get(*key)
+            async with self._by_hand.lock:
+                leaving = None
+                if served is not None:
+                    leaving = await self._by_hand.plan_leaving(key, served, WriteOptions(drain_s=drain_s, by=by))
+                await self._delete(held, by, leaving)
 
-    async def _delete(self, held: BoundAssignment, by: Caller) -> None:
+    async def _delete(self, held: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
         group, name = held.key
         note = by.note("binding.deleted", group=group, subject=name, old=held.binding.document())
         with suppress(NotFoundError):  # it is deleted already
             await self._store.put_doc(KIND, document_id(held.key), None, note=note)
-        self._end(held.key)
+        self._forget(held.key)
+        if leaving is not None:
+            self._live.give(group, name, leaving.owner())
+            self._by_hand.begin_leaving(held.key, leaving)
+        else:
+            self._live.release(group, (name,), _BOUND)
         self._use()
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
@@ -294,19 +276,41 @@ class Bindings:
 
     def _lowered(self, bound: BoundAssignment) -> Resource | None:
         """The assignment of a binding; None while no source has ever shown an instance of the service."""
-        binding = bound.binding
+        binding, now = bound.binding, self._clock()
         instances = self._catalog.instances(binding.service)
         if not (bound.is_laid or self._catalog.is_known(binding.service)):
             return None
-        rule = EndpointRule(binding.port, binding.only_passing)
-        if bound.selects_all and not (bound.selected or bound.leaving):
-            return lower_instances(bound.key[1], ((one.instance, one.health) for one in instances), rule)
-        drain_s = self._catalog.drain_s
-        leaving_before = len(bound.leaving)
-        laid = bound.advance(_by_place(bound.selection.select(instances)), self._clock(), drain_s)
-        if len(bound.leaving) > leaving_before:
-            asyncio.get_running_loop().call_later(drain_s + _LATER_S, self._lay, bound.key[0], (bound.key,))
-        return lower_instances(bound.key[1], laid, rule)
+        endpoints = bound.endpoints(instances)
+        if bound.takes_over:
+            self._take_over(bound, endpoints, now)
+        laid: Collection[Endpoint] = endpoints.values()
+        if bound.held or bound.leaving or not bound.selects_all:
+            laid = bound.advance(endpoints, now, self._catalog.drain_s)
+            self._lay_again(bound, now)
+        return lower_endpoints(bound.key[1], laid)
+
+    def _take_over(self, bound: BoundAssignment, endpoints: Endpoints, now: float) -> None:
+        """The endpoints that proxies hold under the name, and that are not the service's, drain."""
+        bound.takes_over = False
+        served = self._live.served(*bound.key)
+        if served is not None:
+            gone = (
+                one for place, one in endpoints_in(served).items() if not (place in endpoints or place in bound.leaving)
+            )
+            bound.leave(gone, now + self._catalog.drain_s, again=True)
+
+    def _lay_again(self, bound: BoundAssignment, now: float) -> None:
+        """Lay the assignment again when the next endpoint has drained."""
+        group = bound.key[0]
+        self._stop_timer(bound.key)
+        if bound.next_end is not None:
+            delay_s = max(bound.next_end - now, 0) + _LATER_S
+            self._timers[bound.key] = asyncio.get_running_loop().call_later(delay_s, self._lay, group, (bound.key,))
+
+    def _stop_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
         before = self._bound.get(key)
@@ -314,16 +318,20 @@ class Bindings:
             self._forget_service(before)
         self._live.claim(*key, owner)
         bound = self._bound[key] = BoundAssignment(key, InstanceSelection(binding, self._datacenter))
+        bound.takes_over = self._serves
         if before is not None and before.is_laid:
-            # What the binding selected before drains as soon as something else is laid.
             bound.is_laid = before.binding.service == binding.service
-            bound.selected = _by_place(before.selection.select(self._catalog.instances(before.binding.service)))
             bound.leaving = before.leaving
+            bound.takes_over = True
         self._of_service.setdefault(binding.service, set()).add(key)
 
     def _end(self, key: Key) -> None:
-        self._forget_service(self._bound.pop(key))
+        self._forget(key)
         self._live.release(key[0], (key[1],), _BOUND)
+
+    def _forget(self, key: Key) -> None:
+        self._stop_timer(key)
+        self._forget_service(self._bound.pop(key))
 
     def _forget_service(self, bound: BoundAssignment) -> None:
         keys = self._of_service[bound.binding.service]
@@ -333,10 +341,6 @@ class Bindings:
 
     def _use(self) -> None:
         self._catalog.use(USER, self._of_service)
-
-
-def _by_place(selected: Iterable[Selected]) -> dict[Place, Selected]:
-    return {place_of(one[0]): one for one in selected}
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:

@@ -20,8 +20,8 @@ _ADDRESSES_SHOWN = 20
 class HandAssignment:
     """An assignment that was set by hand.
 
-    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, and ``wanted`` is what
-    was pushed then. ``actor`` and ``author`` changed it last, at ``time_s``.
+    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, or was bound to a
+    service and is no more, and ``wanted`` is what was pushed. ``actor`` and ``author`` changed it last, at ``time_s``.
     """
 
     wanted: Resource
@@ -36,8 +36,9 @@ class HandAssignment:
         return with_draining(self.wanted, self.draining)
 
     def owner(self) -> Owner:
-        """Its owner."""
-        return Owner(OwnerKind.HAND, actor=self.actor or self.author, time_s=self.time_s)
+        """Its owner: nobody, if it was deleted."""
+        kind = OwnerKind.LEAVING if self.leaving else OwnerKind.HAND
+        return Owner(kind, actor=self.actor or self.author, time_s=self.time_s)
 
     @property
     def etag(self) -> str:
@@ -56,6 +57,10 @@ class HandAssignment:
     def advanced(self, now_s: float) -> HandAssignment:
         """This assignment without the endpoints that have drained."""
         return replace(self, draining=still_draining(self.draining, self.wanted, now_s))
+
+    def over(self, pushed: Resource) -> HandAssignment:
+        """An assignment that is leaving over what is pushed now: the endpoints that it has again stay."""
+        return replace(self, wanted=pushed, draining=still_draining(self.draining, pushed))
 
     def is_same(self, other: HandAssignment) -> bool:
         """Whether both want and drain the same."""

@@ -1,28 +1,32 @@
 """Instances of a service as a ClusterLoadAssignment.
 
-Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one
-does not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled
-down in proportion. There is one entry for each locality, all at priority 0. Its weight is the sum of those of its
-healthy endpoints, because gRPC ignores an entry without a weight.
+Health is what Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one does not but has a
+weight of its own, a weight below 1 means unhealthy. Weights are those of the instances, so that one instance's change
+changes no other endpoint. (Consul cuts them at 128, an early limit of Envoy. Envoy and gRPC take any from 1 on, as
+long as their sum is below 2^32.) There is one entry for each locality, all at priority 0. Its weight is the sum of
+those of its healthy endpoints, because gRPC ignores an entry without a weight.
 
-Endpoints are serialized one by one and remembered, so that a change of one instance costs little in a large service.
+Endpoints are serialized one by one, so that those that have not changed need not be serialized again.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
+from xds.catalog.draining import Place
 from xds.catalog.instance import Health, Instance
+from xds.lower.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 from xds.wire.fields import bytes_field, text_field, varint_field
 
-WEIGHT_MAX = 128
-_REMEMBERED = 65_536  # serialized endpoints
+_REMEMBERED = 65_536  # serialized endpoints, of all services
+_LOCALITIES = 4_096
 _HEALTHY, _UNHEALTHY, _DRAINING = 1, 2, 3  # envoy.config.core.v3.HealthStatus
 
 _STATUS = {
@@ -45,12 +49,49 @@ class EndpointRule:
 
 
 @dataclass(frozen=True, slots=True)
-class _Endpoint:
-    address: str
-    port: int
-    status: int
+class Endpoint:
+    """An endpoint as proxies get it: its place, locality and weight, and its field ``lb_endpoints``, serialized."""
+
+    place: Place
+    status: int  # envoy.config.core.v3.HealthStatus
     weight: int
     locality: Locality
+    where: bytes  # the field ``locality``
+    field: bytes
+
+    @classmethod
+    def at(cls, place: Place, status: int, weight: int, locality: Locality) -> Endpoint:
+        """The endpoint at a place."""
+        return cls(place, status, weight, locality, _locality_field(locality), _endpoint_field(*place, status, weight))
+
+    @property
+    def drains(self) -> bool:
+        """Whether proxies are told that it is about to go."""
+        return self.status == _DRAINING
+
+    def draining(self) -> Endpoint:
+        """The same endpoint, about to go."""
+        return Endpoint.at(self.place, _DRAINING, self.weight, self.locality)
+
+    def divided(self, divisor: int) -> Endpoint:
+        """The same endpoint with a part of its weight."""
+        return Endpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
+
+
+Endpoints = Mapping[Place, Endpoint]
+
+
+def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> Endpoint | None:
+    """The endpoint of an instance; None for an instance without the port of the rule."""
+    port = instance.ports.get(rule.port, 0) if rule.port else instance.port
+    if not port:
+        return None
+    warns = health is Health.WARNING
+    weight = instance.warning_weight if warns else instance.weight
+    status = _STATUS[health]
+    if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
+        status = _UNHEALTHY
+    return Endpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
 
 
 def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
@@ -58,48 +99,63 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
-    found: dict[tuple[str, int], _Endpoint] = {}
-    for instance, health in instances:
-        port = instance.ports.get(rule.port, 0) if rule.port else instance.port
-        if port:
-            found.setdefault((instance.address, port), _endpoint(instance, port, health, rule))
-    greatest = max((one.weight for one in found.values()), default=0)
-    entries: dict[Locality, list[_Endpoint]] = {}
-    for place in sorted(found):
-        entries.setdefault(found[place].locality, []).append(found[place])
-    body = text_field(1, name) + b"".join(
-        bytes_field(2, _entry(locality, entries[locality], greatest)) for locality in sorted(entries, key=_parts)
-    )
+    found = (endpoint_of(instance, health, rule) for instance, health in instances)
+    return lower_endpoints(name, by_place(one for one in found if one is not None).values())
+
+
+def by_place(endpoints: Iterable[Endpoint]) -> dict[Place, Endpoint]:
+    """Endpoints by address and port. Of two at one place the first one counts."""
+    found: dict[Place, Endpoint] = {}
+    for one in endpoints:
+        found.setdefault(one.place, one)
+    return found
+
+
+def lower_endpoints(name: str, endpoints: Collection[Endpoint]) -> Resource:
+    """The assignment ``name`` with these endpoints, each at a place of its own. Their order does not matter."""
+    divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
+    if divisor > 1:
+        endpoints = [one.divided(divisor) for one in endpoints]
+    entries: dict[bytes, list[Endpoint]] = {}
+    for one in sorted(endpoints, key=_PLACE):
+        entries.setdefault(one.where, []).append(one)
+    ordered = sorted(entries.values(), key=lambda held: _parts(held[0].locality))
+    body = text_field(1, name) + b"".join(bytes_field(2, _entry(held)) for held in ordered)
     return Resource(ENDPOINT, name, body, content_version(body))
 
 
-def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> _Endpoint:
-    warns = health is Health.WARNING
-    weight = instance.warning_weight if warns else instance.weight
-    status = _STATUS[health]
-    if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
-        status = _UNHEALTHY
-    return _Endpoint(instance.address, port, status, max(weight, 1), instance.locality)
+def endpoints_in(assignment: Resource) -> dict[Place, Endpoint]:
+    """The endpoints of an assignment, by address and port; those that are no IP addresses or names are left out."""
+    found = []
+    for entry in decode_assignment(assignment).endpoints:
+        locality = locality_of(entry)
+        for one in entry.lb_endpoints:
+            at = one.endpoint.address.socket_address
+            if at.address and at.port_value:
+                weight = max(one.load_balancing_weight.value, 1)
+                found.append(Endpoint.at((at.address, at.port_value), one.health_status, weight, locality))
+    return by_place(found)
 
 
-def _entry(locality: Locality, endpoints: Iterable[_Endpoint], greatest: int) -> bytes:
+_PLACE: Callable[[Endpoint], Place] = attrgetter("place")
+_WEIGHT: Callable[[Endpoint], int] = attrgetter("weight")
+
+
+def _entry(endpoints: Collection[Endpoint]) -> bytes:
     """A LocalityLbEndpoints."""
-    total, serialized = 0, []
-    for one in endpoints:
-        weight = _scaled(one.weight, greatest)
-        total += weight if one.status == _HEALTHY else 0
-        serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
-    where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
-    # gRPC rejects an entry without a locality, even though all of its parts may be empty.
-    return bytes_field(1, where) + b"".join(serialized) + bytes_field(3, varint_field(1, max(total, 1)))
-
-
-def _scaled(weight: int, greatest: int) -> int:
-    return weight if greatest <= WEIGHT_MAX else max((weight * WEIGHT_MAX + greatest // 2) // greatest, 1)
+    total = sum(one.weight for one in endpoints if one.status == _HEALTHY)
+    where = next(iter(endpoints)).where
+    return where + b"".join([one.field for one in endpoints]) + bytes_field(3, varint_field(1, max(total, 1)))
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:
     return locality.region, locality.zone, locality.sub_zone
+
+
+@lru_cache(_LOCALITIES)
+def _locality_field(locality: Locality) -> bytes:
+    """A field ``locality``. gRPC rejects an entry without one, even though all of its parts may be empty."""
+    return bytes_field(1, b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1)))
 
 
 @lru_cache(_REMEMBERED)

@@ -11,7 +11,8 @@ from xds.api.problem import finding_item
 from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
 from xds.catalog.instance import Check, Health
 from xds.catalog.service_index import ServiceInstance
-from xds.control.bindings import BoundAssignment, etag_of
+from xds.control.bindings import etag_of
+from xds.control.bound_assignment import BoundAssignment
 from xds.control.catalog import ServiceCatalog
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key

@@ -106,7 +106,7 @@ def set_assignment(
     from xds.cli.push_options import push_query
 
     options = shared(context)
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), _drain_s(drain, now))
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(drain, now))
     body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
     item = options.connect().call("PUT", endpoints_path(group, name), query, header(if_match), body)
     show_one(item, options.style(), options.output)
@@ -174,7 +174,7 @@ def drain(
       xds endpoints drain web 10.0.0.3:8080
       xds endpoints drain web 10.0.0.3:8080 --for 10m
     """
-    _remove(context, name, addresses, group, _drain_s(for_, now=False), dry_run, strict, if_match)
+    _remove(context, name, addresses, group, drain_time_s(for_, now=False), dry_run, strict, if_match)
 
 
 @endpoints.command(cls=Command)
@@ -195,7 +195,7 @@ def remove(
       xds endpoints remove web 10.0.0.3:8080
       xds endpoints remove web 10.0.0.3:8080 --now
     """
-    _remove(context, name, addresses, group, _drain_s("", now), dry_run, strict, if_match)
+    _remove(context, name, addresses, group, drain_time_s("", now), dry_run, strict, if_match)
 
 
 @endpoints.command(cls=Command)
@@ -223,7 +223,7 @@ def delete(
     options = shared(context)
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
-    query = drain_query(push_query(dry_run=dry_run), _drain_s(drain, now))
+    query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
     item = options.connect().call("DELETE", endpoints_path(group, name), query, header(if_match))
     show_one(item, options.style(), options.output)
 
@@ -249,7 +249,8 @@ def _remove(
     show_one(item, options.style(), options.output)
 
 
-def _drain_s(text: str, now: bool) -> float | None:
+def drain_time_s(text: str, now: bool) -> float | None:
+    """The time to drain that is asked for; None: that of the server. Raises ``CommandError``."""
     from xds.cli.arguments import parse_duration
     from xds.cli.errors import CommandError, Exit
 

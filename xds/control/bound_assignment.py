@@ -1,0 +1,91 @@
+"""The assignment of a binding: which endpoints its service has now, and which of them go and drain.
+
+The endpoints of a large service are remembered by instance: only those of instances that have changed are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xds.catalog.binding import Binding, InstanceSelection
+from xds.catalog.draining import DRAINING_LIMIT, Place
+from xds.catalog.service_index import ServiceInstance
+from xds.control.policies import Key
+from xds.lower.instances import Endpoint, EndpointRule, by_place, endpoint_of
+
+REMEMBERED_FROM = 200  # instances: below it, making all endpoints anew costs less than it is worth to remember them
+
+
+@dataclass(slots=True)
+class BoundAssignment:
+    """A binding in force. ``is_laid``: an instance of its service was shown, so an assignment is laid.
+
+    ``takes_over``: proxies may hold another assignment of this name; when it is laid next, the endpoints of that one
+    go. ``held`` are the endpoints that were laid last, where the catalog does not let all of them drain itself.
+    ``leaving`` are endpoints that go and drain, with the time (epoch seconds) when they are gone.
+    """
+
+    key: Key  # group and assignment
+    selection: InstanceSelection
+    is_laid: bool = False
+    takes_over: bool = False
+    held: Mapping[Place, Endpoint] = field(default_factory=dict)
+    leaving: dict[Place, tuple[Endpoint, float]] = field(default_factory=dict)
+    _known: dict[int, tuple[ServiceInstance, Endpoint | None]] = field(default_factory=dict)  # by ``id``
+
+    @property
+    def binding(self) -> Binding:
+        """The binding."""
+        return self.selection.binding
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether the endpoints are the instances one by one, so that the catalog alone lets them drain."""
+        return not (self.binding.filter or self.binding.datacenter or self.binding.port)
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next endpoint will have drained (epoch seconds); None: none is left."""
+        return min((until for _, until in self.leaving.values()), default=None)
+
+    def endpoints(self, instances: Sequence[ServiceInstance]) -> dict[Place, Endpoint]:
+        """The endpoints of those instances that the binding selects."""
+        if len(instances) < REMEMBERED_FROM:
+            self._known = {}
+            return by_place(one for one in map(self._endpoint, instances) if one is not None)
+        before, known = self._known, {}
+        for one in instances:
+            # An instance is what it was as long as it is the same object, which is kept alive here.
+            known[id(one)] = before.get(id(one)) or (one, self._endpoint(one))
+        self._known = known
+        return by_place(endpoint for _, endpoint in known.values() if endpoint is not None)
+
+    def advance(self, endpoints: Mapping[Place, Endpoint], now: float, drain_s: float) -> Collection[Endpoint]:
+        """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains."""
+        self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
+        self.leaving = {
+            place: (one, until)
+            for place, (one, until) in self.leaving.items()
+            if place not in endpoints and until > now
+        }
+        self.held = {} if self.selects_all else endpoints
+        return [*endpoints.values(), *(one for one, _ in self.leaving.values())]
+
+    def leave(self, endpoints: Iterable[Endpoint], until: float, *, again: bool = False) -> None:
+        """Let endpoints drain. What has drained where it was laid is left out, unless it does so ``again``.
+
+        At most ``DRAINING_LIMIT``: beyond it the oldest go at once.
+        """
+        for one in endpoints:
+            if again or not one.drains:
+                self.leaving.pop(one.place, None)
+                self.leaving[one.place] = one.draining(), until
+        while len(self.leaving) > DRAINING_LIMIT:
+            del self.leaving[next(iter(self.leaving))]
+
+    def _endpoint(self, one: ServiceInstance) -> Endpoint | None:
+        if not self.selection.is_selected(one):
+            return None
+        rule = EndpointRule(self.binding.port, self.binding.only_passing)
+        return endpoint_of(one.instance, one.health, rule)
