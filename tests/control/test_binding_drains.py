@@ -17,7 +17,7 @@ from xds.catalog.instance import Instance
 from xds.control.bound_assignment import BoundAssignment
 from xds.control.hand_assignments import KIND as HAND_KIND
 from xds.control.live_endpoints import OwnerKind
-from xds.lower.instances import Endpoint
+from xds.lower.instances import ServedEndpoint
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
 from xds.store.base import UnavailableError
@@ -272,8 +272,8 @@ def bound(**fields: Any) -> BoundAssignment:
     return BoundAssignment(KEY, InstanceSelection(Binding("web", **fields)))
 
 
-def endpoint(number: int, status: int = 1) -> Endpoint:
-    return Endpoint.at((f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80), status, 1, Locality())
+def endpoint(number: int, status: int = 1) -> ServedEndpoint:
+    return ServedEndpoint.at((f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80), status, 1, Locality())
 
 
 def test_at_most_so_many_endpoints_drain_and_the_oldest_go_first() -> None:

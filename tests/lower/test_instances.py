@@ -11,7 +11,7 @@ from tests.support.examples import examples
 from xds.catalog.instance import WEIGHT_LIMIT, Health, Instance
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder
-from xds.lower.instances import Endpoint, EndpointRule, endpoints_in, lower_endpoints, lower_instances
+from xds.lower.instances import EndpointRule, ServedEndpoint, endpoints_in, lower_endpoints, lower_instances
 from xds.lower.load_assignment import decode_assignment
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -80,7 +80,7 @@ def test_weights_whose_sum_no_proxy_takes_are_divided() -> None:
     """Envoy and gRPC refuse an assignment whose weights sum up to 2^32 or more."""
     (template,) = endpoints_in(lower_instances("web", [(Instance("a", "10.0.0.1", 80), Health.PASSING)], ANY)).values()
     many = [
-        Endpoint.at((f"10.0.0.{n}", 80), HEALTHY, weight, template.locality)
+        ServedEndpoint.at((f"10.0.0.{n}", 80), HEALTHY, weight, template.locality)
         for n, weight in enumerate((2**31, 2**31, 2**30, 1))
     ]
     resource = lower_endpoints("web", many)

@@ -25,7 +25,7 @@ from xds.control.hand_assignments import HandAssignments, WriteOptions
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
-from xds.lower.instances import Endpoint, Endpoints, endpoints_in, lower_endpoints
+from xds.lower.instances import Endpoints, ServedEndpoint, endpoints_in, lower_endpoints
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Store
@@ -283,7 +283,7 @@ class Bindings:
         endpoints = bound.endpoints(instances)
         if bound.takes_over:
             self._take_over(bound, endpoints, now)
-        laid: Collection[Endpoint] = endpoints.values()
+        laid: Collection[ServedEndpoint] = endpoints.values()
         if bound.held or bound.leaving or not bound.selects_all:
             laid = bound.advance(endpoints, now, self._catalog.drain_s)
             self._lay_again(bound, now)

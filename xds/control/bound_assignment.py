@@ -12,7 +12,7 @@ from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import DRAINING_LIMIT, Place
 from xds.catalog.service_index import ServiceInstance
 from xds.control.policies import Key
-from xds.lower.instances import Endpoint, EndpointRule, by_place, endpoint_of
+from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint_of
 
 REMEMBERED_FROM = 200  # instances: below it, making all endpoints anew costs less than it is worth to remember them
 
@@ -30,9 +30,9 @@ class BoundAssignment:
     selection: InstanceSelection
     is_laid: bool = False
     takes_over: bool = False
-    held: Mapping[Place, Endpoint] = field(default_factory=dict)
-    leaving: dict[Place, tuple[Endpoint, float]] = field(default_factory=dict)
-    _known: dict[int, tuple[ServiceInstance, Endpoint | None]] = field(default_factory=dict)  # by ``id``
+    held: Mapping[Place, ServedEndpoint] = field(default_factory=dict)
+    leaving: dict[Place, tuple[ServedEndpoint, float]] = field(default_factory=dict)
+    _known: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
     @property
     def binding(self) -> Binding:
@@ -49,7 +49,7 @@ class BoundAssignment:
         """When the next endpoint will have drained (epoch seconds); None: none is left."""
         return min((until for _, until in self.leaving.values()), default=None)
 
-    def endpoints(self, instances: Sequence[ServiceInstance]) -> dict[Place, Endpoint]:
+    def endpoints(self, instances: Sequence[ServiceInstance]) -> dict[Place, ServedEndpoint]:
         """The endpoints of those instances that the binding selects."""
         if len(instances) < REMEMBERED_FROM:
             self._known = {}
@@ -61,7 +61,9 @@ class BoundAssignment:
         self._known = known
         return by_place(endpoint for _, endpoint in known.values() if endpoint is not None)
 
-    def advance(self, endpoints: Mapping[Place, Endpoint], now: float, drain_s: float) -> Collection[Endpoint]:
+    def advance(
+        self, endpoints: Mapping[Place, ServedEndpoint], now: float, drain_s: float
+    ) -> Collection[ServedEndpoint]:
         """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains."""
         self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
         self.leaving = {
@@ -72,7 +74,7 @@ class BoundAssignment:
         self.held = {} if self.selects_all else endpoints
         return [*endpoints.values(), *(one for one, _ in self.leaving.values())]
 
-    def leave(self, endpoints: Iterable[Endpoint], until: float, *, again: bool = False) -> None:
+    def leave(self, endpoints: Iterable[ServedEndpoint], until: float, *, again: bool = False) -> None:
         """Let endpoints drain. What has drained where it was laid is left out, unless it does so ``again``.
 
         At most ``DRAINING_LIMIT``: beyond it the oldest go at once.
@@ -84,7 +86,7 @@ class BoundAssignment:
         while len(self.leaving) > DRAINING_LIMIT:
             del self.leaving[next(iter(self.leaving))]
 
-    def _endpoint(self, one: ServiceInstance) -> Endpoint | None:
+    def _endpoint(self, one: ServiceInstance) -> ServedEndpoint | None:
         if not self.selection.is_selected(one):
             return None
         rule = EndpointRule(self.binding.port, self.binding.only_passing)

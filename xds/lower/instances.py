@@ -49,7 +49,7 @@ class EndpointRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServedEndpoint:
     """An endpoint as proxies get it: its place, locality and weight, and its field ``lb_endpoints``, serialized."""
 
     place: Place
@@ -60,7 +60,7 @@ class Endpoint:
     field: bytes
 
     @classmethod
-    def at(cls, place: Place, status: int, weight: int, locality: Locality) -> Endpoint:
+    def at(cls, place: Place, status: int, weight: int, locality: Locality) -> ServedEndpoint:
         """The endpoint at a place."""
         return cls(place, status, weight, locality, _locality_field(locality), _endpoint_field(*place, status, weight))
 
@@ -69,19 +69,19 @@ class Endpoint:
         """Whether proxies are told that it is about to go."""
         return self.status == _DRAINING
 
-    def draining(self) -> Endpoint:
+    def draining(self) -> ServedEndpoint:
         """The same endpoint, about to go."""
-        return Endpoint.at(self.place, _DRAINING, self.weight, self.locality)
+        return ServedEndpoint.at(self.place, _DRAINING, self.weight, self.locality)
 
-    def divided(self, divisor: int) -> Endpoint:
+    def divided(self, divisor: int) -> ServedEndpoint:
         """The same endpoint with a part of its weight."""
-        return Endpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
+        return ServedEndpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
 
 
-Endpoints = Mapping[Place, Endpoint]
+Endpoints = Mapping[Place, ServedEndpoint]
 
 
-def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> Endpoint | None:
+def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
     """The endpoint of an instance; None for an instance without the port of the rule."""
     port = instance.ports.get(rule.port, 0) if rule.port else instance.port
     if not port:
@@ -91,7 +91,7 @@ def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> Endpo
     status = _STATUS[health]
     if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
         status = _UNHEALTHY
-    return Endpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
+    return ServedEndpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
 
 
 def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
@@ -103,20 +103,20 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
     return lower_endpoints(name, by_place(one for one in found if one is not None).values())
 
 
-def by_place(endpoints: Iterable[Endpoint]) -> dict[Place, Endpoint]:
+def by_place(endpoints: Iterable[ServedEndpoint]) -> dict[Place, ServedEndpoint]:
     """Endpoints by address and port. Of two at one place the first one counts."""
-    found: dict[Place, Endpoint] = {}
+    found: dict[Place, ServedEndpoint] = {}
     for one in endpoints:
         found.setdefault(one.place, one)
     return found
 
 
-def lower_endpoints(name: str, endpoints: Collection[Endpoint]) -> Resource:
+def lower_endpoints(name: str, endpoints: Collection[ServedEndpoint]) -> Resource:
     """The assignment ``name`` with these endpoints, each at a place of its own. Their order does not matter."""
     divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
     if divisor > 1:
         endpoints = [one.divided(divisor) for one in endpoints]
-    entries: dict[bytes, list[Endpoint]] = {}
+    entries: dict[bytes, list[ServedEndpoint]] = {}
     for one in sorted(endpoints, key=_PLACE):
         entries.setdefault(one.where, []).append(one)
     ordered = sorted(entries.values(), key=lambda held: _parts(held[0].locality))
@@ -124,7 +124,7 @@ def lower_endpoints(name: str, endpoints: Collection[Endpoint]) -> Resource:
     return Resource(ENDPOINT, name, body, content_version(body))
 
 
-def endpoints_in(assignment: Resource) -> dict[Place, Endpoint]:
+def endpoints_in(assignment: Resource) -> dict[Place, ServedEndpoint]:
     """The endpoints of an assignment, by address and port; those that are no IP addresses or names are left out."""
     found = []
     for entry in decode_assignment(assignment).endpoints:
@@ -133,15 +133,15 @@ def endpoints_in(assignment: Resource) -> dict[Place, Endpoint]:
             at = one.endpoint.address.socket_address
             if at.address and at.port_value:
                 weight = max(one.load_balancing_weight.value, 1)
-                found.append(Endpoint.at((at.address, at.port_value), one.health_status, weight, locality))
+                found.append(ServedEndpoint.at((at.address, at.port_value), one.health_status, weight, locality))
     return by_place(found)
 
 
-_PLACE: Callable[[Endpoint], Place] = attrgetter("place")
-_WEIGHT: Callable[[Endpoint], int] = attrgetter("weight")
+_PLACE: Callable[[ServedEndpoint], Place] = attrgetter("place")
+_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("weight")
 
 
-def _entry(endpoints: Collection[Endpoint]) -> bytes:
+def _entry(endpoints: Collection[ServedEndpoint]) -> bytes:
     """A LocalityLbEndpoints."""
     total = sum(one.weight for one in endpoints if one.status == _HEALTHY)
     where = next(iter(endpoints)).where
