@@ -285,13 +285,12 @@ def test_at_most_so_many_endpoints_drain_and_the_oldest_go_first() -> None:
 
 def test_what_drained_where_it_was_laid_does_not_drain_again() -> None:
     one = bound(port="grpc")
-    place = endpoint(1).place
-    one.advance({place: endpoint(1, status=3)}, 0.0, 15.0)
-    assert one.advance({}, 1.0, 15.0) == []
-    one.advance({place: endpoint(1)}, 2.0, 15.0)
-    (left,) = one.advance({}, 3.0, 15.0)
+    one.advance([endpoint(1, status=3)], 0.0, 15.0)
+    assert one.advance([], 1.0, 15.0) == []
+    one.advance([endpoint(1)], 2.0, 15.0)
+    (left,) = one.advance([], 3.0, 15.0)
     assert left.drains and one.next_end == 18.0
-    assert one.advance({place: endpoint(1)}, 4.0, 15.0) == [endpoint(1)], "it is back"
+    assert one.advance([endpoint(1)], 4.0, 15.0) == [endpoint(1)], "it is back"
     assert one.next_end is None
 
 

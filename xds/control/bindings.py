@@ -25,7 +25,7 @@ from xds.control.hand_assignments import HandAssignments, WriteOptions
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
-from xds.lower.instances import Endpoints, ServedEndpoint, endpoints_in, lower_endpoints
+from xds.lower.instances import ServedEndpoint, endpoints_in, lower_endpoints
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Store
@@ -280,23 +280,20 @@ class Bindings:
         instances = self._catalog.instances(binding.service)
         if not (bound.is_laid or self._catalog.is_known(binding.service)):
             return None
-        endpoints = bound.endpoints(instances)
+        laid: Collection[ServedEndpoint] = bound.endpoints(instances)
         if bound.takes_over:
-            self._take_over(bound, endpoints, now)
-        laid: Collection[ServedEndpoint] = endpoints.values()
+            self._take_over(bound, now)
         if bound.held or bound.leaving or not bound.selects_all:
-            laid = bound.advance(endpoints, now, self._catalog.drain_s)
+            laid = bound.advance(laid, now, self._catalog.drain_s)
             self._lay_again(bound, now)
         return lower_endpoints(bound.key[1], laid)
 
-    def _take_over(self, bound: BoundAssignment, endpoints: Endpoints, now: float) -> None:
-        """The endpoints that proxies hold under the name, and that are not the service's, drain."""
+    def _take_over(self, bound: BoundAssignment, now: float) -> None:
+        """The endpoints that proxies hold under the name drain, where they are not the service's."""
         bound.takes_over = False
         served = self._live.served(*bound.key)
         if served is not None:
-            gone = (
-                one for place, one in endpoints_in(served).items() if not (place in endpoints or place in bound.leaving)
-            )
+            gone = (one for place, one in endpoints_in(served).items() if place not in bound.leaving)
             bound.leave(gone, now + self._catalog.drain_s, again=True)
 
     def _lay_again(self, bound: BoundAssignment, now: float) -> None:

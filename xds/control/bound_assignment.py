@@ -49,22 +49,24 @@ class BoundAssignment:
         """When the next endpoint will have drained (epoch seconds); None: none is left."""
         return min((until for _, until in self.leaving.values()), default=None)
 
-    def endpoints(self, instances: Sequence[ServiceInstance]) -> dict[Place, ServedEndpoint]:
-        """The endpoints of those instances that the binding selects."""
+    def endpoints(self, instances: Sequence[ServiceInstance]) -> list[ServedEndpoint]:
+        """The endpoints of those instances that the binding selects, each at a place of its own."""
         if len(instances) < REMEMBERED_FROM:
             self._known = {}
-            return by_place(one for one in map(self._endpoint, instances) if one is not None)
-        before, known = self._known, {}
-        for one in instances:
+            found = [self._endpoint(one) for one in instances]
+        else:
             # An instance is what it was as long as it is the same object, which is kept alive here.
-            known[id(one)] = before.get(id(one)) or (one, self._endpoint(one))
-        self._known = known
-        return by_place(endpoint for _, endpoint in known.values() if endpoint is not None)
+            before = self._known.get
+            pairs = [before(id(one)) or (one, self._endpoint(one)) for one in instances]
+            self._known = dict(zip(map(id, instances), pairs, strict=True))
+            found = [endpoint for _, endpoint in pairs]
+        made = [one for one in found if one is not None]
+        # The instances have a place each, but a named port of theirs may be one of another instance.
+        return list(by_place(made).values()) if self.binding.port else made
 
-    def advance(
-        self, endpoints: Mapping[Place, ServedEndpoint], now: float, drain_s: float
-    ) -> Collection[ServedEndpoint]:
+    def advance(self, made: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
         """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains."""
+        endpoints = by_place(made)
         self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
         self.leaving = {
             place: (one, until)

@@ -12,7 +12,7 @@ The bytes are the canonical ones: fields in the order of their numbers (https://
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -50,19 +50,26 @@ class EndpointRule:
 
 @dataclass(frozen=True, slots=True)
 class ServedEndpoint:
-    """An endpoint as proxies get it: its place, locality and weight, and its field ``lb_endpoints``, serialized."""
+    """An endpoint as proxies get it.
+
+    ``status`` is an ``envoy.config.core.v3.HealthStatus``; ``healthy_weight`` is what it adds to the weight of its
+    locality. ``where`` and ``field`` are its fields ``locality`` and ``lb_endpoints``, serialized.
+    """
 
     place: Place
-    status: int  # envoy.config.core.v3.HealthStatus
+    status: int
     weight: int
+    healthy_weight: int
     locality: Locality
-    where: bytes  # the field ``locality``
+    where: bytes
     field: bytes
 
     @classmethod
     def at(cls, place: Place, status: int, weight: int, locality: Locality) -> ServedEndpoint:
         """The endpoint at a place."""
-        return cls(place, status, weight, locality, _locality_field(locality), _endpoint_field(*place, status, weight))
+        healthy_weight = weight if status == _HEALTHY else 0
+        where, field = _locality_field(locality), _endpoint_field(*place, status, weight)
+        return cls(place, status, weight, healthy_weight, locality, where, field)
 
     @property
     def drains(self) -> bool:
@@ -76,9 +83,6 @@ class ServedEndpoint:
     def divided(self, divisor: int) -> ServedEndpoint:
         """The same endpoint with a part of its weight."""
         return ServedEndpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
-
-
-Endpoints = Mapping[Place, ServedEndpoint]
 
 
 def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
@@ -116,12 +120,19 @@ def lower_endpoints(name: str, endpoints: Collection[ServedEndpoint]) -> Resourc
     divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
     if divisor > 1:
         endpoints = [one.divided(divisor) for one in endpoints]
-    entries: dict[bytes, list[ServedEndpoint]] = {}
-    for one in sorted(endpoints, key=_PLACE):
-        entries.setdefault(one.where, []).append(one)
-    ordered = sorted(entries.values(), key=lambda held: _parts(held[0].locality))
+    by_locality = _by_locality(sorted(endpoints, key=_PLACE))
+    ordered = sorted(by_locality, key=lambda held: _parts(held[0].locality))
     body = text_field(1, name) + b"".join(bytes_field(2, _entry(held)) for held in ordered)
     return Resource(ENDPOINT, name, body, content_version(body))
+
+
+def _by_locality(endpoints: list[ServedEndpoint]) -> Collection[list[ServedEndpoint]]:
+    if len(set(map(_WHERE, endpoints))) == 1:
+        return [endpoints]
+    found: dict[bytes, list[ServedEndpoint]] = {}
+    for one in endpoints:
+        found.setdefault(one.where, []).append(one)
+    return found.values()
 
 
 def endpoints_in(assignment: Resource) -> dict[Place, ServedEndpoint]:
@@ -139,13 +150,15 @@ def endpoints_in(assignment: Resource) -> dict[Place, ServedEndpoint]:
 
 _PLACE: Callable[[ServedEndpoint], Place] = attrgetter("place")
 _WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("weight")
+_HEALTHY_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("healthy_weight")
+_WHERE: Callable[[ServedEndpoint], bytes] = attrgetter("where")
+_FIELD: Callable[[ServedEndpoint], bytes] = attrgetter("field")
 
 
-def _entry(endpoints: Collection[ServedEndpoint]) -> bytes:
+def _entry(endpoints: list[ServedEndpoint]) -> bytes:
     """A LocalityLbEndpoints."""
-    total = sum(one.weight for one in endpoints if one.status == _HEALTHY)
-    where = next(iter(endpoints)).where
-    return where + b"".join([one.field for one in endpoints]) + bytes_field(3, varint_field(1, max(total, 1)))
+    weight = max(sum(map(_HEALTHY_WEIGHT, endpoints)), 1)
+    return endpoints[0].where + b"".join(map(_FIELD, endpoints)) + bytes_field(3, varint_field(1, weight))
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:
