@@ -33,10 +33,10 @@ from pathlib import Path
 
 import structlog
 
+from bench.catalog_source import INSTANCES, changed, instances
 from bench.engine import Fleet
 from xds.catalog.binding import Binding
 from xds.catalog.holding import HoldRule
-from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import CatalogLimits
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
@@ -50,7 +50,6 @@ from xds.protocol.events import Send
 from xds.store.base import Store
 from xds.store.engines import open_store
 
-INSTANCES = 10
 GROUP = "default"
 LIMITS = CatalogLimits(1_000_000, 10_000, 10_000_000)
 
@@ -68,22 +67,6 @@ class Row:
     service_kib: float
     busy: float
     late_ms: float
-
-
-def instances(service: int, health: Health = Health.PASSING, weight: int = 1) -> list[Instance]:
-    """The instances of a service; the first one has this health and weight."""
-    network = f"10.{service >> 8 & 255}.{service & 255}"
-    return [
-        Instance(
-            f"{service}-{index}",
-            f"{network}.{index + 1}",
-            8080,
-            meta={"version": "1"},
-            weight=weight if index == 0 else 1,
-            checks=(Check("http", health if index == 0 else Health.PASSING),),
-        )
-        for index in range(INSTANCES)
-    ]
 
 
 class Site:
@@ -110,9 +93,7 @@ class Site:
         """Show the next service with an instance in other health, and of another weight. Returns its number."""
         turn = next(self._turn)
         number = turn % self.services
-        health = Health.CRITICAL if turn // self.services % 2 == 0 else Health.PASSING
-        weight = 2 + turn // self.services % 100  # so that two changes never cancel each other
-        self.catalog.sink("bench", "bench").put(f"service-{number}", instances(number, health, weight))
+        self.catalog.sink("bench", "bench").put(f"service-{number}", changed(number, turn // self.services))
         return number
 
 
