@@ -79,6 +79,20 @@ async def test_a_reader_sees_what_was_put_before_the_tick(catalog: ServiceCatalo
     assert catalog.names() == ["web"]
 
 
+@pytest.mark.parametrize(("share", "health"), [(0.5, Health.PASSING), (1.0, Health.DRAINING)])
+async def test_a_held_loss_is_judged_anew_when_the_share_of_its_source_changes(
+    catalog: ServiceCatalog, share: float, health: Health
+) -> None:
+    catalog.sink("a", "files").put("web", instances(1, 2, 3))
+    await catalog.tick()
+    catalog.sink("a", "files").put("web", instances(1))
+    await catalog.tick()
+    assert shown(catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
+    catalog.sink("a", "files", share).put("web", instances(1))
+    await catalog.tick()
+    assert shown(catalog, "web") == {"i1": Health.PASSING, "i2": health, "i3": health}
+
+
 async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: ServiceCatalog, clock: Clock) -> None:
     sink = catalog.sink("a", "files")
     sink.replace({"web": instances(1, 2, 3), "api": instances(1)})

@@ -84,10 +84,11 @@ class ServiceHolding:
         """Take over what the source shows now, by id. True if anything changed."""
         shown, changed = self._shown(instances, now)
         gone = [seen for id, seen in self.present.items() if id not in shown]
-        if not (changed or gone):
+        before = self._before(now, rule)
+        is_over = self.is_held and not rule.is_held(before, len(shown))  # the rule may be another one than before
+        if not (changed or gone or is_over):
             return False
         self.was_shown = self.was_shown or bool(shown)
-        before = self._before(now, rule)
         present, self.present = self.present, shown
         moved = [present[id] for id in changed if id in present and _has_moved(present[id], shown[id])]
         back = [seen for id, seen in self.kept.items() if id in shown and _has_moved(seen, shown[id])]

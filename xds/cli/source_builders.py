@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from xds.catalog.source import Source
@@ -13,9 +13,14 @@ from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettin
 from xds.model.errors import XdsError
 
 
-def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]:
-    """Each source with its section, by name. Raises ``SettingsError`` for a source that cannot be built."""
+def build_sources(settings: Settings, names: Collection[str] | None = None) -> Iterator[tuple[Source, SourceSettings]]:
+    """Each source with its section, by name; with ``names`` only these.
+
+    Raises ``SettingsError`` for a source that cannot be built.
+    """
     for name, section in sorted(settings.sources.items()):
+        if names is not None and name not in names:
+            continue
         try:
             yield _BUILDERS[section.kind](name, section, settings), section
         except (XdsError, OSError, ValueError) as error:
