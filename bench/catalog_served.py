@@ -220,8 +220,8 @@ async def flood(site: Site, fleet: Fleet, rate: int, seconds: float) -> tuple[fl
 
 
 async def until_quiet(fleet: Fleet) -> float:
-    """Wait until no more ACKs are sent; when the last one was."""
-    count = 0
+    """Wait until each stream has sent an ACK, and no more are sent; when the last one was."""
+    count = fleet.spec.streams
     while True:
         ack = await fleet.acked(count, ACKED_WITHIN_S)
         if ack.count == count and time.monotonic() - ack.last_at > QUIET_S:
