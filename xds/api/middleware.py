@@ -72,6 +72,8 @@ API_PREFIX = "/api/"
 XDS_PREFIX = "/v3/"
 METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
+PAGE_PATHS = frozenset({"/", "/docs", "/ui"})
+PAGES_PREFIX = "/ui/"
 VARY = "Accept, Accept-Encoding, Authorization"
 REQUEST_ID_LIMIT = 128
 CONSUL_TOKEN_HEADER = "x-consul-token"  # noqa: S105 - the name of a header, not a secret
@@ -163,11 +165,19 @@ class Door:
         self._wants_certificates = wants_certificates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._is_page(scope):
             await self._app(scope, receive, send)
             return
         app = self._refusal(Request(scope)) or self._app
         await app(scope, receive, send)
+
+    def _is_page(self, scope: Scope) -> bool:
+        """Whether it asks for a page or an asset. They hold no data, and a browser has no token for them.
+
+        A browser does have a certificate, so pages need one where every request does.
+        """
+        path = scope["path"]
+        return not self._wants_certificates and (path in PAGE_PATHS or path.startswith(PAGES_PREFIX))
 
     def _refusal(self, request: Request) -> Response | None:
         """The answer to a request that is refused; None admits it."""

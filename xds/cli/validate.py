@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -202,6 +204,22 @@ def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
         return set()
     held = {(type_url_of(item["type"]), item["name"]) for item in items}
     return held - {(resource.type_url, resource.name) for resource in checked.resources}
+
+
+AUTO = Path("auto")
+
+
+def envoy_binary(given: Path) -> Path:
+    """The Envoy to ask: ``given``, or for `AUTO` the one that the extra ``envoy`` installed, or one on the path.
+
+    Raises ``CommandError`` if there is none.
+    """
+    if given != AUTO:
+        return given
+    beside = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
+    if beside is None:
+        raise CommandError(Exit.USAGE, "--envoy auto: there is no Envoy on the path; pip install 'xds-server[envoy]'")
+    return Path(beside)
 
 
 def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:

@@ -17,7 +17,13 @@ def validate(
     context: typer.Context,
     file: FilesOption,
     group: TargetOption = "",
-    envoy: Annotated[Path | None, typer.Option(help="Also validate with this Envoy binary.", metavar="BIN")] = None,
+    envoy: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also validate with this Envoy binary; auto: the one of the extra `envoy`, or on the path.",
+            metavar="BIN",
+        ),
+    ] = None,
     against: Annotated[
         str, typer.Option(help="live: also check against what the server holds, removals included.", metavar="live")
     ] = "",
@@ -35,7 +41,7 @@ def validate(
     \b
     Examples:
       xds validate -f edge/
-      xds validate -f edge.yaml --envoy $(which envoy) --failure-threshold warning
+      xds validate -f edge.yaml --envoy auto --failure-threshold warning
       xds validate -f edge.yaml --policy web-policy.yaml
     """
     from xds.cli.arguments import parse_duration
@@ -43,6 +49,7 @@ def validate(
         SEVERITIES,
         Checks,
         check_files,
+        envoy_binary,
         show_findings,
     )
 
@@ -52,5 +59,6 @@ def validate(
     if failure_threshold not in SEVERITIES:
         raise CommandError(Exit.USAGE, f"--failure-threshold {failure_threshold}: expected warning or error")
     client = options.connect() if against else None
-    checks = Checks(envoy, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
+    binary = envoy_binary(envoy) if envoy is not None else None
+    checks = Checks(binary, client, tuple(descriptor_set or ()), parse_duration(timeout), tuple(policy or ()))
     show_findings(check_files(file, group, checks), options.output, failure_threshold)

@@ -1,0 +1,28 @@
+import { calm, get, tell } from "./admin_api.js";
+
+async function show() {
+  try {
+    const [version, caller, nodes] = await Promise.all([get("/version"), get("/whoami"), get("/nodes?limit=1")]);
+    calm();
+    facts({
+      version: `${version.version} (Python ${version.python}, envoy-data-plane ${version.envoy_data_plane})`,
+      "signed in as": caller.name || caller.principal || "nobody: this server asks for no credentials",
+      ...(nodes.items.length ? {} : { nodes: "none has connected yet; `xds bootstrap` prints a configuration that does" }),
+    });
+  } catch (error) {
+    tell(error, show);
+  }
+}
+
+function facts(values) {
+  const list = document.getElementById("facts");
+  list.replaceChildren();
+  for (const [name, value] of Object.entries(values)) {
+    const [term, text] = [document.createElement("dt"), document.createElement("dd")];
+    term.textContent = name;
+    text.textContent = value;
+    list.append(term, text);
+  }
+}
+
+show();
