@@ -1,9 +1,10 @@
 """The catalog of services: what a change of one instance costs, with more and more services.
 
-    python -m bench.catalog [--services 100,1000,10000] [--streams 1000] [--rounds 30] [--rate 1000] [--seconds 5]
+    python -m bench.catalog [--services 100,1000,10000] [--instances 10] [--streams 1000] [--rounds 30] [--rate 1000]
+        [--seconds 5]
 
-Each service has ten instances, and an assignment of one group follows it. ``--streams`` Delta streams subscribe to all
-assignments. No sockets; the store is the real one.
+Each service has ten instances (or ``--instances``), and an assignment of one group follows it. ``--streams`` Delta
+streams subscribe to all assignments. No sockets; the store is the real one.
 
 * ``change_us``: CPU from the source's ``put`` of a service with one instance in other health until its assignment is
   laid and the streams are woken;
@@ -72,8 +73,9 @@ class Row:
 class Site:
     """A catalog with services and bindings over a fleet of streams."""
 
-    def __init__(self, services: int, streams: int, store: Store) -> None:
+    def __init__(self, services: int, streams: int, store: Store, instances_n: int) -> None:
         self.services = services
+        self.instances_n = instances_n
         self.fleet = Fleet(Variant.DELTA, streams, services, "named")
         self.catalog = ServiceCatalog(HoldRule(), LIMITS, store=store)
         live, locks = LiveEndpoints(self.fleet.cache, lambda groups: None), WriteLocks()
@@ -84,7 +86,7 @@ class Site:
     async def fill(self) -> None:
         """Show all services, and bind them."""
         sink = self.catalog.sink("bench", "bench")
-        sink.replace({f"service-{n}": instances(n) for n in range(self.services)})
+        sink.replace({f"service-{n}": instances(n, self.instances_n) for n in range(self.services)})
         await self.catalog.tick()
         for n in range(self.services):
             await self.bindings.put((GROUP, f"cluster-{n}"), Binding(f"service-{n}"))
@@ -93,22 +95,23 @@ class Site:
         """Show the next service with an instance in other health, and of another weight. Returns its number."""
         turn = next(self._turn)
         number = turn % self.services
-        self.catalog.sink("bench", "bench").put(f"service-{number}", changed(number, turn // self.services))
+        shown = changed(number, turn // self.services, self.instances_n)
+        self.catalog.sink("bench", "bench").put(f"service-{number}", shown)
         return number
 
 
-async def measure(services: int, streams: int, rounds: int, rate: int, seconds: float) -> Row:
+async def measure(services: int, streams: int, rounds: int, rate: int, seconds: float, instances_n: int) -> Row:
     """All figures for one number of services."""
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("sqlite", Path(folder), None)
         await store.open()
-        site = Site(services, streams, store)
+        site = Site(services, streams, store, instances_n)
         await site.fill()
         fan_out(site)
         change_us, stream_us, sent = await changes(site, streams, rounds)
         store_us = await storing(site, rounds)
         busy, late_ms = await flood(site, rate, seconds)
-        start_ms, kib = await starting(services, store)
+        start_ms, kib = await starting(services, store, instances_n)
         await store.close()
     return Row(services, change_us, stream_us, sent, store_us, start_ms, kib, busy, late_ms)
 
@@ -178,11 +181,11 @@ async def flood(site: Site, rate: int, seconds: float) -> tuple[float, float]:
     return busy, late * 1e3
 
 
-async def starting(services: int, store: Store) -> tuple[float, float]:
+async def starting(services: int, store: Store, instances_n: int) -> tuple[float, float]:
     """CPU of all threads and memory per service, from the store to laid assignments."""
     docs = await store.docs("binding")
     assert len(docs) == services
-    site = Site(services, 0, store)
+    site = Site(services, 0, store, instances_n)
     gc.collect()
     begun = time.process_time()
     await site.bindings.load()
@@ -191,7 +194,7 @@ async def starting(services: int, store: Store) -> tuple[float, float]:
     assert site.bindings.laid_n == services
     del site
     gc.collect()
-    site = Site(services, 0, store)
+    site = Site(services, 0, store, instances_n)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     await site.bindings.load()
@@ -205,20 +208,21 @@ async def starting(services: int, store: Store) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", default="100,1000,10000")
+    parser.add_argument("--instances", type=int, default=INSTANCES)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    told = f"{INSTANCES} instances a service, {asked.streams} Delta streams, {asked.rate} changes/s"
+    told = f"{asked.instances} instances a service, {asked.streams} Delta streams, {asked.rate} changes/s"
     print(f"{told}, median of {asked.rounds} rounds")
     print(
         f"{'services':>8} {'change_us':>10} {'stream_us':>10} {'sent':>5} {'store_us':>9} {'start_ms':>9}"
         f" {'service_kib':>11} {'busy':>6} {'late_ms':>8}"
     )
     for services in map(int, asked.services.split(",")):
-        row = asyncio.run(measure(services, asked.streams, asked.rounds, asked.rate, asked.seconds))
+        row = asyncio.run(measure(services, asked.streams, asked.rounds, asked.rate, asked.seconds, asked.instances))
         print(
             f"{row.services:>8} {row.change_us:10.1f} {row.stream_us:10.1f} {row.sent:5} {row.store_us:9.1f}"
             f" {row.start_ms:9.1f} {row.service_kib:11.1f} {row.busy:6.2f} {row.late_ms:8.1f}",

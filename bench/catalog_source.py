@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from xds.catalog.instance import Check, Health, Instance
@@ -17,26 +19,22 @@ INSTANCES = 10
 LOOPBACK = "127.0.0.1"
 
 
-def instances(service: int, health: Health = Health.PASSING, weight: int = 1) -> list[Instance]:
-    """The instances of a service; the first one has this health and weight."""
-    network = f"10.{service >> 8 & 255}.{service & 255}"
-    return [
-        Instance(
-            f"{service}-{index}",
-            f"{network}.{index + 1}",
-            8080,
-            meta={"version": "1"},
-            weight=weight if index == 0 else 1,
-            checks=(Check("http", health if index == 0 else Health.PASSING),),
-        )
-        for index in range(INSTANCES)
-    ]
+@lru_cache(1 << 20)
+def instances(service: int, count: int = INSTANCES) -> tuple[Instance, ...]:
+    """The instances of a service. Those that are the same are the same objects, as sources keep them."""
+    return tuple(_instance(service * count + index) for index in range(count))
 
 
-def changed(service: int, turn: int) -> list[Instance]:
-    """The instances of a service after a change: no two changes in succession are the same."""
+def changed(service: int, turn: int, count: int = INSTANCES) -> tuple[Instance, ...]:
+    """The instances of a service after a change of the first one: no two changes in succession are the same."""
     health = Health.CRITICAL if turn % 2 == 0 else Health.PASSING
-    return instances(service, health, 2 + turn % 100)
+    first, *others = instances(service, count)
+    return replace(first, weight=2 + turn % 100, checks=(Check("http", health),)), *others
+
+
+def _instance(number: int) -> Instance:
+    address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    return Instance(f"i{number}", address, 8080, meta={"version": "1"}, checks=(Check("http", Health.PASSING),))
 
 
 class DatagramSource:

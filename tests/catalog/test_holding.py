@@ -82,6 +82,14 @@ def test_the_window_begins_with_the_first_loss() -> None:
     assert not found.is_held, "of the eight since the window of the first loss ended, five are left"
 
 
+def test_a_change_after_losses_that_were_not_held_holds_nothing() -> None:
+    found = holding(*range(1, 9))
+    found.put(shown(1, 2, 3, 4), 101.0, RULE)
+    found.put(shown(1, 2, 3, 4, health=Health.CRITICAL), 102.0, HoldRule(0.3))
+    assert not found.is_held
+    assert (found.good_n, found.held_since, found.late) == (0, 0.0, [])
+
+
 def test_what_is_shown_again_drains_no_more() -> None:
     found = holding(1, 2, 3)
     found.put(shown(1, 2), 101.0, RULE)

@@ -13,11 +13,12 @@ from tests.control.test_bindings import BY, bind, instances, served, sink
 from tests.control.test_hand_assignments import ALICE, KEY, NOW, G, push, setting
 from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import DRAINING_LIMIT
-from xds.catalog.instance import Instance
+from xds.catalog.instance import Health, Instance
+from xds.control import bound_assignment
 from xds.control.bound_assignment import BoundAssignment
 from xds.control.hand_assignments import KIND as HAND_KIND
 from xds.control.live_endpoints import OwnerKind
-from xds.lower.instances import ServedEndpoint
+from xds.lower.instances import EndpointRule, ServedEndpoint, endpoint_of
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
 from xds.store.base import UnavailableError
@@ -321,3 +322,31 @@ async def test_a_large_service_is_laid_as_a_small_one(serving: Plane) -> None:
     targets.put("web", list(many.values()))
     await serving.catalog.tick()
     assert served(serving) == dict.fromkeys(many, "HEALTHY")
+
+
+async def test_a_change_in_a_large_service_makes_one_endpoint_anew(
+    serving: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await push(serving)
+    targets = sink(serving)
+    many = instances(*range(1000, 1300))
+    targets.put("web", many)
+    await bind(serving)
+    made: list[str] = []
+
+    def counted(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
+        made.append(instance.id)
+        return endpoint_of(instance, health, rule)
+
+    monkeypatch.setattr(bound_assignment, "endpoint_of", counted)
+    targets.put("web", [*many[:-1], *instances(1299, weight=2)])
+    await serving.catalog.tick()
+    assert made == ["i1299"]
+    targets.put("web", instances(*range(1000, 1299), 1300))  # others that are equal, one that goes, one that comes
+    await serving.catalog.tick()
+    assert made == ["i1299", "i1299", "i1300"], "the one that goes drains"
+    serving.now_s += 15
+    await serving.catalog.tick()
+    assert made == ["i1299", "i1299", "i1300"]
+    found = served(serving)
+    assert found == dict.fromkeys([*range(1000, 1299), 1300], "HEALTHY")
