@@ -105,6 +105,27 @@ async def test_a_service_that_is_gone_leaves_an_empty_assignment_not_the_push(pl
     assert served(plane) == {}
 
 
+async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plane) -> None:
+    """Over a restart, and for a name that is bound later: what was pushed is not what the service has now."""
+    await push(plane, 1)
+    targets = sink(plane)
+    targets.put("web", instances(10))
+    await bind(plane)
+    targets.put("web", ())
+    await plane.catalog.tick()
+    plane.now_s += 15
+    await plane.catalog.tick()
+    await plane.bindings.put((G, "web-2"), Binding("web"), by=BY)
+    assert (served(plane), served(plane, "web-2")) == ({}, {})
+    plane.catalog.start()
+    await plane.catalog.close()
+    again = plane.restarted()
+    await again.publisher.load()
+    await again.catalog.load()
+    assert served(again) == {}
+    await again.publisher.close()
+
+
 async def test_unbound_the_push_is_served_again(plane: Plane) -> None:
     await push(plane, 1)
     sink(plane).put("web", instances(10))
