@@ -238,6 +238,20 @@ async def test_a_binding_whose_end_was_cut_off_is_bound_after_a_restart(serving:
     await again.publisher.close()
 
 
+async def test_a_restore_loads_bindings_while_it_holds_all_locks(serving: Plane) -> None:
+    await push(serving, 1)
+    sink(serving).put("web", instances(10))
+    await bind(serving)
+    await serving.bindings.delete(KEY, by=BY)
+    (left,) = await serving.store.docs(HAND_KIND)
+    await bind(serving)
+    await serving.store.put_doc(HAND_KIND, left.id, left.body)
+    async with asyncio.timeout(5), serving.by_hand.lock, serving.bindings.lock:
+        await serving.publisher.reload()
+    assert await serving.store.docs(HAND_KIND) == []
+    assert serving.by_hand.find(KEY) is None and serving.bindings.find(KEY) is not None
+
+
 async def test_an_end_that_cannot_be_stored_changes_nothing(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10))

@@ -205,7 +205,8 @@ class Bindings:
             except BaseException:
                 self._live.give(*key, owned_by)
                 raise
-            await self._by_hand.forget_leaving(key)
+            async with self._by_hand.lock:
+                await self._by_hand.forget_leaving(key)
             self._begin(key, binding, owner)
             self._use()
             self._lay(key[0], (key,))

@@ -317,7 +317,7 @@ class HandAssignments:
         if held.draining or held.leaving:
             self._going.add(key)
 
-    # The end of a binding. ``lock`` is held by the caller of the first two.
+    # The end and the beginning of bindings. The caller holds ``lock``, unless nothing is served yet.
 
     async def plan_leaving(self, key: Key, before: Resource, options: WriteOptions) -> HandAssignment | None:
         """Store that the endpoints of ``before``, which is bound, drain over what was pushed.
@@ -335,11 +335,10 @@ class HandAssignments:
 
     async def forget_leaving(self, key: Key) -> None:
         """A name that was leaving is bound: the binding lets drain what is served. Raises ``StoreError``."""
-        async with self.lock:
-            held = self._held.get(key)
-            if held is not None and held.leaving:
-                await self._delete_document(key)
-                self._remember(key, None)
+        held = self._held.get(key)
+        if held is not None and held.leaving:
+            await self._delete_document(key)
+            self._remember(key, None)
 
     async def _delete_document(self, key: Key) -> None:
         with suppress(NotFoundError):  # it is deleted already
