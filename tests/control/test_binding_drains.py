@@ -15,6 +15,7 @@ from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import DRAINING_LIMIT
 from xds.catalog.instance import Health, Instance
 from xds.control import bound_assignment
+from xds.control.bindings import KIND
 from xds.control.bound_assignment import BoundAssignment
 from xds.control.hand_assignments import KIND as HAND_KIND
 from xds.control.live_endpoints import OwnerKind
@@ -250,6 +251,31 @@ async def test_a_restore_loads_bindings_while_it_holds_all_locks(serving: Plane)
         await serving.publisher.reload()
     assert await serving.store.docs(HAND_KIND) == []
     assert serving.by_hand.find(KEY) is None and serving.bindings.find(KEY) is not None
+    owner = serving.publisher.live.owner(*KEY)
+    assert owner is not None and (owner.kind, owner.service) == (OwnerKind.BINDING, "web")
+
+
+async def test_a_restore_may_replace_a_binding_by_what_was_set_by_hand(serving: Plane) -> None:
+    """And the other way round: the documents of the archive are all that counts."""
+    await push(serving, 1)
+    sink(serving).put("web", instances(10))
+    await bind(serving)
+    (bound_doc,) = await serving.store.docs(KIND)
+    other = (G, "web-2")
+    await serving.by_hand.edit(other, setting(5, name="web-2"), NOW)
+    (hand,) = await serving.store.docs(HAND_KIND)
+    await serving.store.put_doc(KIND, bound_doc.id, None)
+    await serving.store.put_doc(KIND, "edge/web-2", bound_doc.body)
+    await serving.store.put_doc(HAND_KIND, hand.id, None)
+    await serving.store.put_doc(HAND_KIND, "edge/web", hand.body)
+    async with asyncio.timeout(5), serving.by_hand.lock, serving.bindings.lock:
+        await serving.publisher.reload()
+    kinds = {name: owner.kind for name, owner in serving.publisher.live.owners(G).items()}
+    assert kinds == {"web": OwnerKind.HAND, "web-2": OwnerKind.BINDING}
+    assert list(serving.bindings) == [other]
+    await serving.catalog.tick()
+    found = served(serving, "web-2")
+    assert found is not None and found[10] == "HEALTHY"
 
 
 async def test_an_end_that_cannot_be_stored_changes_nothing(serving: Plane) -> None:

@@ -143,14 +143,17 @@ class Bindings:
             except (ValueError, ValidationError) as error:
                 _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
         for key in [key for key in self._bound if found.get(key) != self._bound[key].binding]:
-            self._end(key)
+            self._forget(key)  # what it has laid is nobody's, and is swept
         for key, binding in found.items():
-            if key in self._bound:
-                continue
             await self._by_hand.forget_leaving(key)  # only if a change was cut off
             try:
-                self._begin(key, binding, _owner(binding))
+                if key in self._bound:
+                    self._live.claim(*key, _owner(binding))
+                else:
+                    self._begin(key, binding, _owner(binding))
             except XdsError as error:
+                if key in self._bound:
+                    self._forget(key)
                 _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
         self._use()
         await self.follow(list(self._of_service))
