@@ -73,6 +73,14 @@ async def test_an_instance_that_goes_drains_and_is_gone_then(catalog: ServiceCat
     assert shown(catalog, "web") == {"i1": Health.PASSING}
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+async def test_of_two_instances_of_a_source_at_one_place_the_least_id_counts(
+    catalog: ServiceCatalog, order: tuple[int, int]
+) -> None:
+    catalog.sink("a", "files").put("web", [Instance(f"i{number}", "10.0.0.9", 80) for number in order])
+    assert shown(catalog, "web") == {"i1": Health.PASSING}
+
+
 async def test_a_reader_sees_what_was_put_before_the_tick(catalog: ServiceCatalog) -> None:
     catalog.sink("a", "files").put("web", instances(1))
     assert shown(catalog, "web") == {"i1": Health.PASSING}

@@ -66,6 +66,17 @@ async def test_instances_of_one_source_do_not_take_the_room_of_another() -> None
     assert shown(told.catalog, "api").keys() == {"i1", "i2", "i3", "i7", "i8"}
 
 
+async def test_a_source_at_its_limit_may_change_what_it_has() -> None:
+    told = Told(CatalogLimits(instances_per_source=4))
+    sink = told.catalog.sink("a", "files", 1.0)
+    sink.put("web", instances(1, 2, 3, 4))
+    await told.catalog.tick()
+    sink.put("web", instances(1, 2, 3, 5))
+    await told.catalog.tick()
+    assert codes(told.catalog) == []
+    assert shown(told.catalog, "web") == {**dict.fromkeys(("i1", "i2", "i3", "i5"), "passing"), "i4": "draining"}
+
+
 async def test_services_beyond_the_limit_are_left_out() -> None:
     told = Told(CatalogLimits(services=3))
     sink = told.catalog.sink("a", "files")
