@@ -105,13 +105,17 @@ async def test_a_service_that_is_gone_leaves_an_empty_assignment_not_the_push(pl
     assert served(plane) == {}
 
 
-async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plane) -> None:
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plane, is_removed: bool) -> None:
     """Over a restart, and for a name that is bound later: what was pushed is not what the service has now."""
     await push(plane, 1)
     targets = sink(plane)
     targets.put("web", instances(10))
     await bind(plane)
-    targets.put("web", ())
+    if is_removed:
+        targets.remove("web")
+    else:
+        targets.put("web", ())
     await plane.catalog.tick()
     plane.now_s += 15
     await plane.catalog.tick()

@@ -254,6 +254,7 @@ async def test_a_source_that_is_taken_out_drains_and_another_one_takes_over() ->
     assert shown(told.catalog, "web") == {"i2": Health.PASSING}
     with pytest.raises(NotFoundError, match="no source 'a'"):
         told.catalog.accept("a")
+    assert [each.name for each in told.catalog.holdings()] == ["b"], "nothing of it is left, though web is used"
     told.catalog.sink("a", "files").put("web", instances(1))
     await told.catalog.tick()
     assert shown(told.catalog, "web").keys() == {"i1", "i2"}
