@@ -82,6 +82,16 @@ def test_the_window_begins_with_the_first_loss() -> None:
     assert not found.is_held, "of the eight since the window of the first loss ended, five are left"
 
 
+def test_a_held_loss_that_came_back_whole_is_no_loss_that_later_ones_are_compared_with() -> None:
+    found = holding(1)
+    found.put({}, 101.0, RULE)
+    assert found.is_held
+    found.put(shown(*range(1, 8)), 101.0, RULE)
+    found.put(shown(*range(1, 7)), 102.0, RULE)
+    found.put(shown(1, 2, 5), 103.0, RULE)
+    assert found.is_held, "three of seven are left"
+
+
 def test_a_change_after_losses_that_were_not_held_holds_nothing() -> None:
     found = holding(*range(1, 9))
     found.put(shown(1, 2, 3, 4), 101.0, RULE)

@@ -328,7 +328,7 @@ def _replaced(
     after = []
     for one in before:
         seen = present.get(one.seen.instance.id)
-        if seen is one.seen and not one.is_kept and one.drains_until is None and one.source == source:
+        if seen is one.seen:  # what was kept or drained, and is present again, is another object
             after.append(one)
         elif seen is None or place_of(seen.instance) != place_of(one.seen.instance):
             return None
