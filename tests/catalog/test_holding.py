@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.catalog.service_world import instance
+from xds.catalog import holding_record
 from xds.catalog.draining import DRAINING_LIMIT, Drained, Draining, SeenInstance
 from xds.catalog.holding import HoldRule, ServiceHolding
 from xds.catalog.holding_record import HoldingEncoder, decoded
@@ -29,6 +32,24 @@ def draining(found: ServiceHolding) -> list[str]:
 
 def restarted(found: ServiceHolding) -> ServiceHolding:
     return decoded(HoldingEncoder().encoded("", found))
+
+
+def test_the_texts_of_large_services_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, made = holding_record._seen_json, list[str]()
+
+    def counted(seen: SeenInstance) -> dict[str, Any]:
+        made.append(seen.instance.id)
+        return encode(seen)
+
+    monkeypatch.setattr(holding_record, "_seen_json", counted)
+    encoder, services = HoldingEncoder(remembered_from=2, limit=6), {name: holding(1, 2) for name in "abcd"}
+    for _ in range(5):
+        for name in "abc":
+            encoder.encoded(name, services[name])
+    assert len(made) == 6, "all three are remembered, however often they are stored"
+    encoder.encoded("d", services["d"])
+    encoder.encoded("a", services["a"])
+    assert len(made) == 10, "the fourth took the place of the one that was stored first"
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -185,7 +185,6 @@ class ServiceIndex:
         source = self._sources.get(name)
         if source is None:
             return
-        self.accept(source, source.held, now)
         source.rule, source.is_retired = HoldRule(1.0, drain_s=source.rule.drain_s), True
         for service in list(source.by_service):
             self.drop(source, service, now)
