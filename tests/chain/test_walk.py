@@ -102,6 +102,23 @@ def test_a_path_is_rewritten(match: str, path: str, sent: str) -> None:
     assert walk(chain_of(route(match, "{PrefixRewrite: /x}")), HttpRequest.of(path)).path == sent
 
 
+@pytest.mark.parametrize(
+    ("prefix", "path", "sent"),
+    [
+        ("/api", "/api/users", "/users"),
+        ("/api", "/apix", "/x"),
+        ("/api", "/api", "/"),
+        ("/api", "/api//x", "//x"),
+        ("/api/", "/api/users", "/users"),
+        ("/", "/users", "/users"),
+    ],
+)
+def test_a_prefix_that_is_taken_off_leaves_no_second_slash(prefix: str, path: str, sent: str) -> None:
+    """As what proxies are told does, since Consul 1.22."""
+    chain = chain_of(route(f"{{PathPrefix: {prefix}}}", "{PrefixRewrite: /}"))
+    assert walk(chain, HttpRequest.of(path)).path == sent
+
+
 def test_all_legs_of_a_split_are_told_with_their_shares() -> None:
     text = """
 - {Kind: service-router, Name: web, Routes: [{Match: {HTTP: {PathPrefix: /a}}, Destination: {Service: api}}]}

@@ -1,10 +1,12 @@
 """The served OpenAPI description. What the framework cannot derive is added here.
 
-Bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token.
+Bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token, summaries, tags and
+examples.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -13,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from xds.api.answers import JSON_TYPE, YAML_TYPE
+from xds.api.examples import EXAMPLES, answers
 from xds.api.problem import MEDIA_TYPE
 from xds.api.routes.backups import TAR_TYPE
 from xds.api.routes.config_entries import EntryRollbackRequest
@@ -25,6 +28,7 @@ Json = dict[str, Any]
 
 PROTOBUF_TYPE = "application/x-protobuf"
 BYTES_TYPE = "application/octet-stream"
+SUMMARY_CHARACTERS = 90
 _TEXT: Json = {"type": "string"}
 _FINDING: Json = {
     "type": "object",
@@ -105,6 +109,15 @@ _SERVICE: Json = {
     "required": ["Name", "Port"],
 }
 _ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
+_BINDING: Json = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("service", "filter", "port", "datacenter"), _TEXT),
+        "only_passing": {"type": "boolean"},
+    },
+    "required": ["service"],
+    "additionalProperties": False,
+}
 _BODIES: Mapping[str, Json] = {
     "put_registration": _SERVICE,
     "put_group": _SETTINGS,
@@ -112,6 +125,7 @@ _BODIES: Mapping[str, Json] = {
     "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
     "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
     "put_assignment": POLICY_SCHEMA,
+    "put_binding": _BINDING,
     "put_endpoints": _ASSIGNMENT,
     "patch_endpoints": PATCH_SCHEMA,
     "transact": {"$ref": "#/components/schemas/TransactionRequest"},
@@ -133,6 +147,30 @@ _IN_YAML = _CONDITIONAL | {
 }
 
 
+_ABOUT = "Push configuration to fleets of proxies, and see which proxy runs what. docs/admin-api.md has the concepts."
+_SERVERS = [{"url": "/", "description": "This server"}]
+_TAGS: Mapping[str, str] = {
+    "groups": "Groups of nodes and their snapshots: push, read, validate.",
+    "revisions": "The history of a group: compare, undo, and follow the progress of a push.",
+    "fleet": "Nodes: what each runs, rejects and keeps, and why; bootstraps.",
+    "config entries": "Config entries as in Consul, and the discovery chains compiled from them.",
+    "services": "Services of the catalog and their instances.",
+    "registrations": "Instances that are registered over HTTP.",
+    "sources": "Where instances come from, and whether each source works.",
+    "endpoints": "Assignments set by hand, without a revision.",
+    "bindings": "Assignments that follow a service of the catalog.",
+    "load": "What proxies report: requests, errors, drops.",
+    "assignments": "Policies that turn load into traffic weights.",
+    "events": "What happens, as a stream.",
+    "audit": "Who changed what, and who was refused.",
+    "access": "Whom the rules admit.",
+    "watch": "The watched directory.",
+    "backups": "Backup and restore.",
+    "about": "Version, settings and schemas of the server.",
+    "health": "For probes and Prometheus.",
+}
+
+
 def describe(app: FastAPI, api_prefix: str) -> None:
     """Serve a completed description."""
     made: Json = {}
@@ -147,7 +185,9 @@ def describe(app: FastAPI, api_prefix: str) -> None:
 
 
 def _completed(app: FastAPI, api_prefix: str) -> Json:
-    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    document = get_openapi(
+        title=app.title, version=app.version, routes=app.routes, description=_ABOUT, servers=_SERVERS, tags=_tags()
+    )
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -159,8 +199,10 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{}, {"token": []}]
     for path, method, operation in _operations(document):
+        operation["summary"] = _first_sentence(operation["description"])
         _add_body(operation)
         _add_answers(operation)
+        _add_example(operation)
         if path.startswith(api_prefix):
             _add_problems(operation, _READING if method == "get" else _WRITING)
     return document
@@ -170,6 +212,35 @@ def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             yield path, method, operation
+
+
+def _tags() -> list[Json]:
+    return [{"name": name, "description": text} for name, text in _TAGS.items()]
+
+
+def _first_sentence(description: str) -> str:
+    """The first sentence of a docstring, without the marks of code."""
+    paragraph = " ".join(description.split("\n\n", 1)[0].split()).replace("`", "")
+    sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(".:")
+    is_long = len(sentence) > SUMMARY_CHARACTERS or "{" in sentence
+    return sentence.partition(": ")[0] if is_long else sentence
+
+
+def _add_example(operation: Json) -> None:
+    """The example's values in the parameters, its body in each JSON or YAML body, its answer in the answer."""
+    name = operation["operationId"]
+    if name not in EXAMPLES:
+        return
+    example = EXAMPLES[name]
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in example.parameters:
+            parameter["example"] = example.parameters[parameter["name"]]
+    if example.body is not None:
+        for media_type in operation["requestBody"]["content"].keys() & {JSON_TYPE, YAML_TYPE}:
+            operation["requestBody"]["content"][media_type]["example"] = example.body
+    answered = operation["responses"].get("200", {}).get("content", {}).get(JSON_TYPE)
+    if answered is not None and name in answers():
+        answered["example"] = answers()[name]
 
 
 def _add_body(operation: Json) -> None:

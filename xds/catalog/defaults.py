@@ -282,18 +282,24 @@ def _check_upstream(config: UpstreamConfig, findings: Findings, path: Path) -> N
     check_gateway(config.mesh_gateway, findings, path)
     _check_balance(config.balance_outbound_connections, findings, (*path, "BalanceOutboundConnections"))
     if config.limits is not None:
-        for field, value in (
-            ("MaxConnections", config.limits.max_connections),
-            ("MaxPendingRequests", config.limits.max_pending_requests),
-            ("MaxConcurrentRequests", config.limits.max_concurrent_requests),
-        ):
-            if value is not None and value < 0:
-                findings.add("negative", f"{field} cannot be negative", (*path, "Limits", field))
+        check_upstream_limits(config.limits, findings, (*path, "Limits"))
     if config.passive_health_check is not None:
-        _check_passive(config.passive_health_check, findings, (*path, "PassiveHealthCheck"))
+        check_passive_health_check(config.passive_health_check, findings, (*path, "PassiveHealthCheck"))
 
 
-def _check_passive(check: PassiveHealthCheck, findings: Findings, path: Path) -> None:
+def check_upstream_limits(limits: UpstreamLimits, findings: Findings, path: Path) -> None:
+    """Check that no limit is negative."""
+    for field, value in (
+        ("MaxConnections", limits.max_connections),
+        ("MaxPendingRequests", limits.max_pending_requests),
+        ("MaxConcurrentRequests", limits.max_concurrent_requests),
+    ):
+        if value is not None and value < 0:
+            findings.add("negative", f"{field} cannot be negative", (*path, field))
+
+
+def check_passive_health_check(check: PassiveHealthCheck, findings: Findings, path: Path) -> None:
+    """Check that no interval is negative, and that percentages are at most 100."""
     for field, value_ns in (("Interval", check.interval_ns), ("BaseEjectionTime", check.base_ejection_time_ns)):
         if value_ns is not None and value_ns < 0:
             findings.add("negative", f"{field} cannot be negative", (*path, field))

@@ -103,7 +103,11 @@ def _rewritten(route: Route, path: str) -> str:
     http = route.match.http if route.match is not None else None
     if not rewrite or http is None:
         return path
-    return rewrite if http.path_exact else rewrite + path[len(http.path_prefix) :]
+    if http.path_exact:
+        return rewrite
+    rest = path[len(http.path_prefix) :]
+    # Proxies are told so: /api/users without /api is /users, not //users.
+    return rewrite + (rest.removeprefix("/") if rewrite == "/" and not http.path_prefix.endswith("/") else rest)
 
 
 # Matching

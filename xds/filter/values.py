@@ -78,6 +78,12 @@ class Pattern:
         self.text = text
         self._compiled = _compile(text)
 
+    @property
+    def program_size(self) -> int:
+        """The size of the compiled pattern, as Envoy counts it."""
+        size: int = self._compiled.programsize
+        return size
+
     def search(self, text: str) -> bool:
         """True when the pattern matches anywhere in the text."""
         return self._compiled.search(text.encode("utf-8", "replace")) is not None

@@ -3,8 +3,8 @@
 Health is what Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one does not but has a
 weight of its own, a weight below 1 means unhealthy. Weights are those of the instances, so that one instance's change
 changes no other endpoint. (Consul cuts them at 128, an early limit of Envoy. Envoy and gRPC take any from 1 on, as
-long as their sum is below 2^32.) There is one entry for each locality, all at priority 0. Its weight is the sum of
-those of its healthy endpoints, because gRPC ignores an entry without a weight.
+long as their sum is below 2^32.) There is one entry for each locality and priority. Its weight is the sum
+of those of its healthy endpoints, because gRPC ignores an entry without a weight.
 
 Endpoints are serialized one by one, so that those that have not changed need not be serialized again.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).
@@ -72,6 +72,11 @@ class ServedEndpoint:
         return cls(place, status, weight, healthy_weight, locality, where, field)
 
     @property
+    def is_healthy(self) -> bool:
+        """Whether it gets requests."""
+        return self.status == _HEALTHY
+
+    @property
     def drains(self) -> bool:
         """Whether proxies are told that it is about to go."""
         return self.status == _DRAINING
@@ -103,8 +108,13 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
+    return lower_endpoints(name, endpoints_of(instances, rule).values())
+
+
+def endpoints_of(instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> dict[Place, ServedEndpoint]:
+    """The endpoints of instances, by address and port."""
     found = (endpoint_of(instance, health, rule) for instance, health in instances)
-    return lower_endpoints(name, by_place(one for one in found if one is not None).values())
+    return by_place(one for one in found if one is not None)
 
 
 def by_place(endpoints: Iterable[ServedEndpoint]) -> dict[Place, ServedEndpoint]:
@@ -117,13 +127,30 @@ def by_place(endpoints: Iterable[ServedEndpoint]) -> dict[Place, ServedEndpoint]
 
 def lower_endpoints(name: str, endpoints: Collection[ServedEndpoint]) -> Resource:
     """The assignment ``name`` with these endpoints, each at a place of its own. Their order does not matter."""
+    return assignment_of(name, locality_entries(endpoints))
+
+
+def assignment_of(name: str, entries: bytes) -> Resource:
+    """The assignment with these entries, and further fields behind them."""
+    body = text_field(1, name) + entries
+    return Resource(ENDPOINT, name, body, content_version(body))
+
+
+def locality_entries(endpoints: Collection[ServedEndpoint], priority: int = 0) -> bytes:
+    """The entries (fields ``endpoints``) of one priority, by locality; none without endpoints."""
     divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
     if divisor > 1:
         endpoints = [one.divided(divisor) for one in endpoints]
     by_locality = _by_locality(sorted(endpoints, key=_PLACE))
     ordered = sorted(by_locality, key=lambda held: _parts(held[0].locality))
-    body = text_field(1, name) + b"".join(bytes_field(2, _entry(held)) for held in ordered)
-    return Resource(ENDPOINT, name, body, content_version(body))
+    return b"".join(locality_entry(held[0].locality, held, priority) for held in ordered)
+
+
+def locality_entry(locality: Locality, endpoints: Collection[ServedEndpoint], priority: int) -> bytes:
+    """One entry, of a locality and a priority."""
+    weight = max(sum(map(_HEALTHY_WEIGHT, endpoints)), 1)
+    share = bytes_field(3, varint_field(1, weight)) + varint_field(5, priority)
+    return bytes_field(2, _locality_field(locality) + b"".join(map(_FIELD, endpoints)) + share)
 
 
 def _by_locality(endpoints: list[ServedEndpoint]) -> Collection[list[ServedEndpoint]]:
@@ -153,12 +180,6 @@ _WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("weight")
 _HEALTHY_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("healthy_weight")
 _WHERE: Callable[[ServedEndpoint], bytes] = attrgetter("where")
 _FIELD: Callable[[ServedEndpoint], bytes] = attrgetter("field")
-
-
-def _entry(endpoints: list[ServedEndpoint]) -> bytes:
-    """A LocalityLbEndpoints."""
-    weight = max(sum(map(_HEALTHY_WEIGHT, endpoints)), 1)
-    return endpoints[0].where + b"".join(map(_FIELD, endpoints)) + bytes_field(3, varint_field(1, weight))
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:

@@ -1,0 +1,159 @@
+"""The examples of the OpenAPI description: a real server takes each request, and each answer is as described.
+
+With ``XDS_WRITE_EXAMPLES=1`` the answers are written to ``xds/api/example_answers.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import httpx
+import jsonschema_rs
+import pytest
+
+import xds.api
+from tests.server.load_client import V3, report, reporter, told
+from tests.support.grpc_stream import SOTW, GrpcStream, sotw, sotw_ack
+from tests.support.process import wait_until
+from tests.support.resources import CLUSTER_TYPE
+from tests.support.server import ServerProcess
+from xds.api.app import openapi_document
+from xds.api.examples import EXAMPLES, ApiExample, answers
+
+Json = dict[str, Any]
+
+DOCUMENT = openapi_document()
+OPERATIONS: dict[str, tuple[str, str, Json]] = {
+    operation["operationId"]: (method.upper(), path, operation)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+}
+FILE = Path(xds.api.__file__).parent / "example_answers.json"
+LONGEST_ANSWER = 6_000  # characters
+ITEMS_SHOWN = 2
+# Their answers are not JSON, or do not end.
+UNTOLD = {"get_events", "accept_losses"}  # the one has no end, the other needs a source that lost instances
+OTHER_ANSWERS = {"get_events", "get_backup", "restore", "livez", "readyz", "metrics"}
+
+
+def test_every_operation_has_an_example_and_no_other() -> None:
+    assert set(EXAMPLES) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_described_in_sentences(name: str) -> None:
+    _, _, operation = OPERATIONS[name]
+    summary = operation["summary"]
+    assert re.match(r"[A-Z0-9]", summary), summary
+    assert 8 < len(summary) <= 120, summary
+    assert summary.replace(" ", "_").lower() != name
+    assert {tag["name"]: bool(tag["description"]) for tag in DOCUMENT["tags"]}[operation["tags"][0]]
+
+
+def test_the_description_says_where_the_server_is() -> None:
+    assert DOCUMENT["servers"] == [{"url": "/", "description": "This server"}]
+    assert DOCUMENT["info"]["description"]
+
+
+@pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if example.parameters])
+def test_parameters_of_an_example_are_those_of_the_operation(name: str) -> None:
+    _, path, operation = OPERATIONS[name]
+    known = {each["name"]: each for each in operation.get("parameters", ())}
+    assert EXAMPLES[name].parameters.keys() <= known.keys() | {"group"}
+    assert set(re.findall(r"{(\w+)}", path)) <= EXAMPLES[name].parameters.keys()
+
+
+@pytest.fixture
+def server(tmp_path: Path, running: ExitStack) -> ServerProcess:
+    return running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+
+
+class Story:
+    """The examples in their order against one server, with a node and a stream of load reports where they need them."""
+
+    def __init__(self, server: ServerProcess, running: ExitStack) -> None:
+        self._server = server
+        self._running = running
+        self.answers: dict[str, object] = {}
+        self._archive = b""
+
+    def tell(self) -> None:
+        """All examples."""
+        for name, example in EXAMPLES.items():
+            if name in UNTOLD:
+                continue
+            answer = self._ask(name, example)
+            assert answer.status_code in (200, 202), (name, answer.text)
+            self._check(name, answer)
+            self._after(name, answer)
+
+    def _ask(self, name: str, example: ApiExample) -> httpx.Response:
+        method, path, _ = OPERATIONS[name]
+        in_path = set(re.findall(r"{(\w+)}", path))
+        query = {key: _text(value) for key, value in example.parameters.items() if key not in in_path}
+        asked = path.format(**{key: example.parameters[key] for key in in_path})
+        content: Json = {"json": example.body} if example.body is not None else {}
+        if name == "restore":
+            content = {"content": self._archive, "headers": {"content-type": "application/x-tar"}}
+        return self._server.request(method, asked, params=query, **content)
+
+    def _check(self, name: str, answer: httpx.Response) -> None:
+        """The answer is as the description says, and is kept if it is short."""
+        if name in OTHER_ANSWERS:
+            return
+        _, _, operation = OPERATIONS[name]
+        media = answer.headers["content-type"].partition(";")[0]
+        schema = operation["responses"][str(answer.status_code)]["content"][media].get("schema", {})
+        validator = jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+        validator.validate(answer.json())
+        shown = _shortened(json.loads(answer.text.replace(str(self._server.data), "./xds-data")))
+        if len(json.dumps(shown)) <= LONGEST_ANSWER:
+            self.answers[name] = shown
+
+    def _after(self, name: str, answer: httpx.Response) -> None:
+        if name == "put_snapshot":
+            self._connect()
+        elif name == "get_backup":
+            self._archive = answer.content
+
+    def _connect(self) -> None:
+        """A node that ACKs, and one that reports load."""
+        stream = self._running.enter_context(GrpcStream(self._server.grpc_port, SOTW))
+        stream.send(sotw(CLUSTER_TYPE, node_id="edge-1", cluster="edge"))
+        stream.send(sotw_ack(stream.receive()))
+        channel = self._running.enter_context(grpc.insecure_channel(f"127.0.0.1:{self._server.grpc_port}"))
+        reports: Queue[bytes | None] = Queue()
+        self._running.callback(reports.put, None)
+        reporting = channel.stream_stream(V3)(iter(reports.get, None))
+        reports.put(report(told("web", total_successful_requests=20), node=reporter("edge-1")))
+        next(reporting)
+        wait_until(lambda: self._server.request("GET", "/api/v1/load/web").status_code == 200, "load of web")
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shortened(value: object) -> object:
+    """The answer with the first items of its lists."""
+    if isinstance(value, list):
+        return [_shortened(item) for item in value[:ITEMS_SHOWN]]
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    return value
+
+
+def test_a_server_takes_every_example(server: ServerProcess, running: ExitStack) -> None:
+    story = Story(server, running)
+    story.tell()
+    if os.environ.get("XDS_WRITE_EXAMPLES"):
+        FILE.write_text(json.dumps(story.answers, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        answers.cache_clear()
+    assert answers().keys() == story.answers.keys(), "run it with XDS_WRITE_EXAMPLES=1"

@@ -1,0 +1,130 @@
+"""Upstreams and config entries as YAML, lowered; assignments from instances; the whole as reviewable YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from tests.support.chains import TRUST_DOMAIN, entries_of
+from xds.catalog.binding import InstanceSelection
+from xds.catalog.draining import SeenInstance
+from xds.catalog.entry_set import ConfigEntries
+from xds.catalog.instance import Check, Health, Instance
+from xds.catalog.service_index import ServiceInstance
+from xds.chain.compile import compile_recorded
+from xds.chain.index import Seen
+from xds.codec.render import render_resource
+from xds.codec.resources import ResourceDecoder
+from xds.lower.assignments import lower_assignment
+from xds.lower.lowered import Lowered, LoweredAssignment, decode_lowered
+from xds.lower.lowering import LoweringSettings, UpstreamChain, lower
+from xds.lower.upstreams import Upstream, read_upstreams
+from xds.model.errors import Violation
+from xds.model.node import Locality
+from xds.model.resource import Resource
+
+Json = dict[str, Any]
+Catalog = Mapping[str, Iterable[Instance]]
+
+DATACENTER = "dc1"
+_DECODER = ResourceDecoder()
+
+
+def chain_of(upstream: Upstream, entries: ConfigEntries, *, has_partitions: bool = True) -> UpstreamChain:
+    """The chain of an upstream. Raises ``ChainError``."""
+    seen = Seen(upstream.datacenter or DATACENTER, TRUST_DOMAIN, has_partitions)
+    compiled = compile_recorded(seen.request(upstream.service, entries, upstream.overrides))
+    if compiled.chain is None:
+        assert compiled.error is not None
+        raise compiled.error
+    return UpstreamChain(compiled.chain, frozenset(key for key in compiled.consulted if entries.get(key) is not None))
+
+
+def lowered(document: object, entries: str | ConfigEntries = "", *, has_partitions: bool = True) -> Lowered:
+    """What a document (YAML, or plain values) is lowered to, in the datacenter dc1."""
+    given = yaml.safe_load(document) if isinstance(document, str) else document
+    found = entries_of(entries) if isinstance(entries, str) else entries
+    return lower(
+        read_upstreams(given),
+        lambda upstream: chain_of(upstream, found, has_partitions=has_partitions),
+        LoweringSettings(DATACENTER),
+    )
+
+
+def decoded(found: Lowered) -> list[Resource]:
+    """All resources as canonical bytes, without the assignments. Raises ``ValidationError``."""
+    return [decode_lowered(one, _DECODER) for one in found.resources]
+
+
+def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
+    """An assignment with the instances that its targets select, as the control plane lays it."""
+    selected = []
+    for target in assignment.targets:
+        selection = InstanceSelection(target.binding, DATACENTER)
+        instances = (
+            ServiceInstance("test", SeenInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
+        )
+        selected.append(list(selection.select(instances)))
+    return lower_assignment(assignment, selected)
+
+
+def instance(text: str) -> Instance:
+    """``10.0.0.1:80 v1 dc2 warning``: an address, and in any order a version, a datacenter, a health, a zone.
+
+    ``weight=5/0`` are the weights for passing and for warning.
+    """
+    place, *words = text.split()
+    address, _, port = place.rpartition(":")
+    fields: Json = {"id": place, "address": address, "port": int(port)}
+    for word in words:
+        if word in set(Health):
+            fields["checks"] = (Check("c", Health(word)),)
+        elif word.startswith("weight="):
+            weights = word.removeprefix("weight=").split("/")
+            fields["weight"], fields["warning_weight"] = map(int, weights)
+        elif word.startswith("zone="):
+            fields["locality"] = Locality("r1", word.removeprefix("zone="))
+        else:
+            fields |= {"datacenter": word} if word.startswith("dc") else {"meta": {"version": word}}
+    return Instance(**fields)
+
+
+def catalog_of(services: Mapping[str, Iterable[str]]) -> Catalog:
+    """Instances by service, each as a text."""
+    return {name: [instance(each) for each in texts] for name, texts in services.items()}
+
+
+def golden_text(found: Lowered, catalog: Catalog) -> str:
+    """Everything that an Envoy would get, rendered from the bytes, and where it comes from."""
+    resources = [
+        {
+            "upstreams": list(one.upstreams),
+            "entries": ["/".join(key) for key in one.entries],
+            "resource": render_resource(body),
+        }
+        for one, body in zip(found.resources, decoded(found), strict=True)
+    ]
+    assignments = [
+        {
+            "targets": [{"priority": one.priority, **one.binding.document()} for one in each.targets],
+            "resource": render_resource(assigned(each, catalog)),
+        }
+        for each in found.assignments.values()
+    ]
+    whole: Json = {"resources": resources, "assignments": assignments}
+    if found.warnings:
+        whole["warnings"] = [_warning(one) for one in found.warnings]
+    return yaml.dump(whole, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+def _warning(one: Violation) -> str:
+    return f"{one.code}: {one}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: a part that occurs twice is written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True

@@ -1,0 +1,65 @@
+"""The ClusterLoadAssignment of a lowered cluster, from the instances that each of its targets selects. Pure.
+
+Health, weights, addresses and localities are those of `xds.lower.instances`. Each target is a priority of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xds.catalog.instance import NOWHERE, Health, Instance
+from xds.lower.instances import (
+    EndpointRule,
+    ServedEndpoint,
+    assignment_of,
+    endpoints_of,
+    locality_entries,
+    locality_entry,
+)
+from xds.lower.lowered import LoweredAssignment
+from xds.model.resource import Resource
+from xds.wire.fields import bytes_field, varint_field
+
+# In percent: a priority with one healthy endpoint of a thousand still takes all requests.
+OVERPROVISIONING_FACTOR = 100_000
+
+Selected = Iterable[tuple[Instance, Health]]
+_Priority = dict[tuple[str, int], ServedEndpoint]
+
+
+def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
+    """The assignment with these instances: those of each target, in the order of the targets.
+
+    An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
+    the first that has it. With several priorities, and in a member of an aggregate, requests go to the next priority or
+    cluster only while no endpoint of those before is healthy. A priority without endpoints has an empty entry: gRPC
+    refuses gaps. Those at the end are left out.
+    """
+    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
+    found = _each_once([endpoints_of(each, rule) for each, rule in zip(selected, rules, strict=True)])
+    while found and not found[-1]:
+        found.pop()
+    body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
+    if len(found) > 1 or assignment.is_member:
+        body += bytes_field(4, bytes_field(3, varint_field(1, OVERPROVISIONING_FACTOR)))
+    return assignment_of(assignment.name, body)
+
+
+def _entries(priority: int, endpoints: _Priority) -> bytes:
+    if not endpoints:
+        return locality_entry(NOWHERE, (), priority)
+    return locality_entries(endpoints.values(), priority)
+
+
+def _each_once(priorities: list[_Priority]) -> list[_Priority]:
+    """The priorities without the places that another one has."""
+    owners: dict[tuple[str, int], int] = {}
+    for index, endpoints in enumerate(priorities):
+        for place, one in endpoints.items():
+            owner = owners.setdefault(place, index)
+            if one.is_healthy and not priorities[owner][place].is_healthy:
+                owners[place] = index
+    return [
+        {place: one for place, one in endpoints.items() if owners[place] == index}
+        for index, endpoints in enumerate(priorities)
+    ]

@@ -1,0 +1,297 @@
+"""Resolvers as clusters: one for each resolver; with failover an aggregate, and one for each of its targets. Pure.
+
+Load balancing, limits and outlier detection are set on clusters with endpoints, not on an aggregate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xds.catalog.binding import Binding
+from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLimits
+from xds.catalog.instance_record import INSTANCE_SHAPE
+from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
+from xds.chain.chain import ChainTarget, ResolverNode
+from xds.codec.findings import FieldPath, short_repr
+from xds.filter.expression import FilterError
+from xds.filter.filter import compile_filter
+from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, duration, extension, given, typed_config
+from xds.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAssignment, LoweredResource
+from xds.lower.mesh_names import cluster_name, leg_name
+from xds.lower.upstream_context import UpstreamContext
+from xds.model.resource_type import CLUSTER
+
+_AGGREGATE = "envoy.clusters.aggregate"
+_AGGREGATE_CONFIG = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+_TLS = "envoy.transport_sockets.tls"
+_TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+_MINIMUM_RING_SIZE = 1024  # Envoy's default
+_EDS = ("EDS", 3)
+_FILTERS_REMEMBERED = 8_192
+
+_NOT_IN_GRPC = ("random", "maglev")
+_POLICIES = {
+    "": None,
+    "random": "RANDOM",
+    "round_robin": None,  # Envoy's default
+    "least_request": "LEAST_REQUEST",
+    "ring_hash": "RING_HASH",
+    "maglev": "MAGLEV",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverClusters:
+    """The clusters of a resolver and their assignments. ``name`` is the cluster that routes lead to."""
+
+    name: str
+    clusters: tuple[LoweredResource, ...]
+    assignments: tuple[LoweredAssignment, ...]
+
+
+def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClusters | None:
+    """The clusters of a resolver; None where its target cannot be reached, with a warning.
+
+    A failover target that cannot be reached is left out, with a warning.
+    """
+    first = context.target(node)
+    obstacle = context.obstacle(first)
+    if obstacle:
+        context.warn("unreachable", f"left out: {obstacle}")
+        return None
+    targets = (first, *_reachable(context, node))
+    for target in targets:
+        _check_filter(context, target)
+    if node.load_balancer is not None:
+        _check_balancer(context, first, node.load_balancer)
+    base = cluster_name(context.chain, first)
+    if len(targets) > 1 and context.has_aggregates:
+        return _with_aggregate(context, node, base, targets)
+    cluster = _escaped(context, _cluster(context, node, base, targets))
+    assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
+    return ResolverClusters(base, (cluster,), assignments)
+
+
+def _reachable(context: UpstreamContext, node: ResolverNode) -> Iterator[ChainTarget]:
+    for key in node.failover:
+        target = context.chain.targets[key]
+        obstacle = context.obstacle(target)
+        if obstacle:
+            context.warn("unreachable", f"the failover of {node.target!r} leaves out {obstacle}")
+        else:
+            yield target
+
+
+def _with_aggregate(
+    context: UpstreamContext, node: ResolverNode, base: str, targets: tuple[ChainTarget, ...]
+) -> ResolverClusters:
+    names = [leg_name(base, index) for index in range(len(targets))]
+    content = {
+        "name": base,
+        "alt_stat_name": base,
+        "connect_timeout": duration(node.connect_timeout_ns),
+        "cluster_type": {"name": _AGGREGATE, "typed_config": typed_config(_AGGREGATE_CONFIG, clusters=names)},
+        "lb_policy": "CLUSTER_PROVIDED",
+    }
+    aggregate = _resource(context, content, targets)
+    legs = [_cluster(context, node, name, (target,)) for name, target in zip(names, targets, strict=True)]
+    assignments = [
+        _assignment(context, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
+    ]
+    return ResolverClusters(base, (aggregate, *legs), tuple(assignments))
+
+
+def _resource(context: UpstreamContext, content: Json, targets: Iterable[ChainTarget]) -> LoweredResource:
+    found = tuple(targets)
+    service = found[0].place.service
+    places = (
+        EntryPlace((), ServiceResolver.kind, service),
+        EntryPlace(("connect_timeout",), ServiceResolver.kind, service, ("ConnectTimeout",)),
+        EntryPlace(("ring_hash_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "RingHashConfig")),
+        EntryPlace(("least_request_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
+        EntryPlace(("transport_socket",), ServiceDefaults.kind, service, ("ExternalSNI",)),
+        EntryPlace(("circuit_breakers",), UPSTREAM, context.upstream.name, ("limits",)),
+        EntryPlace(("outlier_detection",), UPSTREAM, context.upstream.name, ("passive_health_check",)),
+    )
+    entries = context.entries_of(*found)
+    return LoweredResource(CLUSTER, content["name"], content, (context.upstream.name,), entries, places)
+
+
+# A cluster with endpoints
+
+
+def _cluster(
+    context: UpstreamContext, node: ResolverNode, name: str, targets: tuple[ChainTarget, ...]
+) -> LoweredResource:
+    content = {
+        "name": name,
+        "alt_stat_name": name,
+        "type": "EDS",
+        "eds_cluster_config": {"eds_config": ads()},
+        "connect_timeout": duration(node.connect_timeout_ns),
+        "common_lb_config": _common_balancing(context),
+        "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
+        **_balancing(node.load_balancer),
+        **given(
+            circuit_breakers=_circuit_breakers(context.upstream.limits),
+            typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
+            transport_socket=_tls(context, targets[0]),
+        ),
+    }
+    return _resource(context, content, targets)
+
+
+def _common_balancing(context: UpstreamContext) -> Json:
+    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left."""
+    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware else {}
+    return {"healthy_panic_threshold": {"value": 0}, **weighted}
+
+
+def _outlier_detection(check: PassiveHealthCheck | None) -> Json:
+    """Always there: an empty one has Envoy's defaults."""
+    if check is None:
+        return {}
+    return given(
+        interval=duration(check.interval_ns) if check.interval_ns else None,
+        consecutive_5xx=check.max_failures or None,
+        enforcing_consecutive_5xx=check.enforcing_consecutive_5xx,
+        max_ejection_percent=check.max_ejection_percent or None,
+        base_ejection_time=duration(check.base_ejection_time_ns) if check.base_ejection_time_ns else None,
+    )
+
+
+def _circuit_breakers(limits: UpstreamLimits | None) -> Json:
+    threshold = given(
+        max_connections=limits.max_connections if limits is not None else None,
+        max_pending_requests=limits.max_pending_requests if limits is not None else None,
+        max_requests=limits.max_concurrent_requests if limits is not None else None,
+    )
+    return {"thresholds": [threshold]} if threshold else {}
+
+
+def _balancing(balancer: LoadBalancer | None) -> Json:
+    """Zeros are left out: Envoy refuses some of them."""
+    if balancer is None:
+        return {}
+    choices = balancer.least_request_config.choice_count if balancer.least_request_config is not None else 0
+    return given(
+        lb_policy=_POLICIES[balancer.policy],
+        least_request_lb_config={"choice_count": choices} if choices else None,
+        ring_hash_lb_config=_ring(balancer.ring_hash_config),
+    )
+
+
+def _ring(config: RingHashConfig | None) -> Json:
+    if config is None:
+        return {}
+    least, most = config.minimum_ring_size, config.maximum_ring_size
+    if most and not least and most < _MINIMUM_RING_SIZE:
+        least = most  # Envoy refuses a maximum below its default minimum
+    return given(minimum_ring_size=least or None, maximum_ring_size=most or None)
+
+
+def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: LoadBalancer) -> None:
+    ring, service = balancer.ring_hash_config, target.place.service
+    path: FieldPath
+    if ring is not None and ring.maximum_ring_size and ring.minimum_ring_size > ring.maximum_ring_size:
+        told = f"MinimumRingSize {ring.minimum_ring_size} is above MaximumRingSize {ring.maximum_ring_size}"
+        path = ("LoadBalancer", "RingHashConfig", "MinimumRingSize")
+        context.refuse("bad_ring_size", told, ServiceResolver.kind, service, path)
+    for index, policy in enumerate(balancer.hash_policies):
+        if policy.cookie_config is not None and policy.cookie_config.ttl_ns < 0:
+            path = ("LoadBalancer", "HashPolicies", index, "CookieConfig", "TTL")
+            context.refuse("negative", "the TTL of a cookie is below 0", ServiceResolver.kind, service, path)
+    if balancer.policy in _NOT_IN_GRPC and not context.upstream.is_proxied:
+        told = f"gRPC clients without a proxy have no load balancing policy {balancer.policy}"
+        context.refuse("policy_not_in_grpc", told, ServiceResolver.kind, service, ("LoadBalancer", "Policy"))
+
+
+def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
+    """TLS to a service outside of the mesh: one with ExternalSNI."""
+    if not target.is_external:
+        return {}
+    service = target.place.service
+    if not target.sni.isprintable():
+        told = f"{short_repr(target.sni)} is no name of a server"
+        context.refuse("bad_sni", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+    if not context.upstream.is_proxied:
+        told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
+        context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+        return {}
+    ca_file = context.proxies.external_ca_file
+    if not ca_file:
+        told = f"the certificate of the external service {service!r} is not verified"
+        context.warn("not_verified", told, "set external_ca_file to a file of certificates on the proxies")
+    common = given(
+        alpn_protocols=["h2"] if context.protocol in HTTP2_PROTOCOLS else None,
+        validation_context=_validation(ca_file, target.sni) if ca_file else None,
+    )
+    return extension(_TLS, _TLS_CONTEXT, sni=target.sni, **given(common_tls_context=common))
+
+
+def _validation(ca_file: str, sni: str) -> Json:
+    names = [{"san_type": "DNS", "matcher": {"exact": sni}}]
+    return {"trusted_ca": {"filename": ca_file}, "match_typed_subject_alt_names": names}
+
+
+# What a user wrote in place of a cluster
+
+
+def _escaped(context: UpstreamContext, cluster: LoweredResource) -> LoweredResource:
+    """The cluster that the upstream gives itself, under our name, if its chain is a default one."""
+    own = context.upstream.envoy_cluster_json
+    if own is None:
+        return cluster
+    if not context.chain.is_default:
+        return cluster  # the listener has a warning for both
+    given_name = own.get("name", cluster.name)
+    if given_name != cluster.name:
+        told = f"the cluster is called {cluster.name!r}, not {given_name!r:.80}"
+        context.refuse("wrong_name", told, UPSTREAM, context.upstream.name, ("envoy_cluster_json", "name"))
+    content = {key: value for key, value in own.items() if key != "@type"}
+    place = EntryPlace((), UPSTREAM, context.upstream.name, ("envoy_cluster_json",))
+    return LoweredResource(
+        CLUSTER, cluster.name, {**content, "name": cluster.name}, cluster.upstreams, cluster.entries, (place,)
+    )
+
+
+def _has_assignment(cluster: LoweredResource) -> bool:
+    """Whether endpoints come from the catalog: not where a user wrote a cluster of another type."""
+    return cluster.content.get("type") in _EDS
+
+
+# Assignments
+
+
+def _assignment(
+    context: UpstreamContext, name: str, targets: tuple[ChainTarget, ...], *, is_member: bool = False
+) -> LoweredAssignment:
+    selected = tuple(AssignmentTarget(_binding(target), priority) for priority, target in enumerate(targets))
+    return LoweredAssignment(name, selected, (context.upstream.name,), context.entries_of(*targets), is_member)
+
+
+def _binding(target: ChainTarget) -> Binding:
+    place, subset = target.place, target.subset
+    return Binding(place.service, subset.filter, "", place.datacenter, subset.only_passing)
+
+
+def _check_filter(context: UpstreamContext, target: ChainTarget) -> None:
+    """Check that the filter of a subset names what instances have; when it was written, only its syntax was checked."""
+    error = _filter_error(target.subset.filter)
+    if error is not None:
+        place = target.place
+        told = f"filter, column {error.column}: {error.detail}"
+        path = ("Subsets", place.subset, "Filter")
+        context.refuse("invalid_filter", told, ServiceResolver.kind, place.service, path, error.hint)
+
+
+@lru_cache(maxsize=_FILTERS_REMEMBERED)
+def _filter_error(text: str) -> FilterError | None:
+    """Why a filter has no answer for instances; cached, because many services have equal filters."""
+    try:
+        compile_filter(text).check(INSTANCE_SHAPE)
+    except FilterError as error:
+        return error.with_traceback(None)
+    return None

@@ -1,0 +1,166 @@
+"""What upstreams are lowered to: resources with their origins, assignments as selections of instances. Pure.
+
+Every resource knows which upstreams and config entries it comes from, and which of its parts come from which place of
+an entry. So a finding in a resource is told as one of an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from xds.catalog.binding import Binding
+from xds.catalog.entry import Key
+from xds.codec.findings import FieldPath, json_pointer, parse_pointer, resource_label
+from xds.codec.naming import TYPE_KEY
+from xds.codec.resources import ResourceDecoder
+from xds.model.errors import ValidationError, Violation
+from xds.model.resource import Resource
+
+Json = dict[str, Any]
+
+_AGGREGATE = "cluster_type"  # the field that only aggregate clusters have
+UPSTREAM = "upstream"  # the kind of a place in an upstreams document
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlace:
+    """A part of a resource (``path``) that comes from a part of an entry (``entry_path``).
+
+    ``kind`` and ``name`` are those of a config entry, or ``upstream`` and the name of an upstream.
+    """
+
+    path: FieldPath
+    kind: str
+    name: str
+    entry_path: FieldPath = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredResource:
+    """One resource. ``content`` is its JSON in proto field names, without its type.
+
+    ``upstreams`` (names) and ``entries`` are what it comes from, ordered.
+    """
+
+    type_url: str
+    name: str
+    content: Json
+    upstreams: tuple[str, ...]
+    entries: tuple[Key, ...] = ()
+    places: tuple[EntryPlace, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The resource in messages: ``clusters/web``."""
+        return resource_label(self.type_url, self.name)
+
+    @property
+    def value(self) -> Json:
+        """The resource as it can be pushed."""
+        return {TYPE_KEY: self.type_url, **self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentTarget:
+    """Instances of an assignment: those that a binding selects, at a priority."""
+
+    binding: Binding
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredAssignment:
+    """The assignment of a cluster: its targets in the order of their priorities, which have no gap.
+
+    ``is_member``: the cluster is one of an aggregate, so another cluster may follow it.
+    """
+
+    name: str
+    targets: tuple[AssignmentTarget, ...]
+    upstreams: tuple[str, ...] = ()
+    entries: tuple[Key, ...] = ()
+    is_member: bool = False
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The services whose instances it follows, each once."""
+        return tuple(dict.fromkeys(one.binding.service for one in self.targets))
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What some upstreams are lowered to. ``resources`` are ordered by type URL and name, and unique."""
+
+    resources: tuple[LoweredResource, ...] = ()
+    assignments: Mapping[str, LoweredAssignment] = field(default_factory=dict)
+    warnings: tuple[Violation, ...] = ()
+
+
+_Named = TypeVar("_Named", LoweredResource, LoweredAssignment)
+
+
+def unite(parts: Iterable[Lowered]) -> Lowered:
+    """What several upstreams are lowered to, as one. Equal resources of several upstreams become one.
+
+    Raises ``ValidationError`` with all resources and assignments of one name and different content.
+    """
+    resources: dict[tuple[str, str], LoweredResource] = {}
+    assignments: dict[str, LoweredAssignment] = {}
+    warnings: dict[Violation, None] = {}
+    clashes: list[Violation] = []
+    for part in parts:
+        warnings.update(dict.fromkeys(part.warnings))
+        for one in part.resources:
+            held = resources.get((one.type_url, one.name))
+            if held is not None and held.content != one.content:
+                clashes.append(_clash(one.label, held.upstreams, one.upstreams, held.content, one.content))
+            else:
+                resources[one.type_url, one.name] = one if held is None else _with_origins(held, one)
+        for name, each in part.assignments.items():
+            known = assignments.get(name)
+            if known is not None and (known.targets, known.is_member) != (each.targets, each.is_member):
+                clashes.append(_clash(f"endpoints/{name}", known.upstreams, each.upstreams))
+            else:
+                assignments[name] = each if known is None else _with_origins(known, each)
+    if clashes:
+        raise ValidationError(clashes)
+    ordered = tuple(resources[key] for key in sorted(resources))
+    return Lowered(ordered, {name: assignments[name] for name in sorted(assignments)}, tuple(warnings))
+
+
+def _clash(label: str, held: Iterable[str], other: Iterable[str], *contents: Json) -> Violation:
+    one, two = next(iter(held)), next(iter(other))
+    detail = f"upstreams {one!r} and {two!r} both make {label}, with different content"
+    hint = "give both the same limits, passive health check and escape hatches"
+    if len({_AGGREGATE in content for content in contents}) > 1:
+        hint = "one is for gRPC clients without a proxy, which have no aggregate clusters: set failover to priority"
+    return Violation("lowered_clash", detail, f"{UPSTREAM}/{two}", hint=hint)
+
+
+def _with_origins(one: _Named, other: _Named) -> _Named:
+    """Places are those of the first upstream by name, so that the order does not matter."""
+    first = min((one, other), key=lambda each: each.upstreams)
+    upstreams = tuple(sorted({*one.upstreams, *other.upstreams}))
+    return replace(first, upstreams=upstreams, entries=tuple(sorted({*one.entries, *other.entries})))
+
+
+def decode_lowered(lowered: LoweredResource, decoder: ResourceDecoder) -> Resource:
+    """The resource as canonical bytes. Raises ``ValidationError``; findings name the entry and the place in it."""
+    try:
+        return decoder.resource(lowered.value)
+    except ValidationError as error:
+        raise ValidationError([located(one, lowered) for one in error.violations]) from None
+
+
+def located(finding: Violation, lowered: LoweredResource) -> Violation:
+    """A finding in a lowered resource as one of the entry that the part comes from."""
+    path = parse_pointer(finding.pointer)
+    fitting = [one for one in lowered.places if path[: len(one.path)] == tuple(map(str, one.path))]
+    where = f"in {lowered.label}{finding.pointer}, made of upstream {lowered.upstreams[0]!r}"
+    hint = f"{finding.hint}; {where}" if finding.hint else where
+    if not fitting:
+        return replace(finding, resource=lowered.label, hint=hint)
+    best = max(fitting, key=lambda one: len(one.path))
+    return replace(finding, resource=f"{best.kind}/{best.name}", pointer=json_pointer(best.entry_path), hint=hint)

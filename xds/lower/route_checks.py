@@ -1,0 +1,102 @@
+"""What Envoy refuses in routes although each field is valid: regular expressions, header names and values. Pure.
+
+Entries are stored without these checks, as in Consul. An upstream whose chain has such a route is refused, so that no
+proxy is sent what it rejects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from xds.catalog.router import Route, ServiceRouter
+from xds.catalog.shared import HeaderModifiers
+from xds.catalog.splitter import ServiceSplitter
+from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
+from xds.codec.findings import FieldPath, short_repr
+from xds.filter.values import Pattern
+from xds.lower.mesh_names import service_of
+from xds.lower.upstream_context import UpstreamContext
+
+# A percent sign begins a command, such as %DOWNSTREAM_REMOTE_ADDRESS% or %REQ(x-id):8%; %% is one percent sign.
+_VALUE = re.compile(r"(?:[^%]|%%|%[A-Z0-9_]+(?:\([^)]*\))?(?::[0-9]+)?%)*")
+_Place = tuple[str, str, FieldPath]
+_PERCENT_HINT = "write %% for a percent sign"
+_SIZE_HINT = (
+    "Envoy refuses it unless its runtime says otherwise (re2.max_program_size.error_level): make it simpler, or set "
+    "regex_program_size of the upstreams document to what the proxies allow"
+)
+
+
+def check_routes(context: UpstreamContext) -> None:
+    """Check what the routes and splits of a chain say about requests."""
+    chain = context.chain
+    start = chain.start
+    if isinstance(start, RouterNode):
+        for index, route in enumerate(start.routes):
+            _check_regexes(context, route.definition, ("Routes", index))
+            destination = route.definition.destination
+            if destination is not None:
+                place: _Place = (ServiceRouter.kind, chain.service, ("Routes", index, "Destination"))
+                _check_headers(context, place, destination.request_headers, destination.response_headers)
+    for name, node in _splitters(chain):
+        for split in node.splits:
+            definition, place = split.definition, (ServiceSplitter.kind, name, ("Splits",))
+            _check_headers(context, place, definition.request_headers, definition.response_headers)
+
+
+def _splitters(chain: DiscoveryChain) -> Iterator[tuple[str, SplitterNode]]:
+    for _, node in sorted(chain.nodes.items()):
+        if isinstance(node, SplitterNode):
+            yield service_of(chain, node), node
+
+
+# Regular expressions
+
+
+def _check_regexes(context: UpstreamContext, route: Route, path: FieldPath) -> None:
+    http = route.match.http if route.match is not None else None
+    if http is None:
+        return
+    path = (*path, "Match", "HTTP")
+    found: list[tuple[str, FieldPath]] = [(http.path_regex, (*path, "PathRegex"))]
+    found += [(one.regex, (*path, "Header", at, "Regex")) for at, one in enumerate(http.header)]
+    found += [(one.regex, (*path, "QueryParam", at, "Regex")) for at, one in enumerate(http.query_param)]
+    for text, where in found:
+        if text:
+            _check_regex(context, text, where)
+
+
+def _check_regex(context: UpstreamContext, text: str, path: FieldPath) -> None:
+    service, limit = context.chain.service, context.proxies.regex_program_size
+    try:
+        size = Pattern(text).program_size
+    except ValueError as error:
+        told = f"{short_repr(text)} is no regular expression of RE2: {error}"
+        context.refuse("bad_regex", told, ServiceRouter.kind, service, path)
+        return
+    if size > limit:
+        told = f"{short_repr(text)} has a program size of {size}; {limit} are allowed"
+        context.refuse("large_regex", told, ServiceRouter.kind, service, path, _SIZE_HINT)
+
+
+# Headers
+
+
+def _check_headers(
+    context: UpstreamContext, place: _Place, request: HeaderModifiers | None, response: HeaderModifiers | None
+) -> None:
+    kind, name, path = place
+    # Which of the legs of a splitter it is cannot be said: they may come of several splitters.
+    is_leg = kind == ServiceSplitter.kind
+    for field, changes in (("RequestHeaders", request), ("ResponseHeaders", response)):
+        if changes is None:
+            continue
+        where = path if is_leg else (*path, field)
+        for key in {**changes.add, **changes.set, **dict.fromkeys(changes.remove)}:
+            if key.startswith(":") or key.lower() == "host":
+                context.refuse("fixed_header", f"Envoy does not change the header {key}", kind, name, where)
+        for key, value in {**changes.add, **changes.set}.items():
+            if not _VALUE.fullmatch(value):
+                told = f"header {key}: {short_repr(value)} has a percent sign that begins no command"
+                context.refuse("bad_header_value", told, kind, name, where, _PERCENT_HINT)

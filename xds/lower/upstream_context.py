@@ -1,0 +1,96 @@
+"""One upstream while it is lowered: its chain, what it is lowered with, and what is found wrong. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xds.catalog.defaults import GLOBAL, ProxyDefaults, ServiceDefaults
+from xds.catalog.entry import Key
+from xds.catalog.resolver import ServiceResolver
+from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
+from xds.codec.findings import FieldPath, json_pointer
+from xds.lower.lowered import UPSTREAM
+from xds.lower.upstreams import AGGREGATE, ProxySettings, Upstream
+from xds.model.errors import WARNING, Violation
+
+_GATEWAY_MODES = ("local", "remote")
+_TCP = "tcp"
+
+
+@dataclass(slots=True)
+class UpstreamContext:
+    """``entries`` are the config entries behind the chain, ``datacenter`` is that of the proxies.
+
+    ``violations`` refuse the upstream, ``warnings`` do not.
+    """
+
+    upstream: Upstream
+    chain: DiscoveryChain
+    entries: frozenset[Key]
+    proxies: ProxySettings
+    datacenter: str
+    violations: list[Violation] = field(default_factory=list)
+    warnings: list[Violation] = field(default_factory=list)
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that proxies speak: that of the upstream, else that of the chain, else tcp."""
+        return self.upstream.protocol or self.chain.protocol or _TCP
+
+    @property
+    def is_http(self) -> bool:
+        """Whether proxies read requests, not only connections."""
+        return self.protocol != _TCP
+
+    @property
+    def has_routes(self) -> bool:
+        """Whether it has a route configuration of its own. A default chain has its one route in the listener."""
+        return self.is_http and not self.chain.is_default
+
+    @property
+    def has_aggregates(self) -> bool:
+        """Whether a failover makes an aggregate cluster.
+
+        gRPC refuses the load balancing policy that Envoy wants for one (measured, C core 1.85).
+        """
+        return self.upstream.is_proxied and self.proxies.failover == AGGREGATE
+
+    def target(self, node: ResolverNode) -> ChainTarget:
+        """The first target of a resolver."""
+        return self.chain.targets[node.target]
+
+    def refuse(self, code: str, detail: str, kind: str, name: str, path: FieldPath = (), hint: str = "") -> None:
+        """The upstream cannot be lowered, because of a part of an entry."""
+        resource = f"{kind}/{name}"
+        hint = f"{hint}; upstream {self.upstream.name!r} needs it" if hint else f"upstream {self.upstream.name!r}"
+        self.violations.append(Violation(code, detail, resource, json_pointer(path), hint=hint))
+
+    def warn(self, code: str, detail: str, hint: str = "") -> None:
+        """Something is left out."""
+        resource = f"{UPSTREAM}/{self.upstream.name}"
+        self.warnings.append(Violation(code, detail, resource, severity=WARNING, hint=hint))
+
+    def obstacle(self, target: ChainTarget) -> str:
+        """Why a target cannot be reached; empty where it can."""
+        place = target.place
+        if place.peer:
+            return f"{place.service!r} of the peer {place.peer!r}: there are no peers here"
+        if target.mesh_gateway_mode in _GATEWAY_MODES and place.datacenter != self.datacenter:
+            mode = target.mesh_gateway_mode
+            return f"{target.id!r} is behind a mesh gateway (mode {mode}): there are no mesh gateways here"
+        return ""
+
+    def all_entries(self) -> tuple[Key, ...]:
+        """All entries behind the chain, ordered."""
+        return tuple(sorted(self.entries))
+
+    def entries_of(self, *targets: ChainTarget) -> tuple[Key, ...]:
+        """The entries that decide over the clusters of targets: of their services, and proxy-defaults."""
+        services = {one.place.service for one in targets}
+        keys = {(kind, service) for kind in (ServiceResolver.kind, ServiceDefaults.kind) for service in services}
+        return tuple(sorted(self.entries & {*keys, (ProxyDefaults.kind, GLOBAL)}))
+
+
+def resolvers_of(chain: DiscoveryChain) -> tuple[ResolverNode, ...]:
+    """The resolvers of a chain, by key."""
+    return tuple(node for _, node in sorted(chain.nodes.items()) if isinstance(node, ResolverNode))
