@@ -11,15 +11,19 @@ import pytest
 from tests.control.conftest import Plane
 from tests.control.test_bindings import BY, bind, instances, served, sink
 from tests.control.test_hand_assignments import ALICE, KEY, NOW, G, push, setting
+from tests.support.resources import eds_cluster
 from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import DRAINING_LIMIT
 from xds.catalog.instance import Health, Instance
+from xds.codec.resources import decode_resource
 from xds.control import bound_assignment
 from xds.control.bindings import KIND
 from xds.control.bound_assignment import BoundAssignment
 from xds.control.hand_assignments import KIND as HAND_KIND
 from xds.control.live_endpoints import OwnerKind
+from xds.control.push import PushOptions
 from xds.lower.instances import EndpointRule, ServedEndpoint, endpoint_of
+from xds.lower.live_assignment import endpoint_states
 from xds.model.node import Locality
 from xds.model.resource_type import ENDPOINT
 from xds.store.base import UnavailableError
@@ -98,6 +102,45 @@ async def test_an_instance_that_changes_its_port_drains_at_the_old_one(serving: 
     assert served(serving) == {90: "DRAINING", 91: "DRAINING", 92: "HEALTHY"}
 
 
+async def test_an_instance_that_moves_to_another_datacenter_drains(serving: Plane) -> None:
+    await push(serving)
+    targets = sink(serving)
+    targets.put("web", instances(10, 11))
+    await bind(serving, datacenter="dc1")
+    targets.put("web", [*instances(10), *instances(11, datacenter="dc2")])
+    await serving.catalog.tick()
+    assert served(serving) == {10: "HEALTHY", 11: "DRAINING"}
+
+
+async def test_a_port_that_two_instances_share_at_one_address_is_one_endpoint(serving: Plane) -> None:
+    await push(serving)
+    sink(serving).put("web", [ported(10, grpc=90), ported(11, grpc=90)])
+    await bind(serving, port="grpc")
+    assert served(serving) == {90: "HEALTHY"}
+    snapshot = serving.cache.get(G)
+    assert snapshot is not None
+    assert len(endpoint_states(snapshot.get(ENDPOINT).resources["web"])) == 1
+
+
+async def test_what_drained_at_a_restart_does_not_drain_anew(serving: Plane) -> None:
+    await push(serving)
+    targets = sink(serving)
+    targets.put("web", instances(10, 11))
+    await bind(serving)
+    targets.put("web", instances(10))
+    serving.catalog.start()
+    await serving.catalog.close()
+    assert served(serving) == {10: "HEALTHY", 11: "DRAINING"}
+    again = serving.restarted()
+    await again.publisher.load()
+    await again.catalog.load()
+    again.bindings.start()
+    again.now_s += 15
+    await again.catalog.tick()
+    assert served(again) == {10: "HEALTHY"}
+    await again.publisher.close()
+
+
 async def test_what_a_new_filter_does_not_select_drains(serving: Plane) -> None:
     await push(serving)
     sink(serving).put("web", [*instances(10, meta={"v": "1"}), *instances(11, meta={"v": "2"})])
@@ -172,6 +215,20 @@ async def test_a_push_meanwhile_is_served_with_what_drains(serving: Plane) -> No
     await push(serving, 2, 10)
     await serving.by_hand.end_drains(serving.now_s)
     assert served(serving) == {2: "UNKNOWN", 10: "UNKNOWN", 11: "DRAINING"}
+
+
+async def test_a_push_without_the_assignment_meanwhile_leaves_what_drains(serving: Plane) -> None:
+    await push(serving, 1)
+    sink(serving).put("web", instances(10))
+    await bind(serving)
+    serving.now_s += 15
+    await serving.bindings.delete(KEY, by=BY)
+    await serving.publisher.push(G, [decode_resource(eds_cluster("web"))], options=PushOptions(allow_empty=True))
+    await serving.by_hand.end_drains(serving.now_s)
+    assert served(serving) == {10: "DRAINING"}
+    serving.now_s += 15
+    await serving.by_hand.end_drains(serving.now_s)
+    assert served(serving) is None
 
 
 async def test_a_set_by_hand_that_was_deleted_follows_pushes_too(serving: Plane) -> None:
@@ -388,5 +445,6 @@ async def test_a_change_in_a_large_service_makes_one_endpoint_anew(
     serving.now_s += 15
     await serving.catalog.tick()
     assert made == ["i1299", "i1299", "i1300"]
-    found = served(serving)
-    assert found == dict.fromkeys([*range(1000, 1299), 1300], "HEALTHY")
+    assert served(serving) == dict.fromkeys([*range(1000, 1299), 1300], "HEALTHY")
+    bound = serving.bindings.get(KEY)
+    assert len(bound._known) == 300, "nothing is remembered of what is gone"

@@ -50,7 +50,10 @@ class BoundAssignment:
         return min((until for _, until in self.leaving.values()), default=None)
 
     def endpoints(self, instances: Sequence[ServiceInstance]) -> list[ServedEndpoint]:
-        """The endpoints of those instances that the binding selects, each at a place of its own."""
+        """The endpoints of those instances that the binding selects.
+
+        Each has a place of its own, unless a port is named: two instances may have it at one address.
+        """
         if len(instances) < REMEMBERED_FROM:
             self._known = {}
             found = [self._endpoint(one) for one in instances]
@@ -60,12 +63,13 @@ class BoundAssignment:
             pairs = [before(id(one)) or (one, self._endpoint(one)) for one in instances]
             self._known = dict(zip(map(id, instances), pairs, strict=True))
             found = [endpoint for _, endpoint in pairs]
-        made = [one for one in found if one is not None]
-        # The instances have a place each, but a named port of theirs may be one of another instance.
-        return list(by_place(made).values()) if self.binding.port else made
+        return [one for one in found if one is not None]
 
     def advance(self, made: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
-        """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains."""
+        """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains.
+
+        Of two at one place the first one counts.
+        """
         endpoints = by_place(made)
         self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
         self.leaving = {

@@ -54,13 +54,10 @@ class HandAssignment:
         """Whether it was deleted and nothing is left to drain."""
         return self.leaving and not self.draining
 
-    def advanced(self, now_s: float) -> HandAssignment:
-        """This assignment without the endpoints that have drained."""
-        return replace(self, draining=still_draining(self.draining, self.wanted, now_s))
-
-    def over(self, pushed: Resource) -> HandAssignment:
-        """An assignment that is leaving over what is pushed now: the endpoints that it has again stay."""
-        return replace(self, wanted=pushed, draining=still_draining(self.draining, pushed))
+    def advanced(self, now_s: float, wanted: Resource | None = None) -> HandAssignment:
+        """This assignment, or another one in its place, without the endpoints that have drained or are there again."""
+        over = wanted if wanted is not None else self.wanted
+        return replace(self, wanted=over, draining=still_draining(self.draining, over, now_s))
 
     def is_same(self, other: HandAssignment) -> bool:
         """Whether both want and drain the same."""

@@ -376,9 +376,8 @@ class HandAssignments:
 
     def _advanced(self, key: Key, now_s: float) -> HandAssignment:
         held = self._held[key]
-        if self._is_behind(key, held):
-            held = held.over(self.pushed(key) or empty_assignment(key[1]))
-        return held.advanced(now_s)
+        pushed = self.pushed(key) or empty_assignment(key[1]) if self._is_behind(key, held) else None
+        return held.advanced(now_s, pushed)
 
     def _end_drains(self, group: str, members: Mapping[str, HandAssignment], now_s: float) -> None:
         over = [name for name, held in members.items() if held.is_over]
