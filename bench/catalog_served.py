@@ -239,6 +239,10 @@ second to services in turn, with {FLOODED_STREAMS} streams; cores of the server,
 last ACK, and responses a second to each stream. *Start* is from the start of the process to `/readyz`, with everything
 stored.
 """
+NOTE = """\
+Where the load average is far above the number of cores, the flood shows how much of the machine the server got, not
+what it needs: `python -m bench.catalog` has its CPU.
+"""
 HEADER = (
     "commit", "services", "streams", "wall ms", "longest ms", "CPU us", "responses", "bytes", "flood: cores", "late ms",
     "responses/s", "memory MB", "start s", "revisions", "load average",
@@ -274,6 +278,7 @@ def section(folder: Path) -> Iterator[str]:
         lines = (HEADER, ["---"] * len(HEADER), *found["rows"])
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
         yield "\n".join(f"* {told}." for told in found["growth"]) + "\n"
+        yield NOTE
 
 
 def keep(rows: Sequence[Row], docs: Path) -> None:
