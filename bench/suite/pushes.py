@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,9 +24,9 @@ TLS_CLUSTERS = 10
 NAME_SETS = 4
 
 
-def clients(streams: int, variant: Variant, **other: object) -> FleetSpec:
+def clients(streams: int, variant: Variant) -> FleetSpec:
     """Streams on connections of their own that follow all clusters."""
-    return FleetSpec(target="", streams=streams, variant=variant, subscriptions=CLUSTERS, **other)  # type: ignore[arg-type]
+    return FleetSpec(target="", streams=streams, variant=variant, subscriptions=CLUSTERS)
 
 
 async def fan_out(stage: Stage) -> None:
@@ -57,7 +58,7 @@ async def large_node(stage: Stage) -> None:
     conditions = {"clusters": NODE_CLUSTERS, "changed": "all", "streams": streams, "node_bytes": NODE_BYTES}
     async with stage.sides((OURS, SNAPSHOT), change) as sides:
         for variant in VARIANTS:
-            await reconnect(sides, clients(streams, variant, node_bytes=NODE_BYTES, node_every_request=True))
+            await reconnect(sides, replace(clients(streams, variant), node_bytes=NODE_BYTES, node_every_request=True))
             figures = await alternate(sides, change, stage.rounds)
             stage.keep(f"node/{variant}", figures, variant=variant, **conditions)
 
@@ -115,6 +116,6 @@ async def encrypted(stage: Stage) -> None:
             encrypted[0].kind = "ours-tls"
             for variant in VARIANTS:
                 await reconnect(plain, clients(streams, variant))
-                await reconnect(encrypted, clients(streams, variant, ca=authority.path))
+                await reconnect(encrypted, replace(clients(streams, variant), ca=authority.path))
                 figures = await alternate([*plain, *encrypted], change, stage.rounds)
                 stage.keep(f"i/{variant}", figures, variant=variant, **conditions)

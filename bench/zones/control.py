@@ -21,7 +21,7 @@ from xds.assignment.assignment import (
 from xds.assignment.decide import decide
 from xds.assignment.placement import Distance, distance, place
 from xds.assignment.policy import Policy
-from xds.lrs.attempts import attempted
+from xds.lrs.figures import attempted
 from xds.model.node import Locality
 
 _EPOCH = 1_000_000.0

@@ -245,8 +245,9 @@ async def test_a_write_to_another_service_wakes_nobody_and_one_to_this_does(api:
     await written(api, HTTP, SPLITTER)
     first = await api.client.get("/v1/discovery-chain/web")
     query = await blocked("/v1/discovery-chain/web", index_of(first))
-    await written(api, resolver("other"))
-    await asyncio.sleep(0.05)
+    other = await blocked("/v1/discovery-chain/other", index_of(await api.client.get("/v1/discovery-chain/other")))
+    await written(api, resolver("other", "9s"))
+    await asyncio.wait_for(other, PATIENCE_S)
     assert not query.done()
     await written(api, resolver("api", "9s"))  # the splitter of web leads to it
     found = await asyncio.wait_for(query, PATIENCE_S)
@@ -259,8 +260,10 @@ async def test_a_write_to_another_service_wakes_nobody_and_one_to_this_does(api:
 async def test_a_write_that_leaves_the_chain_as_it_is_wakes_nobody(api: Api, blocked: Any) -> None:
     await written(api, resolver("web", "7s"))
     query = await blocked("/v1/discovery-chain/web", index_of(await api.client.get("/v1/discovery-chain/web")))
+    path = "/v1/config/service-resolver/web"
+    entry = await blocked(path, index_of(await api.client.get(path)))
     await written(api, {**resolver("web", "7s"), "Meta": {"owner": "team-web"}})
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(entry, PATIENCE_S)
     assert not query.done()
     await written(api, resolver("web", "8s"))
     assert (await asyncio.wait_for(query, PATIENCE_S)).status_code == 200
@@ -271,8 +274,9 @@ async def test_queries_for_entries_wake_when_one_is_created_changed_or_deleted(a
     absent = await api.client.get(path)
     assert (absent.status_code, index_of(absent)) == (404, 1)
     query = await blocked(path, 1)
+    other = await blocked("/v1/config/service-resolver/api", 1)
     await written(api, resolver("api"))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(other, PATIENCE_S)
     assert not query.done()
     await written(api, resolver("web"))
     created = await asyncio.wait_for(query, PATIENCE_S)

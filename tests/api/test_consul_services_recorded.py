@@ -5,68 +5,28 @@ To record anew, with Go: ``python -m tests.api.test_consul_services_recorded``.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from bench.consul.agent_process import consul_agent
 from tests.api.conftest import Api
 from tests.chain.comparison import unequal
-from tests.support.consul_exchange import Asked, Told, play_all
+from tests.support.consul_exchange import Asked
+from tests.support.consul_recording import GO_TIMEOUT_S, Answered, RecordedExchange
 from tests.support.consul_services import SERVICES_EXCHANGE
 from xds.catalog.registered_instance import AGENT_NODE
 
-RECORDED = Path(__file__).parent / "recorded" / "consul-services-1.12.9.json"
-GO_TIMEOUT_S = 3_000  # the first run builds Consul, on whatever machine
 CONSULS_NODE = "one"
-
-# Differences that are meant, by what ``about`` says of a request; docs/services.md has the reasons.
-MEANT: Mapping[str, tuple[int, int]] = {  # Consul's status, ours
-    "no port": (200, 400),
-    "a host name": (200, 400),
-    "an HTTP check": (200, 400),
-    "a gRPC check": (200, 400),
-    "a TCP check": (200, 400),
-    "an alias check": (200, 400),
-    "a TTL below a second": (200, 400),
-    "check_id": (400, 200),
-    "a locality": (400, 200),
-    # what only one of the two registered
-    **dict.fromkeys(("no-port", "host", "http", "grpc", "tcp", "alias", "quick"), (200, 404)),
-    **dict.fromkeys(("snake", "zoned"), (404, 200)),
-}
 # Of the node that Consul's agent is, and of the places in Raft's log.
 _OF_THE_AGENT = ("ID", "Address", "TaggedAddresses", "Meta", "NodeMeta")
 _INDICES = ("CreateIndex", "ModifyIndex", "ContentHash")
 
 
-async def played(client: httpx.AsyncClient) -> list[Told]:
-    return await play_all(client, SERVICES_EXCHANGE)
-
-
-def differences(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
-    """Every difference between two runs of the exchange that is not meant."""
-    assert len(consuls) == len(ours) == len(SERVICES_EXCHANGE)
-    for at, (asked, theirs, own) in enumerate(zip(SERVICES_EXCHANGE, consuls, ours, strict=True)):
-        for one in _unequal(asked, theirs, own):
-            yield f"{at} {asked.method} {asked.path} {json.dumps(asked.body)}: {one}"
-    yield from _moves(consuls, ours)
-
-
-def _unequal(asked: Asked, theirs: Told, own: Told) -> Iterator[str]:
-    expected = MEANT.get(asked.about, (theirs.status, theirs.status))
-    if (theirs.status, own.status) != expected:
-        yield f"Consul {theirs.status} {theirs.text}, ours {own.status} {own.text}"
-    elif own.status == theirs.status == 200:
-        if (theirs.index is None) is not (own.index is None):
-            yield f"an index in one answer: Consul's {theirs.index}, ours {own.index}"
-        yield from unequal(comparable(asked, own.value), comparable(asked, theirs.value))
+def _unequal(asked: Asked, theirs: Any, own: Any) -> Iterator[str]:
+    return unequal(comparable(asked, own), comparable(asked, theirs))
 
 
 def comparable(asked: Asked, value: Any) -> Any:
@@ -92,10 +52,10 @@ def _comparable_object(asked: Asked, value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _moves(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
+def _moves(answered: Sequence[Answered]) -> Iterator[str]:
     """An index never goes back, moves with the content, and moves without it only where Consul's does."""
     last: dict[str, tuple[int, int, Any]] = {}
-    for at, (asked, theirs, own) in enumerate(zip(SERVICES_EXCHANGE, consuls, ours, strict=True)):
+    for at, (asked, theirs, own) in enumerate(answered):
         if theirs.index is None or own.index is None or theirs.status != 200:
             continue
         value = comparable(asked, own.value)
@@ -110,37 +70,43 @@ def _moves(consuls: list[Told], ours: list[Told]) -> Iterator[str]:
         last[asked.question] = (theirs.index, own.index, value)
 
 
-def recorded() -> list[Told]:
-    return [Told(**one) for one in json.loads(RECORDED.read_text())]
+SERVICES = RecordedExchange(
+    "consul-services-1.12.9.json",
+    SERVICES_EXCHANGE,
+    # docs/services.md has the reasons.
+    meant={
+        "no port": (200, 400),
+        "a host name": (200, 400),
+        "an HTTP check": (200, 400),
+        "a gRPC check": (200, 400),
+        "a TCP check": (200, 400),
+        "an alias check": (200, 400),
+        "a TTL below a second": (200, 400),
+        "check_id": (400, 200),
+        "a locality": (400, 200),
+        # what only one of the two registered
+        **dict.fromkeys(("no-port", "host", "http", "grpc", "tcp", "alias", "quick"), (200, 404)),
+        **dict.fromkeys(("snake", "zoned"), (404, 200)),
+    },
+    unequal=_unequal,
+    moves=_moves,
+)
 
 
 async def test_our_answers_are_those_that_consul_gave(api: Api) -> None:
-    found = list(differences(recorded(), await played(api.client)))
-    assert not found, "\n".join(found)
+    SERVICES.check(SERVICES.recorded(), await SERVICES.play(api.client))
 
 
 def test_each_meant_difference_is_still_one() -> None:
-    assert {asked.about for asked in SERVICES_EXCHANGE if asked.about} == set(MEANT)
+    assert {asked.about for asked in SERVICES.requests if asked.about} == set(SERVICES.meant)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(GO_TIMEOUT_S)
 @pytest.mark.xdist_group("consul")
 async def test_our_answers_are_those_that_consul_gives(api: Api, tmp_path: Path) -> None:
-    with consul_agent(tmp_path) as address:
-        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False, timeout=30) as client:
-            consuls = await played(client)
-    found = list(differences(consuls, await played(api.client)))
-    assert not found, "\n".join(found)
-
-
-async def record() -> None:
-    """Ask a real Consul and keep what it says."""
-    with tempfile.TemporaryDirectory() as folder, consul_agent(Path(folder)) as address:
-        async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False, timeout=30) as client:
-            told = await played(client)
-    RECORDED.write_text(json.dumps([one.document() for one in told], indent=1, sort_keys=True) + "\n")
+    SERVICES.check(await SERVICES.ask_consul(tmp_path), await SERVICES.play(api.client))
 
 
 if __name__ == "__main__":
-    asyncio.run(record())
+    SERVICES.record()

@@ -137,7 +137,12 @@ async def test_bootstrap(api: Api) -> None:
 
 async def test_a_node_is_disconnected(api: Api) -> None:
     ended: list[str] = []
-    api.services.disconnect = lambda node_id: ended.append(node_id) or int(node_id == "a/b")  # type: ignore[func-returns-value]
+
+    def disconnect(node_id: str) -> int:
+        ended.append(node_id)
+        return int(node_id == "a/b")
+
+    api.services.disconnect = disconnect
     answer = await api.client.delete("/api/v1/nodes/a%2Fb")
     assert answer.json() == {"node": "a/b", "streams": 1}
     assert (await api.client.delete("/api/v1/nodes/n2")).status_code == 404

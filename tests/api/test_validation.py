@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,9 +24,9 @@ def codes(answer: httpx.Response, key: str) -> list[tuple[str, str]]:
     return [(one["code"], one["resource"]) for one in answer.json()[key]]
 
 
-def asking(api: Api, envoy: Path | None = None, **options: object) -> httpx.AsyncClient:
+def asking(api: Api, envoy: Path | None = None, tokens: Tokens | None = None) -> httpx.AsyncClient:
     """A client of a server with an Envoy for validation."""
-    return Api(api.plane, replace(ApiOptions(envoy=envoy or envoy_binary()), **options)).client  # type: ignore[arg-type]
+    return Api(api.plane, ApiOptions(envoy=envoy or envoy_binary(), tokens=tokens or Tokens())).client
 
 
 async def test_names_that_lead_nowhere_are_warnings(api: Api) -> None:

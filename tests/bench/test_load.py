@@ -319,7 +319,7 @@ async def test_paused_streams_read_nothing_until_they_are_resumed() -> None:
         await fleet.acked(20, TIMEOUT_S)
 
 
-async def test_streams_that_the_server_ends_come_back_and_are_counted() -> None:
+async def test_streams_that_the_server_ends_come_back_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with recorder_server() as (recorder, target), cluster_fleet(target, "delta", streams=6) as fleet:
         await until(lambda: len(recorder.requests) == 6)
         serve = recorder.serve
@@ -331,7 +331,7 @@ async def test_streams_that_the_server_ends_come_back_and_are_counted() -> None:
             async for response in serve(variant, requests, context):
                 yield response
 
-        recorder.serve = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(recorder, "serve", refuse)
         await fleet.cut()
         await fleet.reconnect(timeout_s=TIMEOUT_S)
         stats = fleet.stats()

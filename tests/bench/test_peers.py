@@ -15,7 +15,7 @@ import pytest
 from bench.peers.child import PeerError
 from bench.peers.go_program import build, go_command
 from bench.peers.peer import Kind, Peer, Tls
-from bench.peers.resources import Change, Content, name_of
+from bench.peers.resources import Change, Changed, Content, name_of
 from tests.support.grpc_stream import CHANNEL_OPTIONS, DELTA, SOTW, GrpcStream, delta, sotw
 from tests.support.pki import CertificateAuthority
 from xds.codec.resources import decode_resource
@@ -110,15 +110,20 @@ def held_of(content: Content) -> Held:
     return held
 
 
+def numbered(*changes: Changed) -> Iterator[tuple[int, Changed]]:
+    """Pushes with their editions, from 1."""
+    return enumerate(changes, 1)
+
+
 async def follow(peer: Peer, variant: str, assignments: int) -> None:
     """Push three times, and look at what arrives of each."""
     content = Content()
     last = ENDPOINT if assignments else CLUSTER
     with following(peer, variant) as follower:
         follower.subscribe(CLUSTER, ENDPOINT) if assignments else follower.subscribe(CLUSTER)
-        for edition, changed in ((1, "all"), (2, "all"), (3, "one")):
-            content.apply(Change(CLUSTERS, assignments, changed, edition))  # type: ignore[arg-type]
-            pushed = await peer.push(CLUSTERS, assignments, changed, edition)  # type: ignore[arg-type]
+        for edition, changed in numbered("all", "all", "one"):
+            content.apply(Change(CLUSTERS, assignments, changed, edition))
+            pushed = await peer.push(CLUSTERS, assignments, changed, edition)
             before = follower.received
             await follower.reach(content)
             assert pushed.asked_at <= pushed.accepted_at
@@ -164,9 +169,9 @@ async def test_our_server_is_pushed_to_in_protobuf_too() -> None:
 async def test_a_client_that_comes_late_gets_what_was_pushed(kind: Kind) -> None:
     content = Content()
     async with Peer.start(kind) as peer:
-        for edition, changed in ((1, "all"), (2, "one")):
-            content.apply(Change(CLUSTERS, CLUSTERS, changed, edition))  # type: ignore[arg-type]
-            await peer.push(CLUSTERS, CLUSTERS, changed, edition)  # type: ignore[arg-type]
+        for edition, changed in numbered("all", "one"):
+            content.apply(Change(CLUSTERS, CLUSTERS, changed, edition))
+            await peer.push(CLUSTERS, CLUSTERS, changed, edition)
         for variant in ("sotw", "delta"):
             with following(peer, variant) as follower:
                 follower.subscribe(CLUSTER, ENDPOINT)

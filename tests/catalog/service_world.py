@@ -54,8 +54,7 @@ class Expected:
             lost = self.kept | gone
             self.kept = {id: one for id, one in lost.items() if id in self.good and id not in instances}
         else:
-            is_loss = gone or self.kept.keys() - instances.keys()  # what came back is not lost
-            if is_loss and not self._recent(now):
+            if (gone or self.kept.keys() - instances.keys()) and not self._recent(now):
                 self.losing_since, self.losing_from = now, before
             self.kept = {}
         self.shown = instances

@@ -190,9 +190,12 @@ def test_files_on_the_proxy_are_not_ours() -> None:
 def test_the_cluster_of_a_config_source_is_the_bootstraps() -> None:
     source = {
         "resource_api_version": "V3",
-        "api_config_source": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [{}]},
+        "api_config_source": {
+            "api_type": "GRPC",
+            "transport_api_version": "V3",
+            "grpc_services": [{"envoy_grpc": {"cluster_name": "xds_cluster"}}],
+        },
     }
-    source["api_config_source"]["grpc_services"] = [{"envoy_grpc": {"cluster_name": "xds_cluster"}}]  # type: ignore[index]
     assert told(r.eds_cluster("c1", source), r.cluster_load_assignment("c1", 80)) == []
 
 

@@ -166,6 +166,6 @@ async def test_a_failing_store_keeps_serving_and_everything_is_written_later(tmp
     await catalog.close()
     assert shown(catalog, "web") == {"i1": Health.PASSING}
     await store.open()
-    await catalog._writer.finish()  # type: ignore[union-attr]
+    await catalog.save()
     assert {record.service for record in await store.observed()} == {"", "web"}
     await store.close()

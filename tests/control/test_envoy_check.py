@@ -107,8 +107,10 @@ async def test_a_bad_secret_is_told_once() -> None:
 
 
 async def test_files_of_the_proxy_are_no_fault() -> None:
-    lua = {"@type": f"{r.TYPE}envoy.extensions.filters.http.lua.v3.Lua"}
-    lua |= {"default_source_code": {"filename": "/etc/envoy/there.lua"}}  # type: ignore[dict-item]
+    lua = {
+        "@type": f"{r.TYPE}envoy.extensions.filters.http.lua.v3.Lua",
+        "default_source_code": {"filename": "/etc/envoy/there.lua"},
+    }
     listener = r.listener("l", r.inline_routes("r"), filters=[{"name": "lua", "typed_config": lua}])
     (found,) = await checked(listener)
     assert (found.code, found.severity, found.resource) == ("unchecked", "warning", "listeners/l")

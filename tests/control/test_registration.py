@@ -47,6 +47,7 @@ class Obstructed(MemoryStore):
         self.is_failing = False
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
+        self.is_held = asyncio.Event()  # a write waits until it may go on
         self.batches: list[int] = []
 
     async def put_observed(
@@ -55,6 +56,8 @@ class Obstructed(MemoryStore):
         gone: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
     ) -> None:
+        if not self.may_go_on.is_set():
+            self.is_held.set()
         await self.may_go_on.wait()
         if self.is_failing:
             raise UnavailableError("the disk is full")
@@ -153,7 +156,7 @@ async def test_what_was_answered_is_there_after_the_process_was_killed(tmp_path:
 async def test_nothing_is_answered_or_shown_before_it_is_stored(world: World, store: Obstructed) -> None:
     store.may_go_on.clear()
     asked = asyncio.create_task(world.register(WEB))
-    await asyncio.sleep(0.05)
+    await store.is_held.wait()
     assert not asked.done()
     assert world.health() == []
     store.may_go_on.set()
@@ -185,7 +188,7 @@ async def test_a_registration_that_cannot_be_stored_is_refused_and_changes_nothi
 async def test_a_caller_that_goes_away_leaves_nothing_half_done(world: World, store: Obstructed) -> None:
     store.may_go_on.clear()
     asked = asyncio.create_task(world.register(WEB))
-    await asyncio.sleep(0.01)
+    await store.is_held.wait()
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     store.may_go_on.set()
@@ -198,7 +201,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_half_done(world: World, st
 async def test_many_that_register_at_once_are_written_together(world: World, store: Obstructed) -> None:
     store.may_go_on.clear()
     asked = [asyncio.create_task(world.register({**WEB, "ID": f"web-{n}", "Port": 1 + n})) for n in range(400)]
-    await asyncio.sleep(0.05)
+    await store.is_held.wait()
     store.may_go_on.set()
     assert all(await asyncio.gather(*asked))
     assert len(store.batches) <= 3
@@ -215,7 +218,7 @@ async def test_a_status_takes_effect_at_once_and_is_stored_before_it_is_answered
     await world.register(WEB)
     store.may_go_on.clear()
     asked = asyncio.create_task(world.tells(Health.PASSING))
-    await asyncio.sleep(0.02)
+    await store.is_held.wait()
     assert world.health() == [Health.PASSING]
     assert not asked.done()
     store.may_go_on.set()
@@ -257,7 +260,7 @@ async def test_a_status_that_is_told_during_a_registration_is_not_lost(world: Wo
     await world.register(WEB)
     store.may_go_on.clear()
     asked = asyncio.create_task(world.register({**WEB, "Port": 81}))
-    await asyncio.sleep(0.01)
+    await store.is_held.wait()
     told = asyncio.create_task(world.tells(Health.PASSING))
     await asyncio.sleep(0.01)
     store.may_go_on.set()
@@ -272,7 +275,7 @@ async def test_an_instance_that_goes_while_its_status_is_stored_stays_gone(world
     await world.register(WEB)
     store.may_go_on.clear()
     gone = asyncio.create_task(world.registrations.deregister("web-1"))
-    await asyncio.sleep(0.01)
+    await store.is_held.wait()
     told = asyncio.create_task(world.tells(Health.PASSING))
     await asyncio.sleep(0.01)
     store.may_go_on.set()

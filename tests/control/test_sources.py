@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from time import monotonic, time
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -114,7 +115,8 @@ async def test_a_source_that_ends_in_an_odd_way_is_run_again(how: str) -> None:
             task.cancel()
             await task
         if how == "wrong":
-            sink.put("web", [{"address": "10.0.0.1"}])  # type: ignore[list-item]
+            wrong: Any = {"address": "10.0.0.1"}
+            sink.put("web", [wrong])
 
     async with running(run) as (_, catalog):
         await eventually(lambda: runs >= 3)
@@ -139,33 +141,35 @@ async def test_one_source_that_fails_leaves_the_others_alone() -> None:
 
 
 async def test_closing_ends_a_source_that_cleans_up() -> None:
-    ended = False
+    began, ended = asyncio.Event(), False
 
     async def run(sink: Sink) -> None:
         nonlocal ended
         try:
+            began.set()
             await asyncio.sleep(100)
         finally:
             await asyncio.sleep(0.05)
             ended = True
 
     async with running(run):
-        await asyncio.sleep(0.05)
+        await began.wait()
     assert ended
 
 
 async def test_a_source_that_does_not_end_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xds.control.sources.CLOSE_S", 0.2)
-    released = asyncio.Event()
+    begun, released = asyncio.Event(), asyncio.Event()
 
     async def run(sink: Sink) -> None:
+        begun.set()
         while not released.is_set():
             with suppress(asyncio.CancelledError):
                 await released.wait()
 
-    began = monotonic()
     async with running(run):
-        await asyncio.sleep(0.05)
+        await begun.wait()
+        began = monotonic()
     assert monotonic() - began < 5
     released.set()
 

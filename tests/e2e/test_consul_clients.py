@@ -6,13 +6,14 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.consul.clients import CONSUL, CONSUL_CLIENT, CONSUL_SERVICES_CLIENT
+from bench.consul.clients import CONSUL, CONSUL_CLIENT
 from bench.peers.go_program import build
 from tests.support.server import ServerProcess
 
@@ -85,19 +86,30 @@ TOLD: dict[str, Any] = {
 
 
 def test_the_go_client_writes_reads_waits_and_deletes(tmp_path: Path) -> None:
-    program = build(CONSUL_CLIENT)
     with ServerProcess(tmp_path, ["--store", "memory"]) as server:
-        ran = subprocess.run(
-            [program, f"127.0.0.1:{server.http_port}"], capture_output=True, text=True, timeout=RUN_S, check=True
-        )
+        _check_calls(server, "config-entries", TOLD)
+
+
+def _check_calls(server: ServerProcess, calls: str, told: Mapping[str, object], token: str = "") -> None:
+    """Let the Go client make its ``calls``, and check what each of them returned, or a part of its error."""
+    program = build(CONSUL_CLIENT)
+    ran = subprocess.run(
+        [program, f"127.0.0.1:{server.http_port}", calls],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        env={**os.environ, "CONSUL_HTTP_TOKEN": token},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
     lines = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [line["Step"] for line in lines] == list(TOLD)
+    assert [line["Step"] for line in lines] == list(told)
     for line in lines:
-        expected = TOLD[line["Step"]]
+        expected = told[line["Step"]]
         if isinstance(expected, str) and "Error" in line:
             assert expected in line["Error"]
         else:
-            assert (line["Value"], line.get("Error")) == (expected, None), line
+            assert (line.get("Value"), line.get("Error")) == (expected, None), line
 
 
 # Commands in order: arguments, standard input, exit code, and the whole output (``...`` stands for anything).
@@ -210,28 +222,11 @@ SERVICES_TOLD: dict[str, Any] = {
 
 
 def test_the_go_client_registers_reads_and_waits_for_instances(tmp_path: Path) -> None:
-    program = build(CONSUL_SERVICES_CLIENT)
     digest = sha256(TOKEN.encode()).hexdigest()
     scopes = ["read", "register:*"]
     auth = {"XDS_AUTH__TOKENS": json.dumps([{"name": "apps", "sha256": digest, "scopes": scopes}])}
     with ServerProcess(tmp_path, ["--store", "memory"], auth, token=TOKEN) as server:
-        ran = subprocess.run(
-            [program, f"127.0.0.1:{server.http_port}"],
-            capture_output=True,
-            text=True,
-            timeout=RUN_S,
-            env={**os.environ, "CONSUL_HTTP_TOKEN": TOKEN},
-            check=False,
-        )
-    assert ran.returncode == 0, ran.stderr
-    lines = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [line["Step"] for line in lines] == list(SERVICES_TOLD)
-    for line in lines:
-        expected = SERVICES_TOLD[line["Step"]]
-        if isinstance(expected, str) and "Error" in line:
-            assert expected in line["Error"]
-        else:
-            assert (line.get("Value"), line.get("Error")) == (expected, None), line
+        _check_calls(server, "services", SERVICES_TOLD, TOKEN)
 
 
 WEB_HCL = """\

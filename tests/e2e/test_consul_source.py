@@ -156,13 +156,17 @@ def test_checks_of_a_real_consul_take_instances_out_and_back(
             (f"/service/maintenance/i{port}?enable=true", f"/service/maintenance/i{port}?enable=false"),
         ):
             client.put(off).raise_for_status()
-            wait_until(lambda port=port: _status(envoy, port) == "UNHEALTHY", "taken out")  # type: ignore[misc]
+            _wait_status(envoy, port, "UNHEALTHY")
             before = load.report.bodies[str(port)]
             load.wait_total(REQUESTS_BETWEEN)
             assert load.report.bodies[str(port)] - before < REQUESTS_BETWEEN / 10
             client.put(on).raise_for_status()
-            wait_until(lambda port=port: _status(envoy, port) == "HEALTHY", "taken back")  # type: ignore[misc]
+            _wait_status(envoy, port, "HEALTHY")
     none_lost(load)
+
+
+def _wait_status(envoy: EnvoyProcess, port: int, status: str) -> None:
+    wait_until(lambda: _status(envoy, port) == status, f"port {port} is {status}")
 
 
 def _status(envoy: EnvoyProcess, port: int) -> str:

@@ -30,7 +30,7 @@ from tests.support.grpc_client import GrpcClient
 from tests.support.load import HttpLoad
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
-from xds.lrs.attempts import attempted
+from xds.lrs.figures import attempted
 
 __all__ = ["envoy", "server"]  # fixtures
 
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Json, Json, int, int]] = {
 def test_the_tries_of_an_envoy_are_counted_once_whatever_it_refuses(
     case: str, server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
-    """The table of `xds.lrs.attempts`: issued, dropped and errors add up to what was sent."""
+    """The table of `attempted`: issued, dropped and errors add up to what was sent."""
     cluster, action, status, tries = CASES[case]
     web = upstream("a")
     half = {"category": "half", "drop_percentage": {"numerator": 50, "denominator": "HUNDRED"}}

@@ -71,11 +71,15 @@ def endpoints(envoy: EnvoyProcess) -> dict[int, str]:
 
 def wait_endpoints(envoys: list[EnvoyProcess], server: ServerProcess, wanted: dict[int, str]) -> None:
     for envoy in envoys:
-        wait_until(
-            lambda envoy=envoy: endpoints(envoy) == wanted,  # type: ignore[misc]
-            f"{envoy.name} has {wanted}",
-            detail=lambda envoy=envoy: f"{endpoints(envoy)}\n{server.process.log_tail()}",  # type: ignore[misc]
-        )
+        _wait_envoy(envoy, server, wanted)
+
+
+def _wait_envoy(envoy: EnvoyProcess, server: ServerProcess, wanted: dict[int, str]) -> None:
+    wait_until(
+        lambda: endpoints(envoy) == wanted,
+        f"{envoy.name} has {wanted}",
+        detail=lambda: f"{endpoints(envoy)}\n{server.process.log_tail()}",
+    )
 
 
 def test_envoys_follow_the_pods_of_a_service_and_lose_no_request(

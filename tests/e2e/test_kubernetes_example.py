@@ -62,7 +62,7 @@ class Cluster:
         for name in list(self._pods):
             self.start()
             self._write(name, DRAINING)
-            wait_until(lambda name=name: re.search(f"{name}.*draining", clone.run(SHOW)), "it drains")  # type: ignore[misc]
+            _wait_draining(clone, name)
             self._pods.pop(name)
             self._api.delete(SLICES, name, "default")
 
@@ -70,6 +70,10 @@ class Cluster:
         one = endpoint(self._api.address, pod=name, **state)
         ports = (("http", self._pods[name].port),)
         self._api.put(endpoint_slice(name, "greeter", one, namespace="default", ports=ports))
+
+
+def _wait_draining(clone: Clone, name: str) -> None:
+    wait_until(lambda: re.search(f"{name}.*draining", clone.run(SHOW)), "it drains")
 
 
 def _families(document: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import httpx
@@ -38,16 +39,14 @@ def body(name: str) -> dict[str, object]:
     return {"resources": [r.static_cluster(name, 1_000)]}
 
 
+def put_if_match(etag: str, turn: int, client: httpx.Client, number: int) -> httpx.Response:
+    return client.put("snapshot", json=body(f"c{turn}-{number}"), headers={"if-match": f'"{etag}"'})
+
+
 def test_of_clients_that_race_with_if_match_one_wins(server: ServerProcess) -> None:
     etag = server.push(GROUP, [r.static_cluster("a", 1_000)])["etag"]
     for turn in range(ROUNDS):
-        headers = {"if-match": f'"{etag}"'}
-        answers = race(
-            server,
-            lambda client, number, turn=turn, headers=headers: client.put(  # type: ignore[misc]
-                "snapshot", json=body(f"c{turn}-{number}"), headers=headers
-            ),
-        )
+        answers = race(server, partial(put_if_match, etag, turn))
         assert sorted(answer.status_code for answer in answers) == [200] + [412] * (CLIENTS - 1)
         (winner,) = [answer.json() for answer in answers if answer.status_code == 200]
         held = server.get(f"/groups/{GROUP}/snapshot")

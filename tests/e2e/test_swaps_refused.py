@@ -20,6 +20,7 @@ from tests.support.server import GROUP, NODE, ServerProcess
 
 ASSIGNMENTS, GUILTY = 50, 13
 SOON_S = 10.0  # it takes about one
+FETCH_TIMEOUT = "1s"
 STEADY_S = 2.0
 
 
@@ -99,6 +100,31 @@ def test_new_assignment_is_refused(sites: SwapSites, variant: Variant) -> None:
     refused = r.refused_load_assignment(kinds.name(1), site.scene.upstream(1).port)
     site.server.push(GROUP, [refused if is_assignment(one) else one for one in site.kind(site.scene, 1)])
     site.server.wait_nack(NODE, "endpoints")
+    site.settle()
+    site.swap()
+    site.wait_synced()
+    site.end()
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant.ADS_DELTA,
+        pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_SOTW, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_DELTA, marks=pytest.mark.soak),
+    ],
+)
+def test_assignment_that_a_cluster_in_use_is_to_get_is_refused(sites: SwapSites, variant: Variant) -> None:
+    """Envoy would take the cluster for warm after its fetch timeout, without endpoints: it stays as it was."""
+    site = sites.open(kinds.routes_move, variant)
+    before, port = site.kind(site.scene, 0), site.scene.upstream(0).port
+    refused = [r.eds_cluster("other", site.scene.source, "shared"), r.refused_load_assignment("shared", port)]
+    site.server.push(GROUP, [*before, *refused])
+    site.server.wait_nack(NODE, "endpoints")
+    source = {**site.scene.source, "initial_fetch_timeout": FETCH_TIMEOUT}
+    changed = r.eds_cluster(kinds.name(0), source, "shared", **kinds.MANY_RETRIES)
+    site.server.push(GROUP, [changed if one.get("name") == kinds.name(0) else one for one in before] + refused)
     site.settle()
     site.swap()
     site.wait_synced()

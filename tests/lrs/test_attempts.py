@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lrs.reports import HERE, T0, THERE, Books, row, stats
-from xds.lrs.attempts import attempted, failed, repeats_at_most
+from xds.lrs.figures import attempted, failed, repeats_at_most
 
 # What Envoy 1.40 reports of 100 requests (tests/e2e/test_demand.py): issued, successes, errors, dropped; then tries.
 MEASURED = {

@@ -1,4 +1,4 @@
-"""The interval under load: `xds.lrs.interval`."""
+"""The interval under load: `ReportInterval`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from xds.lrs.interval import RETURN_SHARE, STEP, WORK_SHARE, IntervalChange, ReportInterval
+from xds.lrs.report_stream import RETURN_SHARE, STEP, WORK_SHARE, IntervalChange, ReportInterval
 
 REPORTS = 100  # in an interval, over all clients
 

@@ -371,6 +371,62 @@ STORIES: dict[str, Story] = {
         [],
         Plan(r1="t", r2="d", behind="cluster", within="r2"),
     ),
+    "a returning client is answered with routes to clusters that are warm, not only ACKed": (
+        SOTW,
+        True,
+        "cuts delays",
+        Plan(svc="r2"),
+        [Push(PLAIN), Go((0,)), Push(Plan(r1="b")), Cut(), Go((0, 0))],
+        PLAIN,
+    ),
+    "a cluster of a former group lingers in the version that was warm": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(r2="b", svc="r2"),
+        [
+            Cut(missed=(Plan(inline="b", web="inline", texts=("@1", "eds:x", "@1")),)),
+            Go((0, 0)),
+            Cut(),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+    "an internal listener stays for an assignment whose next version is on its way while the client moves": (
+        DELTA,
+        True,
+        "groups",
+        Plan(inline="t", web="inline", texts=("eds:y", "@1", "@1"), behind="assignment"),
+        [
+            Push(Plan(r2="t", web="r2")),
+            Push(Plan(inline="t", web="inline", behind="cluster")),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+    "the stream of an assignment that is not served any more may come first": (
+        SOTW,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(texts=("eds:x", "@1", "@1"))), Go((0,)), Cut(True, (Plan(r2="b", svc="r2"),), backwards=True)],
+        PLAIN,
+    ),
+    "a listener that a client shows may still warm, and routes wait for its next version": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(inline="b", svc="inline"),
+        [
+            Push(Plan(svc="inline", web="r1")),
+            Go((0,) * 4),
+            Cut(missed=(Plan(web="r1", extra="ecds:f"),)),
+            Guard(),
+            Go((2,)),
+            Cut(missed=(Plan(r1="b", web="r1", extra="ecds:f"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 # As above, without whether each type has a stream of its own: each happened both with and without.
@@ -391,6 +447,28 @@ ON_ANY_STREAMS: dict[str, tuple[Variant, str, Plan, list[Action], Plan]] = {
     ),
 }
 
+# As above, without the variant, too.
+ANYWHERE: dict[str, tuple[str, Plan, list[Action], Plan]] = {
+    "a route name that returns while an internal listener drains is sent before its new listener": (
+        "",
+        Plan(r1="t", r2="ad", behind="assignment", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0)],
+        Plan(r2="b", web="r2"),
+    ),
+    "the same, where the client was away": (
+        "cuts",
+        Plan(r1="t", r2="ad", behind="assignment", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0), Cut(missed=(Plan(r2="b", web="r2"),))],
+        Plan(r2="b", web="r2"),
+    ),
+    "the same, where the client has just come back and did not request its routes yet": (
+        "cuts delays",
+        Plan(r1="t", r2="ad", behind="cluster", within="r2"),
+        [Push(Plan(r1="b")), Wait(620.0), Cut(), Go((0,)), Push(Plan(r2="b", web="r2"))],
+        PLAIN,
+    ),
+}
+
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_saved_swap_loses_no_request(name: str) -> None:
@@ -402,3 +480,10 @@ def test_a_saved_swap_loses_no_request(name: str) -> None:
 def test_a_saved_swap_loses_no_request_on_any_streams(name: str, split: bool) -> None:
     variant, features, first, happenings, last = ON_ANY_STREAMS[name]
     play(variant, split, features, first, happenings, last)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_a_saved_swap_loses_no_request_anywhere(name: str, variant: Variant, split: bool) -> None:
+    play(variant, split, *ANYWHERE[name])

@@ -23,14 +23,13 @@ from xds.model.errors import ConflictError
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
-from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
     StoreMetrics,
     WatchMetrics,
 )
-from xds.server.metrics.source_metrics import SourceMetrics
+from xds.server.metrics.service_metrics import CatalogMetrics, SourceMetrics
 from xds.store.base import NO_META, FullSet, Meta, Rollback
 from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from bench.consul.agent_process import ConsulAgent
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
 from xds.sources.consul_source import ConsulOptions, ConsulSource
 
@@ -35,13 +35,8 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConsulAgen
 async def observing(agent: ConsulAgent, *services: str, connections: int = 100) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink(*services)
     options = ConsulOptions(f"http://{agent.address}", connections=connections, wait_s=5.0, late_s=2.0, every_s=0.05)
-    running = asyncio.create_task(ConsulSource("consul", options).run(sink))
-    try:
+    async with running_source(ConsulSource("consul", options), sink):
         yield sink
-        assert not running.done(), running.exception()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 class Catalog:
@@ -81,8 +76,7 @@ async def test_equal_sets_after_every_step(agent: ConsulAgent, connections: int)
                 await catalog.deregister(service, identifier)
             else:
                 await catalog.register(service, f"{service}-{identifier}", f"10.0.{rng.randrange(9)}.{step + 1}")
-            want = catalog.places(service)
-            await sink.wait_until(lambda service=service, want=want: sink.places(service) == want, SEEN_S)  # type: ignore[misc]
+            await sink.wait_for_places(service, catalog.places(service), SEEN_S)
         assert {service: sink.places(service) for service in services} == {s: catalog.places(s) for s in services}
 
 

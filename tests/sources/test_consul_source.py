@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.fake_consul import FakeConsul
 from tests.support.pki import CertificateAuthority
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
-from xds.control.consul_settings import ConsulSettings
+from xds.control.source_settings import ConsulSettings
 from xds.sources.consul_health import Reading
 from xds.sources.consul_source import ConsulOptions, ConsulSource
 
@@ -30,13 +30,8 @@ async def observing(consul: FakeConsul, *services: str, **changes: Any) -> Async
     """The sink of a source that reads ``services`` of ``consul``."""
     sink = RecordingSink(*services)
     source = ConsulSource("consul", replace(FAST, address=consul.address, **changes))
-    running = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not running.done(), running.exception()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_instances_come_change_and_go() -> None:
@@ -75,8 +70,7 @@ async def test_equal_sets_after_every_step_of_a_random_run() -> None:
             if rng.random() < 0.05:
                 await consul.stop()
                 await consul.start()
-            want = set(there[service].values())
-            await sink.wait_until(lambda service=service, want=want: sink.places(service) == want)  # type: ignore[misc]
+            await sink.wait_for_places(service, there[service].values())
         assert {service: sink.places(service) for service in services} == {
             service: set(places.values()) for service, places in there.items()
         }
@@ -252,7 +246,7 @@ async def test_more_services_than_connections_are_asked_in_rotation() -> None:
             await sink.wait_until(lambda: len(sink.services) == len(services))
             for service in random.Random(5).sample(services, 10):
                 await consul.register(service, "i", "10.0.0.2", 80)
-                await sink.wait_until(lambda service=service: sink.places(service) == {"10.0.0.2:80"})  # type: ignore[misc]
+                await sink.wait_for_places(service, {"10.0.0.2:80"})
             assert consul.most_open_n <= 8
             sink.want(*services[:5])  # back to one blocking query each
             await sink.wait_until(lambda: len(sink.services) == 5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.dns_server import DnsServer
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.sources import dns_client
 from xds.sources.dns_client import DnsClient
 from xds.sources.dns_memory import FAMILIES, Pace, ServiceName
@@ -44,13 +44,8 @@ async def running(
     """A sink that is fed from the server."""
     sink = RecordingSink()
     client = DnsClient([("127.0.0.1", server.port)], timeout_s)
-    task = asyncio.create_task(DnsSource("dns", services, client, pace).run(sink))
-    try:
+    async with running_source(DnsSource("dns", services, client, pace), sink):
         yield sink
-    finally:
-        task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(result, asyncio.CancelledError), result
 
 
 def places(sink: RecordingSink, service: str, *expected: str) -> Callable[[], bool]:

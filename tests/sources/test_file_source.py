@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.source import Instances
 from xds.sources import file_source
 from xds.sources.file_source import REST_S, FilesSource
@@ -21,13 +21,8 @@ RESCAN_S = 0.3
 @asynccontextmanager
 async def running(*paths: Path, rescan_s: float = RESCAN_S) -> AsyncIterator[RecordingSink]:
     sink = RecordingSink()
-    task = asyncio.create_task(FilesSource("files", paths, rescan_s=rescan_s).run(sink))
-    try:
+    async with running_source(FilesSource("files", paths, rescan_s=rescan_s), sink):
         yield sink
-    finally:
-        task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(result, asyncio.CancelledError), result
 
 
 def targets(**services: list[str]) -> str:

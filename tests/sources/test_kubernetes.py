@@ -22,12 +22,11 @@ from tests.support.kubernetes_api import (
     refusal,
     service,
 )
-from tests.support.recording_sink import RecordingSink
+from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
-from xds.sources.kubernetes import KubernetesSource
+from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ApiAccess
-from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
 from xds.sources.kubernetes_view import ViewLimits
 
@@ -71,13 +70,8 @@ async def following(
     namespaces, bounds = rules.pop("namespaces", ()), rules.pop("bounds", None)
     follow = FollowRules(**{**FAST, "limits": QUICK_LIMITS, **rules})
     source = KubernetesSource("k8s", access or Access(api), instances, follow, bounds, namespaces)
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 def fill(api: FakeKubernetes, services: int = 1, endpoints: int = 2) -> None:
@@ -295,9 +289,9 @@ async def test_a_version_that_is_gone_lists_again_and_drops_nothing(api: FakeKub
 async def test_a_watch_that_is_gone_at_once_again_and_again_is_listed_ever_more_slowly(api: FakeKubernetes) -> None:
     fill(api)
     api.faults.expired_watches = 1_000_000
-    async with following(api, retry_s=0.1) as sink:
+    async with following(api, retry_s=0.05) as sink:
         await settled(sink, api)
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(1.5)
         assert 4 <= api.kinds["list"] <= 14  # two collections
         assert sink.services
 
@@ -509,10 +503,10 @@ async def test_what_the_server_asks_for_is_waited(api: FakeKubernetes) -> None:
 
 async def test_attempts_while_the_server_is_away_are_few(api: FakeKubernetes) -> None:
     fill(api)
-    async with following(api, retry_s=0.1, longest_retry_s=1.0) as sink:
+    async with following(api, retry_s=0.05, longest_retry_s=0.5) as sink:
         await settled(sink, api)
         await api.kill()
-        await asyncio.sleep(4)
+        await asyncio.sleep(2)
         assert 5 <= len(sink.failures) <= 24  # two collections
 
 
@@ -521,8 +515,7 @@ async def test_a_server_that_is_away_at_the_start_is_found_soon(api: FakeKuberne
     fill(api)
     await api.kill()
     async with following(api, retry_s=0.1, longest_retry_s=0.3) as sink:
-        await asyncio.sleep(4)
-        assert len(sink.failures) >= 20  # two collections
+        await sink.wait_until(lambda: len(sink.failures) >= 20)  # two collections
         await api.start()
         await settled(sink, api, 2)
 
@@ -547,10 +540,10 @@ async def test_the_delay_begins_anew_after_a_watch(api: FakeKubernetes) -> None:
 async def test_a_watch_that_ends_at_once_is_not_begun_again_at_once(api: FakeKubernetes) -> None:
     fill(api)
     api.faults.ends_watches = True
-    async with following(api, retry_s=0.1, longest_retry_s=1.0) as sink:
+    async with following(api, retry_s=0.05, longest_retry_s=0.5) as sink:
         await settled(sink, api)
         watches = api.kinds["watch"]
-        await asyncio.sleep(3)
+        await asyncio.sleep(1.5)
         assert api.kinds["watch"] - watches <= 20
         assert any("in a row ended at once" in message for message in sink.failures)
 

@@ -16,10 +16,9 @@ import yaml
 from tests.support.kubernetes_api import FakeKubernetes, endpoint, endpoint_slice, service
 from tests.support.pki import Certificate, CertificateAuthority
 from tests.support.recording_sink import RecordingSink
-from xds.sources.kubernetes import KubernetesSource
+from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits, KubernetesClient
 from xds.sources.kubernetes_credentials import ApiAccess, ClusterCredentials, CredentialsError, InCluster, Kubeconfig
-from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_list_watch import ApiError
 
 Json = dict[str, Any]

@@ -125,8 +125,8 @@ def test_a_line_without_end_is_bounded() -> None:
 
 
 def test_a_status_says_how_long_to_wait_and_whether_the_version_is_of_use() -> None:
-    too_large = {"reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}, "code": 504}
-    too_large["details"]["retryAfterSeconds"] = 3  # type: ignore[index]
+    details = {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 3}
+    too_large = {"reason": "Timeout", "details": details, "code": 504}
     error = status_error("watch", too_large)
     assert (error.status, error.retry_after_s, error.is_stale) == (504, 3.0, True)
     assert not status_error("watch", {"code": 500, "details": "none"}).is_stale

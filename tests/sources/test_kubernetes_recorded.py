@@ -44,7 +44,7 @@ async def play_real(folder: Path) -> list[Json]:
 async def play_fake() -> list[Json]:
     fake = FakeKubernetes(tokens={ADMIN, STRANGER})
     fake.without_rights = {STRANGER}
-    fake.bookmark_s = 1.0
+    fake.bookmark_s = 0.5
     await fake.start()
     try:
 
@@ -52,7 +52,9 @@ async def play_fake() -> list[Json]:
             write()
             await asyncio.sleep(0.05)
 
-        return await play(fake.url, False, fake, do, fake.compact, (ADMIN, STRANGER, NOBODY))
+        return await play(
+            fake.url, False, fake, do, fake.compact, (ADMIN, STRANGER, NOBODY), watch_s=2, short_watch_s=1
+        )
     finally:
         await fake.kill()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import pytest
 from tests.support.kubernetes_api import SERVICES, SLICES, endpoint, endpoint_slice, service
 from tests.support.kubernetes_cluster import STRANGER, KubernetesCluster
 from tests.support.process import LOOPBACK
-from tests.support.recording_sink import RecordingSink
-from xds.sources.kubernetes import KubernetesSource
+from tests.support.recording_sink import RecordingSink, running_source
+from xds.sources.kubernetes import FollowRules, KubernetesSource
 from xds.sources.kubernetes_client import ClientLimits
 from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
-from xds.sources.kubernetes_follower import FollowRules
 from xds.sources.kubernetes_instances import InstanceRules
 
 GO_TIMEOUT_S = 3_000  # the first run builds the API server, on whatever machine
@@ -81,13 +81,8 @@ async def following(
     sink = RecordingSink()
     given = {"retry_s": 0.2, "longest_retry_s": 2.0, "watch_s": 30.0, **rules}
     source = KubernetesSource("k8s", credentials, instances, FollowRules(**given))
-    task = asyncio.create_task(source.run(sink))
-    try:
+    async with running_source(source, sink):
         yield sink
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 def seen(sink: RecordingSink) -> Places:
@@ -156,16 +151,16 @@ async def test_services_and_slices_come_change_and_go_by_the_thousand(cluster: K
     chance = random.Random(1)
     async with following(Kubeconfig(cluster.kubeconfig())) as sink:
         names = [f"s{i}" for i in range(1_000)]
-        await write_all([lambda n=n: cluster.create(service(n, clusterIP="None")) for n in names])  # type: ignore[misc]
+        await write_all([partial(cluster.create, service(n, clusterIP="None")) for n in names])
         slices = {n: [random_slice(n, part, chance) for part in ("a", "b")] for n in names}
-        await write_all([lambda n=n: cluster.create(*slices[n]) for n in names])  # type: ignore[misc]
+        await write_all([partial(cluster.create, *slices[n]) for n in names])
         await settled(sink, cluster)
         changed = [random_slice(n, "a", chance) for n in names]
-        await write_all([lambda one=one: cluster.put(one) for one in changed])  # type: ignore[misc]
+        await write_all([partial(cluster.put, one) for one in changed])
         await settled(sink, cluster)
         gone = chance.sample(names, 500)
-        await write_all([lambda n=n: cluster.delete(SERVICES, n) for n in gone])  # type: ignore[misc]
-        await write_all([lambda n=n: cluster.delete(SLICES, f"{n}-b") for n in names])  # type: ignore[misc]
+        await write_all([partial(cluster.delete, SERVICES, n) for n in gone])
+        await write_all([partial(cluster.delete, SLICES, f"{n}-b") for n in names])
         await settled(sink, cluster)
         assert sink.calls.count(("replace", "")) == 1
         assert not sink.failures
@@ -245,6 +240,10 @@ async def test_an_api_that_lost_everything_is_told_at_once(cluster: KubernetesCl
         await settled(sink, cluster)
 
 
+def has_failed(sink: RecordingSink, message: str) -> bool:
+    return any(message in one for one in sink.failures)
+
+
 async def test_each_way_to_come_in(cluster: KubernetesCluster) -> None:
     """With the rights of the documentation, and no others."""
     cluster.create(service("web", clusterIP="None"), endpoint_slice("web-a", "web", endpoint("10.0.0.1")))
@@ -267,7 +266,7 @@ async def test_each_way_to_come_in(cluster: KubernetesCluster) -> None:
             assert not sink.failures
     for token, message in ((STRANGER, "403 Forbidden"), ("nobody", "401 Unauthorized")):
         async with following(Kubeconfig(cluster.kubeconfig(token=token))) as sink:
-            await sink.wait_until(lambda message=message: any(message in one for one in sink.failures))  # type: ignore[misc]
+            await sink.wait_until(partial(has_failed, sink, message))
             assert not sink.services
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.personas import DRAIN_S, DRAINED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
-from tests.support.texts import TARGET, Site, site
+from tests.support.texts import TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 
@@ -208,4 +208,46 @@ def test_other_assignments_do_not_wait_with_it(server: Server, variant: Variant,
     assert client.serving()[ENDPOINT]["other"] == "2"
     assert client.serving()[ENDPOINT]["tunnel"] == "1"
     spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
+@SPLIT
+@BY_EDS
+@pytest.mark.parametrize("is_away", [False, True], ids=["there", "away"])
+def test_what_only_a_draining_listener_uses_is_sent_before_a_listener_that_names_it_again(
+    server: Server, variant: Variant, split: bool, by_eds: bool, is_away: bool
+) -> None:
+    """An internal listener lingers first and drains then. Meanwhile, Envoy keeps its routes, but not their clusters."""
+    before = tunnelled("b", inner="r2", by_eds=by_eds)
+    before[ROUTE] = {**before[ROUTE], "r2": "b"}
+    client = live(server, variant, before, split=split)
+    push(server, site("a"), source=_source(split))
+    spend(DRAIN_S + 20, client)
+    assert [chain.name for _, chain in client.draining] == [INNER]
+    after = {**site("a"), LISTENER: {TARGET: "r1", "web": "r2"}, ROUTE: {"r1": "a", "r2": "a"}}
+    if is_away:
+        client.disconnect()
+    push(server, after, source=_source(split))
+    if is_away:
+        client.reconnect()
+    spend(2 * DRAINED_S, client)
+    assert not client.lost
+    assert_in_step(client, after)
+
+
+@pytest.mark.parametrize("variant", [Variant.SOTW], ids=["sotw"])
+def test_what_only_some_memories_have_stays_as_it_was(server: Server, variant: Variant) -> None:
+    """The label that it shows is that of before it rejected a part of a set, and it was remembered under it twice."""
+    client = live(server, variant, site("a"))
+    client.disconnect()
+    tunnel = {CLUSTER: {"tunnel": "@1"}, ENDPOINT: {"tunnel": "1"}, LISTENER: {TARGET: "to:tunnel"}}
+    push(server, joined(tunnel, {CLUSTER: {"z": "bad"}}))
+    client.reconnect()
+    spend(1, client)
+    assert set(client.active) == {"a", "tunnel"}
+    client.disconnect()
+    after = tunnelled(route="to:tunnel")
+    push(server, after)
+    client.reconnect()
+    spend(2 * DRAINED_S, client)
     assert_in_step(client, after)

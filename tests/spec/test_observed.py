@@ -264,7 +264,7 @@ def test_clients_at_many_versions_of_a_large_set_share_its_memory(server: Server
 
     A whole set of 2,000 assignments has some 200 KB.
     """
-    clients_n, each_bytes = 100, 40_000
+    clients_n, each_bytes = 50, 40_000
     server.push({CLUSTER: {"web": "1"}})
     server.observe({f"s{number}": "live" for number in range(2_000)})
     clients = [Client(server, variant, f"n{number}", peer=f"p{number}") for number in range(clients_n)]

@@ -108,6 +108,41 @@ def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
 # -- what a refused listener, route or filter holds --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_a_cluster_in_use_stays_as_it_was_while_the_assignment_that_it_is_to_get_is_refused(
+    server: Server, variant: Variant, split: bool
+) -> None:
+    """Envoy would warm the new version until ``initial_fetch_timeout``, and then use it without endpoints."""
+    source = "api" if split else "ads"
+    before = site("a", text="static")
+    client = live(server, variant, before, split=split)
+    refused = joined(before, {CLUSTER: {"c": "eds:x"}, ENDPOINT: {"x": "bad"}})
+    push(server, refused, source=source)
+    spend(1, client)
+    push(server, joined(refused, {CLUSTER: {"a": "eds:x @2"}}), source=source)
+    spend(100, client)
+    assert client.serving()[CLUSTER]["a"] == "static"
+    assert not client.lost
+    repaired = joined(refused, {CLUSTER: {"a": "eds:x @2"}, ENDPOINT: {"x": "1"}})
+    push(server, repaired, source=source)
+    spend(100, client)
+    assert client.serving()[CLUSTER] == repaired[CLUSTER]
+    assert not client.lost
+
+
+def test_a_member_stays_while_the_aggregate_that_has_it_is_not_replaced(server: Server, variant: Variant) -> None:
+    """The push that removes the member changes the aggregate, and the client rejects that change."""
+    before = joined(site("d", text="of:a"), {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
+    client = live(server, variant, before)
+    after = site("d")
+    push(server, joined(after, {CLUSTER: {"d": "bad"}}))
+    spend(DRAINED_S, client)
+    assert client.serving()[CLUSTER] == before[CLUSTER]
+    push(server, after)
+    spend(DRAINED_S, client)
+    assert_in_step(client, after)
+
+
 def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
     """ "A route must never overtake the listener that adds its authorisation": nor a listener that is refused."""
     other = site("a", name="other", route="r2")

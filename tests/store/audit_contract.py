@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -122,7 +123,7 @@ class AuditContract:
                 for kind, values in await dumped(store)
             ]
             with pytest.raises(CorruptError, match="rollback"):
-                await store.restore(lambda records=records: iter(records), replace=True)  # type: ignore[misc]
+                await store.restore(partial(iter, records), replace=True)
 
     async def test_counted_entries_have_their_bound_after_a_restore(self, store: Store) -> None:
         await store.note([replace(REFUSED, key=f"own {n}", time_s=float(n)) for n in range(LIMITS[AuditLane.REFUSED])])

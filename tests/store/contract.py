@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import pytest
@@ -871,7 +872,7 @@ class StoreContract:
         for history in (True, False):
             records = await dumped(store, history)
             before = await pictured(store, history)
-            await store.restore(lambda records=records: iter(records), replace=True)  # type: ignore[misc]
+            await store.restore(partial(iter, records), replace=True)
             assert await pictured(store, history) == before
             assert await dumped(store, history) == records
 

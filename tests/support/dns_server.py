@@ -84,7 +84,8 @@ class DnsServer:
         type = dns.rdatatype.to_text(query.question[0].rdtype)
         self.asked[(name, type)] += 1
         self.over_tcp[name] += over_tcp
-        if self.is_silent or (name in self.failing and self.failing[name] is None):
+        failure = self.failing.get(name, dns.rcode.NOERROR)
+        if self.is_silent or failure is None:
             return None
         made = dns.message.make_response(query)
         if not self.knows_edns and query.edns >= 0:
@@ -92,7 +93,7 @@ class DnsServer:
             made.use_edns(False)
             return made.to_wire()
         if name in self.failing:
-            made.set_rcode(self.failing[name])  # type: ignore[arg-type]
+            made.set_rcode(failure)
         else:
             self._fill(made, name, type)
         if over_tcp:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs
@@ -94,8 +94,7 @@ class FakeConsul:
         listening.bind((LOOPBACK, port or self.port))
         self.port = listening.getsockname()[1]
         config = uvicorn.Config(self, lifespan="off", log_config=None, ws="none", **self._tls)
-        self._server = uvicorn.Server(config)
-        self._server.capture_signals = _no_signals  # type: ignore[method-assign]
+        self._server = _QuietServer(config)
         self._task = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:
             await asyncio.sleep(0.005)
@@ -201,5 +200,9 @@ def _entry(
     }
 
 
-def _no_signals() -> Any:
-    return nullcontext()
+class _QuietServer(uvicorn.Server):
+    """It leaves the signals of the process alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

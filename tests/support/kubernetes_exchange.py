@@ -20,6 +20,7 @@ Json = dict[str, Any]
 SERVICES_PATH = "/api/v1/namespaces/shop/services"
 SLICES_PATH = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"
 WATCH_S = 8  # a real server sends a bookmark two seconds before the end
+SHORT_WATCH_S = 2
 FUTURE = "900000000"
 _SERVER_METADATA = ("uid", "creationTimestamp", "managedFields", "generation", "annotations")
 _SERVICE_FIELDS = ("type", "ipFamilies", "ports", "externalName")
@@ -40,11 +41,19 @@ Do = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 async def play(
-    url: str, verify: Any, writer: Writer, do: Do, forget: Callable[[], None], tokens: tuple[str, str, str]
+    url: str,
+    verify: Any,
+    writer: Writer,
+    do: Do,
+    forget: Callable[[], None],
+    tokens: tuple[str, str, str],
+    watch_s: int = WATCH_S,
+    short_watch_s: int = SHORT_WATCH_S,
 ) -> list[Json]:
     """The whole exchange. ``do`` runs a write; ``forget`` makes the server forget old versions.
 
-    ``tokens``: one with rights, one without, and one that nobody has.
+    ``tokens``: one with rights, one without, and one that nobody has. ``watch_s`` and ``short_watch_s`` are how long
+    watches last; the first must see all writes and a bookmark.
     """
     good, stranger, nobody = tokens
     headers = {"accept": "application/json"}
@@ -62,17 +71,17 @@ async def play(
         await player.ask(SERVICES_PATH, {}, stranger)
         await player.ask(SERVICES_PATH, {}, nobody)
         begin = (await player.ask(SLICES_PATH, {}))["metadata"]["resourceVersion"]
-        watch = asyncio.create_task(player.watch(SLICES_PATH, begin, WATCH_S))
-        await asyncio.sleep(1.0)
+        watch = asyncio.create_task(player.watch(SLICES_PATH, begin, watch_s))
+        await player.watching.wait()
         for write in _writes(writer):
             await do(write)
         lines = await watch
         # Resumed in the middle: what came behind that event, once.
         middle = next(line["object"]["metadata"]["resourceVersion"] for line in lines if line["type"] == "MODIFIED")
-        await player.watch(SLICES_PATH, middle, 2)
-        await player.watch(SLICES_PATH, FUTURE, 2)
+        await player.watch(SLICES_PATH, middle, short_watch_s)
+        await player.watch(SLICES_PATH, FUTURE, short_watch_s)
         await do(forget)
-        await player.watch(SLICES_PATH, begin, 2)
+        await player.watch(SLICES_PATH, begin, short_watch_s)
         return player.told
 
 
@@ -104,6 +113,7 @@ class _Player:
         self.told: list[Json] = []
         self._client = client
         self._token = token
+        self.watching = asyncio.Event()  # a watch was answered
 
     async def ask(self, path: str, query: dict[str, str], token: str = "") -> Any:
         """One answer, as it is; a comparable one is kept."""
@@ -119,6 +129,7 @@ class _Player:
         given = {**query, "timeoutSeconds": str(timeout_s)}
         async with self._client.stream("GET", path, params=given, headers=self._who()) as answer:
             status = answer.status_code
+            self.watching.set()
             lines = [json.loads(line) async for line in answer.aiter_lines()]
         raw = [line for line in lines if line["type"] != "BOOKMARK"]
         has_bookmark = len(raw) < len(lines)

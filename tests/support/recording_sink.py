@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from xds.catalog.instance import Instance
+from xds.catalog.source import Source
 from xds.model.errors import Violation
 
 Instances = Sequence[Instance]
@@ -88,6 +90,23 @@ class RecordingSink:
         except TimeoutError:
             raise TimeoutError(f"not in {timeout_s} s; calls: {self.calls[-20:]}, services: {self.services}") from None
 
+    async def wait_for_places(self, service: str, places: Collection[str], timeout_s: float | None = 10.0) -> None:
+        """Wait until a service has exactly these ``address:port``. Raises ``TimeoutError`` as `wait_until` does."""
+        await self.wait_until(lambda: self.places(service) == set(places), timeout_s)
+
     def _record(self, method: str, about: str) -> None:
         self.calls.append((method, about))
         self._changed.set()
+
+
+@asynccontextmanager
+async def running_source(source: Source, sink: RecordingSink) -> AsyncIterator[RecordingSink]:
+    """Run a source into a sink. It must not end by itself, and ends by nothing else than its cancellation."""
+    task = asyncio.create_task(source.run(sink))
+    try:
+        yield sink
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(result, asyncio.CancelledError), result

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated
@@ -194,8 +194,26 @@ async def settled(here: Services, group: str, revision: int, wait_s: float) -> C
             await asyncio.sleep(WAIT_POLL_S)
 
 
-def wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
-    """The etag that the document must have; empty if any will do. Raises ``RequestError``."""
+def expected_etag(
+    prefix: str, absent: str, shown: str = "An etag such as"
+) -> Callable[[Services, str | None, str | None], Awaitable[str]]:
+    """A dependency: the etag that a document without revisions must have; empty if any will do.
+
+    ``prefix`` is that of its etags. ``absent`` says in the description what ``If-None-Match: *`` asks for, ``shown``
+    which etags ``If-Match`` takes. The dependency raises ``RequestError`` for an etag of another kind.
+    """
+
+    async def expected(
+        here: Here,
+        if_match: str | None = Header(None, description=f'{shown} `"{prefix}-1f3a9c07"`, or `*`'),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}"),
+    ) -> str:
+        return _wanted_etag(here, prefix, if_match, if_none_match)
+
+    return expected
+
+
+def _wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
     check_stated(here, if_match, if_none_match)
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:

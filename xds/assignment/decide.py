@@ -38,7 +38,7 @@ from xds.assignment.pacing import (
     step_fraction,
     target_loads,
 )
-from xds.assignment.placement import place, rank_targets, reachable_targets
+from xds.assignment.placement import place, rank_targets, reachable_targets, shed_fractions
 from xds.assignment.policy import Policy
 from xds.assignment.reasons import (
     change_reason,
@@ -49,7 +49,6 @@ from xds.assignment.reasons import (
     shed_reason,
     spill_reasons,
 )
-from xds.assignment.shedding import shed_fractions
 from xds.assignment.trend import slope
 from xds.assignment.weights import (
     PADDING_SHARE,

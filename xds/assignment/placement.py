@@ -5,7 +5,8 @@ nearest first. Within a rank every source spreads the rest of its demand over it
 capacity, and a target that is asked for more than it has free accepts the same fraction from every source. So the
 demand of a target's own zone comes before the demand that spills into it, and spilled demand shares what is left.
 
-What fits nowhere stays at its source: no target gets more than its room from other zones.
+What fits nowhere stays at its source: no target gets more than its room from other zones. Where the policy says so,
+proxies drop it there (`shed_fractions`).
 
 The result is continuous: a little more demand moves a little more traffic. A linear program would jump from one
 corner solution to another. Where distance alone decides, the result is also optimal: as much demand as possible is
@@ -18,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import ceil
 
 from xds.assignment.policy import Policy, Reach, Strategy
 from xds.model.node import Locality
@@ -250,3 +252,33 @@ class _Placement:
             found += [target for target in targets_of.get(source, ()) if capacity[target] > 0]
             farthest = max(near, farthest)
         return found
+
+
+# Fractions are whole percents, rounded up: each new one is pushed to all proxies of a source.
+_STEPS = 100
+_LARGEST = 0.99  # some requests must get through, or nobody would learn that there is room again
+
+
+def shed_fractions(
+    policy: Policy,
+    demand: Rates,
+    capacity: Rates,
+    used: Rates,
+    reachable: Reachable,
+    before: Mapping[Locality, float],
+) -> dict[Locality, float]:
+    """The fraction of each source's requests that fit nowhere. ``before`` is what is dropped now.
+
+    A fraction stays as it is while the new one differs by no more than ``minimum_change``, or two percents.
+    """
+    room = {name: max(rps - used.get(name, 0.0), 0.0) for name, rps in capacity.items()}
+    ranked = rank_targets(policy, demand, capacity, reachable)
+    surplus = place(policy, demand, room, ranked, capacity=capacity).surplus
+    band = max(policy.minimum_change, 0.02)
+    fractions = {}
+    for source, rps in demand.items():
+        wanted = surplus.get(source, 0.0) / rps
+        now = before.get(source, 0.0)
+        fraction = min(ceil(wanted * _STEPS - 1e-6) / _STEPS, _LARGEST)
+        fractions[source] = now if now > 0 < wanted and abs(fraction - now) <= band else fraction
+    return fractions

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from xds.catalog.instance import NAME_CHARACTERS, Health, Instance, check_service_name
-from xds.catalog.instance_record import INSTANCE_SHAPE, instance_record
+from xds.catalog.instance import INSTANCE_SHAPE, NAME_CHARACTERS, Health, Instance, check_service_name, instance_record
 from xds.catalog.service_index import ServiceInstance
 from xds.filter.expression import EvaluationError, FilterError
 from xds.filter.filter import Filter, compile_filter

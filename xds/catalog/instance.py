@@ -1,7 +1,8 @@
 """Instances of services: where a service can be reached, and how it is.
 
 Sources observe instances (`xds.catalog.source`); proxies get them as endpoints. Instances are observed state: they make
-no revision and are never rolled back (docs/services.md).
+no revision and are never rolled back (docs/services.md). Filters see them as records, in the names of Consul
+(`instance_record`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from types import MappingProxyType
 
+from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
 
@@ -157,3 +159,31 @@ def is_ip_address(text: str) -> bool:
         return ip_address(text) is not None and "%" not in text
     except ValueError:
         return False
+
+
+def instance_record(service: str, one: Instance, health: Health | None = None) -> FixedRecord:
+    """``Node.*``, ``Service.*`` and ``Checks.*``, as selectors name them.
+
+    ``Meta`` and ``Ports`` are plain maps, whose keys may be missing. ``Service.Health`` is the worst status of the
+    checks, or the given one.
+    """
+    where = one.locality
+    return FixedRecord(
+        Node=FixedRecord(Node=one.node, Datacenter=one.datacenter, Meta=dict(one.node_meta)),
+        Service=FixedRecord(
+            ID=one.id,
+            Service=service,
+            Address=one.address,
+            Port=one.port,
+            Ports=dict(one.ports),
+            Tags=one.tags,
+            Meta=dict(one.meta),
+            Weights=FixedRecord(Passing=one.weight, Warning=one.warning_weight),
+            Locality=FixedRecord(Region=where.region, Zone=where.zone, SubZone=where.sub_zone),
+            Health=(health if health is not None else one.health).value,
+        ),
+        Checks=[FixedRecord(CheckID=check.id, Name=check.name, Status=check.status.value) for check in one.checks],
+    )
+
+
+INSTANCE_SHAPE = instance_record("", Instance("", "", 0))

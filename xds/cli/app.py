@@ -6,6 +6,7 @@ to its function, which finds all of them in ``context.obj``.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from xds.cli.errors import CommandError, Exit
+from xds.cli.help_layout import SectionedGroup, name_values
 from xds.cli.output import Color, Format, complain, hush
 from xds.cli.table import Style
 
@@ -43,6 +45,7 @@ class Shared:
     color: Color = Color.AUTO
     show_secrets: bool = False
     quiet: bool = False
+    context: str = ""
 
     def style(self, default: Format = Format.TABLE) -> Style:
         """The style of a list."""
@@ -55,10 +58,19 @@ class Shared:
         return self.output if self.output in {Format.JSON, Format.JSONL} else Format.YAML
 
     def connect(self) -> Client:
-        """A client of the server that the options name. Raises ``CommandError``."""
-        from xds.cli.client import Client
+        """A client of the server that the options name, the environment or a context. Raises ``CommandError``."""
+        from xds.cli.client import ADDRESS_VARIABLE, Client
+        from xds.cli.contexts import read_contexts
 
-        return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
+        if not self.context and (self.server or os.environ.get(ADDRESS_VARIABLE)):
+            return Client(self.server, self.token_file, self.cacert, self.cert, self.key)
+        chosen = read_contexts().chosen(self.context)
+        if self.server and chosen.server != self.server:
+            raise CommandError(Exit.USAGE, f"--server is not the server of context {self.context}: give one of them")
+        files = (self.token_file, self.cacert, self.cert, self.key)
+        ours = (chosen.token_file, chosen.cacert, chosen.cert, chosen.key)
+        paths = (given or (Path(own) if own else None) for given, own in zip(files, ours, strict=True))
+        return Client(chosen.server, *paths)
 
 
 def shared(context: typer.Context) -> Shared:
@@ -75,7 +87,7 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, and the shared ones that it does not have itself."""
-        own = super().get_params(ctx)
+        own = name_values(super().get_params(ctx))
         return [*own, *self._shared(ctx, own)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -118,7 +130,7 @@ class Command(TyperCommand):
         if not self.is_client:
             return []
         taken = {option for param in own for option in param.opts}
-        root = ctx.find_root().command.params
+        root = name_values(ctx.find_root().command.params)
         return [param for param in root if param.name in Shared.__slots__ and not taken.intersection(param.opts)]
 
 
@@ -150,6 +162,7 @@ def _section(context: Any, formatter: Any, title: str, params: list[Any]) -> Non
 
 app = typer.Typer(
     name="xds",
+    cls=SectionedGroup,
     help="Envoy-compatible xDS management server, and its client.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -168,7 +181,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    context: typer.Context,
+    ctx: typer.Context,
     server: Annotated[str, typer.Option(help="URL of the admin API (XDS_ADDR; http://127.0.0.1:18080).")] = "",
     token_file: Annotated[
         Path | None, typer.Option(help="File with the bearer token (XDS_TOKEN_FILE, XDS_TOKEN).")
@@ -178,6 +191,7 @@ def _main(
     ] = None,
     cert: Annotated[Path | None, typer.Option(help="PEM file of the client's certificate (XDS_CERT).")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the client's key (XDS_KEY).")] = None,
+    context: Annotated[str, typer.Option(help="A server of `xds context list` (XDS_CONTEXT).", metavar="NAME")] = "",
     output: Annotated[Format | None, typer.Option("-o", "--output", help="Output format.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Tables without the line of column names.")] = False,
     columns: Annotated[str, typer.Option(help="Only these columns of a table, in this order.", metavar="A,B")] = "",
@@ -191,10 +205,11 @@ def _main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    context.obj = Shared(
+    ctx.obj = Shared(
         *(server, token_file, cacert, cert, key, output, no_headers, columns, sort_by, limit, timestamps, color),
         show_secrets=show_secrets,
         quiet=quiet,
+        context=context,
     )
 
 

@@ -11,14 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
+from xds.cli.completion import complete_group, complete_node
 from xds.cli.errors import CommandError, Exit
 
 Json = dict[str, Any]
 
 PORT_LIMIT = 65_535
 
-GroupOption = Annotated[str, typer.Option("-g", "--group", help="The group.")]
-GroupFilter = Annotated[str, typer.Option("-g", "--group", help="Only this group.")]
+GroupOption = Annotated[str, typer.Option("-g", "--group", help="The group.", autocompletion=complete_group)]
+GroupFilter = Annotated[str, typer.Option("-g", "--group", help="Only this group.", autocompletion=complete_group)]
+GroupArgument = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
+NodeArgument = Annotated[str, typer.Argument(help="The node's id.", autocompletion=complete_node)]
 WatchFlag = Annotated[bool, typer.Option("-w", "--watch", help="Show the list again whenever it changes.")]
 MessageOption = Annotated[str, typer.Option("-m", "--message", help="Why the change is made; kept with the revision.")]
 IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this revision or etag.", metavar="REV")]
@@ -32,18 +35,27 @@ NoneFlag = Annotated[
     bool, typer.Option("--allow-none", help="With --wait: succeed even if no node of the group is connected.")
 ]
 TimeoutOption = Annotated[str, typer.Option(help="How long to wait, such as 60s or 2m.", metavar="DURATION")]
+StrictFlag = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
 YesFlag = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 EmptyFlag = Annotated[
     bool, typer.Option("--allow-empty", help="Allow a change that leaves connected nodes without configuration.")
 ]
 FilesOption = Annotated[list[Path], typer.Option("-f", "--file", help="File, directory or - (standard input).")]
 TargetOption = Annotated[
-    str, typer.Option("-g", "--group", help="The group (default: the name of the file or directory).")
+    str,
+    typer.Option(
+        "-g", "--group", help="The group (default: the name of the file or directory).", autocompletion=complete_group
+    ),
 ]
 DescriptorsOption = Annotated[
     list[Path] | None,
     typer.Option("--descriptor-set", help="File with a serialized FileDescriptorSet: message types of your own."),
 ]
+
+
+def etag_option(document: str) -> Any:
+    """The option ``--if-match`` of a command that writes such a document."""
+    return typer.Option("--if-match", help=f"Only if the {document} has this etag.", metavar="ETAG")
 
 
 def serve_flags(

@@ -91,13 +91,6 @@ def show(item: Json, style: Style, format: Format | None) -> None:
     tell_warnings(item.get("warnings", ()))
 
 
-def change(
-    client: Client, group: str, name: str, body: Json, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Json:
-    """Change some endpoints. Raises ``CommandError``."""
-    return client.call("PATCH", endpoints_path(group, name), query, headers, body)
-
-
 def put_body(addresses: Sequence[str], options: EndpointOptions) -> Json:
     """The change that puts these endpoints. Raises ``CommandError``."""
     fields: Json = {**given(health=options.health, hostname=options.hostname)}

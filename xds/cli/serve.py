@@ -17,7 +17,6 @@ import xds
 from xds.api.app import create_app
 from xds.api.browser_rules import ANY
 from xds.api.services import ApiOptions, Services
-from xds.catalog.registered_instance import SOURCE_NAME
 from xds.cli.ports import (
     asks_certificates,
     browser_rules,
@@ -30,6 +29,7 @@ from xds.cli.ports import (
     welcome,
 )
 from xds.cli.reload import Reloader
+from xds.cli.service_layer import ServiceLayer
 from xds.cli.source_builders import build_sources
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
@@ -37,8 +37,6 @@ from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
 from xds.control.backups import Backups
-from xds.control.bindings import Bindings
-from xds.control.catalog import ServiceCatalog
 from xds.control.collector import Collector
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lifecycle import Phase
@@ -46,10 +44,7 @@ from xds.control.live_endpoints import LiveEndpoints
 from xds.control.load_view import LoadView
 from xds.control.nack_persistence import NackPersistence
 from xds.control.publisher import Publisher
-from xds.control.registration import KIND, Registrations
-from xds.control.service_view import ServiceView
 from xds.control.settings import Settings, auth_files, load_settings, shown_settings
-from xds.control.sources import Sources
 from xds.control.translation import V2, translate_to_v2
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.event_log import EventLog
@@ -58,7 +53,6 @@ from xds.lrs.aggregates import LoadAggregates
 from xds.protocol.cache import SnapshotCache
 from xds.server.logs import configure_logging
 from xds.server.metrics.assignment_metrics import AssignmentMetrics
-from xds.server.metrics.catalog_metrics import CatalogMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
@@ -67,8 +61,6 @@ from xds.server.metrics.collectors import (
 )
 from xds.server.metrics.counters import Metrics
 from xds.server.metrics.live_metrics import LiveMetrics
-from xds.server.metrics.registration_metrics import RegistrationMetrics
-from xds.server.metrics.source_metrics import SourceMetrics
 from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
@@ -136,6 +128,21 @@ def tell_of_names(settings: Settings) -> None:
         )
 
 
+def new_fleet() -> Fleet:
+    """The state of the nodes, empty.
+
+    Numbers grow across restarts, so a reader of events can resume after the last one it saw. Ids start from the clock,
+    above all ids of an earlier process.
+    """
+    return Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
+
+
+def new_cache() -> SnapshotCache:
+    """The snapshots, empty. No two processes make the same nonces."""
+    prefix = secrets.token_hex(NONCE_PREFIX_BYTES)
+    return SnapshotCache(f"xds-server/{xds.__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2})
+
+
 class Server:
     """All parts of one server process."""
 
@@ -147,74 +154,73 @@ class Server:
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
         kept = settings.store
         self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
-        # Numbers grow across restarts, so a reader of events can resume after the last one it saw. Ids start from the
-        # clock, above all ids of an earlier process.
-        self.fleet = Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
+        self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
-        self.cache = SnapshotCache(
-            f"xds-server/{xds.__version__}",
-            nonce_prefix=secrets.token_hex(NONCE_PREFIX_BYTES),
-            translations={V2: translate_to_v2},
-        )
+        self.cache = new_cache()
         self.book = LoadAggregates(settings.load.interval_s)
         self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
-        own = settings.server
-        self.publisher = Publisher(
+        wake = self.grpc.registry.wake
+        self.publisher = self._publisher()
+        self.by_hand = self._hand_assignments()
+        self.assignments = Assignments(self.store, self.publisher.policies, self.cache, self.fleet, self.book, wake)
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
+        self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
+        self.watched = self._watched()
+        self.services = ServiceLayer(settings, self.store, self.publisher, self.by_hand, self.fleet.events)
+        self.publisher.documents += [self.by_hand, self.services.bindings]
+        self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
+        self._register_metrics()
+        self._files = OpenFiles(self.metrics)
+        self._http = http_server(settings, self._application(), self.metrics, self._files)
+        self._http_port = 0
+        self._http_task: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
+
+    def _publisher(self) -> Publisher:
+        own = self.settings.server
+        return Publisher(
             self.store,
             self.cache,
             self.fleet,
             self.grpc.wake,
             own.on_nack,
             own.undo_refused_share,
-            settings.chains.seen(),
+            self.settings.chains.seen(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
         )
-        publisher = self.publisher
-        self.by_hand = HandAssignments(
+
+    def _hand_assignments(self) -> HandAssignments:
+        return HandAssignments(
             self.store,
             self.cache,
-            publisher.live,
-            publisher.locks,
-            publisher.is_group,
+            self.publisher.live,
+            self.publisher.locks,
+            self.publisher.is_group,
             self.fleet.events,
-            settings.order.endpoint_drain_s,
+            self.settings.order.endpoint_drain_s,
         )
-        publisher.documents.append(self.by_hand)
-        self.assignments = Assignments(
-            self.store, self.publisher.policies, self.cache, self.fleet, self.book, self.grpc.registry.wake
-        )
+
+    def _watched(self) -> WatchedDirectory | None:
+        watch = self.settings.watch
+        if watch.directory is None:
+            return None
+        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
+
+    def _register_metrics(self) -> None:
+        """Let ``/metrics`` show what the parts count themselves."""
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
-        self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
-        self.metrics.registry.register(StoreMetrics(self.collector, self.store.condition))
-        self.metrics.registry.register(AssignmentMetrics(self.assignments))
-        self.watched = self._watched()
-        rule = settings.services.rule(settings.order.endpoint_drain_s)
-        limits = settings.services.limits()
-        self.catalog = ServiceCatalog(rule, limits, store=self.store, events=self.fleet.events)
-        live, locks, exists = publisher.live, publisher.locks, publisher.is_group
-        self.bindings = Bindings(
-            self.store, self.catalog, live, locks, self.by_hand, exists, settings.chains.datacenter
-        )
-        publisher.documents.append(self.bindings)
-        self.metrics.registry.register(CatalogMetrics(self.catalog, self.bindings))
-        self.service_view = ServiceView(self.catalog)
-        self.registrations = Registrations(self.store, limits, told=self.service_view.suspect)
-        self.metrics.registry.register(RegistrationMetrics(self.registrations))
-        self.sources = Sources(build_sources(settings), self.catalog.sink)
-        self.metrics.registry.register(SourceMetrics(self.sources))
-        self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
-        self.metrics.registry.register(LiveMetrics(self.metrics, publisher.live, self.by_hand))
-        self.metrics.registry.register(AuditMetrics(self.publisher.audit.refusals))
-        self.metrics.registry.register(BackupMetrics(self.backups))
-        self.metrics.registry.register(WatchMetrics(self.watched.refused if self.watched is not None else ()))
-        self._files = OpenFiles(self.metrics)
-        self._http = http_server(settings, self._application(), self.metrics, self._files)
-        self._http_port = 0
-        self._http_task: asyncio.Task[None] | None = None
-        self._chores: list[asyncio.Task[None]] = []
+        for collector in (
+            StoreMetrics(self.collector, self.store.condition),
+            AssignmentMetrics(self.assignments),
+            *self.services.collectors(),
+            LiveMetrics(self.metrics, self.publisher.live, self.by_hand),
+            AuditMetrics(self.publisher.audit.refusals),
+            BackupMetrics(self.backups),
+            WatchMetrics(self.watched.refused if self.watched is not None else ()),
+        ):
+            self.metrics.registry.register(collector)
 
     async def start(self) -> None:
         """Open both ports. The gRPC port opens only after the stored state is loaded:
@@ -223,6 +229,23 @@ class Server:
         """
         raise_file_limit()
         self._chores.append(asyncio.create_task(self._files.watch()))
+        self._start_http()
+        await self._load()
+        tune_gc()
+        tune_threads()
+        self._chores.append(asyncio.create_task(collect_young()))
+        self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
+        self.services.start()
+        await self.grpc.start()
+        await self.grpc.set_ready()
+        for part in (self.collector, self.nacks, self.assignments, self.by_hand):
+            part.start()
+        self.phase = Phase.READY
+        self.services.start_clocks()
+        self._log_ready()
+
+    def _start_http(self) -> None:
+        """Listen for HTTP. It says that the server is starting until it is ready."""
         door = self.settings.server.http
         listening = listen(door.host, door.port)
         self._http_port = listening.getsockname()[1]
@@ -231,31 +254,19 @@ class Server:
             files = PemFiles(door.tls.certificate, door.tls.private_key, door.tls.client_ca)
             self._chores.append(asyncio.create_task(follow(self._http.config.ssl, files)))
         self._http_task = asyncio.create_task(self._http.serve([listening]))
+
+    async def _load(self) -> None:
+        """Read what is stored, and the watched directory. Raises ``StoreError``."""
         await self.store.open()
         await self.publisher.load()
-        await self.catalog.load()
-        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
+        await self.services.load_catalog()
         await self.assignments.load()
         await self.nacks.load()
-        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
-        await self.catalog.tick()  # what is registered is served from the first answer on
+        await self.services.load_registrations()
         if self.watched is not None:
             await self.watched.start()
-        tune_gc()
-        tune_threads()
-        self._chores.append(asyncio.create_task(collect_young()))
-        self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
-        self.catalog.start()
-        self.bindings.start()
-        self.sources.start()
-        await self.grpc.start()
-        await self.grpc.set_ready()
-        self.collector.start()
-        self.nacks.start()
-        self.assignments.start()
-        self.by_hand.start()
-        self.phase = Phase.READY
-        self.registrations.start()
+
+    def _log_ready(self) -> None:
         for told in self.settings.moved:
             _log.warning("settings.moved", error_message=told)
         for warning in warnings_of(self.settings):
@@ -285,8 +296,7 @@ class Server:
         self.settings = settings
         self._shown.update(shown_settings(settings))
         ended = await self.grpc.reauthorize()
-        await self.sources.replace(changed, made)
-        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
+        await self.services.replace_sources(changed, made)
         if changed:
             _log.info("sources.reloaded", sources=sorted(changed))
         await self._audit(audited)
@@ -318,9 +328,7 @@ class Server:
         for chore in self._chores:
             chore.cancel()
         self._files.close()
-        await self.registrations.close()
-        await self.sources.close()
-        await self.catalog.close()
+        await self.services.close()
         await self.assignments.close()
         await self.by_hand.close()
         await self.publisher.close()
@@ -335,14 +343,8 @@ class Server:
         await self.assignments.close()  # from now on missing reports mean nothing
         self.fleet.events.close()
         self.publisher.entries.end_waits()
-        self.service_view.waiters.end()
+        self.services.view.waiters.end()
         await self.grpc.drain(self.settings.server.drain_s)
-
-    def _watched(self) -> WatchedDirectory | None:
-        watch = self.settings.watch
-        if watch.directory is None:
-            return None
-        return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
 
     def _application(self) -> FastAPI:
         settings = self.settings
@@ -376,11 +378,11 @@ class Server:
             backups=self.backups,
             condition=self.store.condition,
             foreign_refused=self.metrics.foreign_refused,
-            registrations=self.registrations,
-            service_view=self.service_view,
-            catalog=self.catalog,
-            bindings=self.bindings,
-            sources=self.sources,
+            registrations=self.services.registrations,
+            service_view=self.services.view,
+            catalog=self.services.catalog,
+            bindings=self.services.bindings,
+            sources=self.services.sources,
             by_hand=self.by_hand,
         )
         return create_app(services, rest_routes(self.cache, self.metrics, self.grpc.node_auth, stream_limits(settings)))

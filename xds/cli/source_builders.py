@@ -1,15 +1,27 @@
-"""Builds the sources of the settings. Each kind is imported only if there is such a source."""
+"""Builds the sources of the settings. Each kind is imported only if there is such a source.
+
+`load_source` makes a source that the user wrote in Python (docs/services.md#a-source-of-your-own).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from xds.catalog.source import Source
-from xds.control.consul_settings import ConsulSettings
-from xds.control.kubernetes_settings import KubernetesSettings
+from xds.catalog.source import Source, SourceError
 from xds.control.settings import Settings, SettingsError
-from xds.control.source_settings import DnsSettings, FilesSettings, PythonSettings, SourceSettings, split_server
+from xds.control.source_settings import (
+    ConsulSettings,
+    DnsSettings,
+    FilesSettings,
+    KubernetesSettings,
+    PythonSettings,
+    SourceSettings,
+    split_server,
+)
 from xds.model.errors import XdsError
 
 
@@ -47,10 +59,9 @@ def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
 
 
 def _build_kubernetes(name: str, section: KubernetesSettings, settings: Settings) -> Source:
-    from xds.sources.kubernetes import KubernetesSource
+    from xds.sources.kubernetes import FollowRules, KubernetesSource
     from xds.sources.kubernetes_client import ClientLimits
     from xds.sources.kubernetes_credentials import ClusterCredentials, InCluster, Kubeconfig
-    from xds.sources.kubernetes_follower import FollowRules
     from xds.sources.kubernetes_instances import InstanceRules
     from xds.sources.kubernetes_objects import IPV4, IPV6
     from xds.sources.kubernetes_view import ViewLimits
@@ -80,8 +91,6 @@ def _build_kubernetes(name: str, section: KubernetesSettings, settings: Settings
 
 
 def _build_python(name: str, section: PythonSettings, settings: Settings) -> Source:
-    from xds.sources.own import load_source
-
     return load_source(name, section.object, section.options, section.directory)
 
 
@@ -112,3 +121,25 @@ _BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
     "kubernetes": _build_kubernetes,
     "python": _build_python,
 }
+
+
+def load_source(name: str, object_path: str, options: Mapping[str, Any], directory: Path | None = None) -> Source:
+    """Call ``module:factory`` with the source's name and ``options``.
+
+    ``directory`` is searched for the module as well. Raises ``SourceError`` for whatever goes wrong, and for what is no
+    source: it has the members of `Source`, and ``name`` as its name.
+    """
+    module_name, _, attribute = object_path.partition(":")
+    if directory is not None and str(directory.resolve()) not in sys.path:
+        sys.path.append(str(directory.resolve()))
+    try:
+        made = getattr(import_module(module_name), attribute)(name, dict(options))
+    except Exception as error:  # the module may have any bug
+        raise SourceError(f"{object_path}: {type(error).__name__}: {error}") from error
+    missing = [member for member in ("name", "kind", "run") if not hasattr(made, member)]
+    if missing:
+        raise SourceError(f"{object_path} made {type(made).__name__!r}, which has no {', '.join(missing)}")
+    if made.name != name:
+        raise SourceError(f"{object_path} made a source named {made.name!r}, not {name!r}")
+    found: Source = made
+    return found

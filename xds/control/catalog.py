@@ -20,8 +20,7 @@ from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog_persistence import CatalogWriter, read_catalog
 from xds.control.lifecycle import BackgroundTask
 from xds.control.source_events import SourceEvents
-from xds.control.source_feed import SourceFeed, SourceStatus
-from xds.control.wanted_services import WantedServices
+from xds.control.source_feed import SourceFeed, SourceStatus, WantedServices
 from xds.fleet.event_log import EventLog
 from xds.model.errors import NotFoundError, Violation
 from xds.store.base import Store

@@ -67,6 +67,11 @@ class PublishedState:
         """Whether there is a group of this name: it has a snapshot, or settings alone."""
         return group in self._contents or group in self.settings
 
+    def check_group(self, group: str) -> None:
+        """Raises ``NotFoundError`` if there is no group of this name: it is likely a typing error."""
+        if not self.is_group(group):
+            raise NotFoundError(f"no such group: {group!r}")
+
     def held(self, group: str) -> GroupContent | None:
         """The published content of a group; None where it has no snapshot."""
         return self._contents.get(group)

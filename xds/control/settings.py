@@ -23,7 +23,6 @@ from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from xds.control.auth_settings import AuthSettings
-from xds.control.service_settings import ServiceSettings
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
     MIB,
@@ -35,11 +34,12 @@ from xds.control.settings_sections import (
     MetricsSettings,
     OrderSettings,
     ServerSettings,
+    ServiceSettings,
     StoreSettings,
     TlsSettings,
     WatchSettings,
 )
-from xds.control.source_kinds import SourceTable
+from xds.control.source_settings import SourceTable
 from xds.model.errors import XdsError
 
 Json = dict[str, Any]

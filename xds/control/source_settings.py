@@ -1,15 +1,16 @@
 """Settings of sources: ``sources`` maps the name of each source to a section, whose ``kind`` says what is read.
 
-This module has the section that all kinds share, and the kinds that need no server: ``files``, ``dns`` and ``python``.
-`source_kinds` lists all kinds.
+The command line builds the sources: `xds.cli.source_builders`.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, SecretStr, field_validator, model_validator
 
@@ -153,3 +154,110 @@ class PythonSettings(SourceSettings):
         if not _OBJECT.fullmatch(value):
             raise ValueError("expected module:factory, such as 'mine.sources:inventory'")
         return value
+
+
+CONSUL_LIMIT = 200  # connections of one address that Consul accepts (`limits.http_max_conns_per_client`)
+
+
+class ConsulSettings(SourceSettings):
+    """A Consul: the instances of the services that something here uses, of one datacenter.
+
+    Without ``datacenter`` it is that of the agent. The token may stand in a file, which is read again when it changes.
+    With more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
+    ``every_s`` is the least time between two queries of one service. With ``stale`` any server may answer.
+    ``region_meta`` and ``zone_meta`` are keys of the metadata of services and nodes that have the locality.
+    """
+
+    kind: Literal["consul"]
+    address: str = "http://127.0.0.1:8500"
+    datacenter: str | None = Field(None, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
+    token: Secret | None = None
+    token_path: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
+    connections: int = Field(100, ge=2, le=CONSUL_LIMIT)
+    queries_per_s: float = Field(100.0, gt=0, le=10_000)
+    every_s: float = Field(0.25, ge=0.01, le=60)
+    wait_s: float = Field(15.0, ge=1, le=600)
+    stale: bool = False
+    region_meta: str | None = Field(None, max_length=128)
+    zone_meta: str | None = Field(None, max_length=128)
+
+    @field_validator("address")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        url = urlsplit(value)
+        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+            raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ConsulSettings:
+        if self.token is not None and self.token_path is not None:
+            raise ValueError("either token or token_path")
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("certificate and private_key belong together")
+        if not self.address.startswith("https") and (self.ca or self.certificate):
+            raise ValueError("ca and certificate need an https address")
+        return self
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The context of an https address; None otherwise. Raises ``OSError`` for files that cannot be read."""
+        if not self.address.startswith("https"):
+            return None
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.private_key)
+        return context
+
+
+NAMESPACES_LIMIT = 100  # each takes two connections
+
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+Place = Annotated[str, Field(max_length=253)]
+
+
+class KubernetesSettings(SourceSettings):
+    """A Kubernetes cluster: the endpoints of its Services.
+
+    Without ``kubeconfig``, the server runs in a pod of the cluster and has the rights of the pod's service account.
+    ``namespaces`` and ``labels`` (a label selector, of Services and their slices) choose what is read. ``family``
+    is that of the endpoints of Services that have both; ``service`` takes the first of the Service. EndpointSlices tell
+    the zone of an endpoint: ``regions`` has the region by zone, ``region`` is that of all other zones. With
+    ``zone_hints`` the zone is the one that Kubernetes wants to use the endpoint, where all endpoints of a Service have
+    such a hint. A watch that says nothing for ``silence_s`` is begun again; everything is listed again each
+    ``relist_s``.
+    """
+
+    kind: Literal["kubernetes"]
+    kubeconfig: Path | None = None
+    context: str = Field("", max_length=253)
+    namespaces: tuple[Namespace, ...] = Field((), max_length=NAMESPACES_LIMIT)
+    labels: str = Field("", max_length=1_000)
+    family: Literal["service", "ipv4", "ipv6"] = "service"
+    region: Place = ""
+    regions: dict[Place, Place] = Field(default_factory=dict, max_length=1_000)
+    zone_hints: bool = True
+    datacenter: str = Field("", max_length=64)
+    page_size: int = Field(100, ge=1, le=10_000)
+    watch_s: float = Field(300.0, ge=5, le=3_600)
+    silence_s: float = Field(75.0, ge=1, le=3_600)
+    relist_s: float = Field(3_600.0, ge=10, le=86_400)
+    events_per_s: float = Field(2_000.0, gt=0, le=1_000_000)
+    services_limit: int = Field(20_000, ge=1, le=1_000_000)
+    endpoints_limit: int = Field(400_000, ge=1, le=10_000_000)
+
+    @model_validator(mode="after")
+    def _fits(self) -> KubernetesSettings:
+        if self.context and self.kubeconfig is None:
+            raise ValueError("context is one of a kubeconfig: set kubeconfig")
+        if len(set(self.namespaces)) < len(self.namespaces):
+            raise ValueError("a namespace is named twice")
+        return self
+
+
+AnySourceSettings = Annotated[
+    FilesSettings | DnsSettings | ConsulSettings | KubernetesSettings | PythonSettings, Field(discriminator="kind")
+]
+SourceTable = dict[SourceName, AnySourceSettings]

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from xds.catalog.binding import Binding
 from xds.catalog.defaults import PassiveHealthCheck, ServiceDefaults, UpstreamLimits
-from xds.catalog.instance_record import INSTANCE_SHAPE
+from xds.catalog.instance import INSTANCE_SHAPE
 from xds.catalog.resolver import LoadBalancer, RingHashConfig, ServiceResolver
 from xds.chain.chain import ChainTarget, ResolverNode
 from xds.codec.findings import FieldPath, short_repr

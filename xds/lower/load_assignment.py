@@ -129,7 +129,7 @@ def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment], shed: 
 
 
 SHED_CATEGORY = "xds_assignment_surplus"
-_SHED_STEPS = 100  # fractions are whole percents (`xds.assignment.shedding`)
+_SHED_STEPS = 100  # fractions are whole percents (`shed_fractions`)
 _MILLION = 1_000_000
 _DENOMINATORS = {0: 100, 1: 10_000, 2: _MILLION}  # envoy.type.v3.FractionalPercent
 

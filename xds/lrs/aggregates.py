@@ -27,7 +27,7 @@ from xds.lrs.load_stats import LoadStatsRequest
 from xds.lrs.queries import WINDOW_LIMIT_S, LoadQueries, TimeSpan
 from xds.lrs.report_stream import INTERVAL_S
 from xds.lrs.reporting import NodeTotals, ReportingStream
-from xds.lrs.series_index import Bounds, SeriesIndex
+from xds.lrs.series import Bounds, SeriesIndex
 from xds.lrs.windows import edge_of
 from xds.model.node import Node
 

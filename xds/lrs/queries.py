@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import add, attrgetter
 from typing import NamedTuple
 
-from xds.lrs.attempts import attempted, repeats_at_most
 from xds.lrs.cluster_counters import target_of
 from xds.lrs.figures import (
     Breakdown,
@@ -24,10 +23,11 @@ from xds.lrs.figures import (
     SourceDemand,
     TargetTotals,
     Totals,
+    attempted,
+    repeats_at_most,
 )
 from xds.lrs.reporting import NodeTotals
-from xds.lrs.series import LoadSeries
-from xds.lrs.series_index import SeriesIndex
+from xds.lrs.series import LoadSeries, SeriesIndex
 from xds.lrs.windows import SECONDS, TrafficWindow, ValueWindow
 from xds.model.load_report import ClusterLoad, Metric
 from xds.model.node import Locality

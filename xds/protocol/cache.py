@@ -365,6 +365,28 @@ class SnapshotCache:
         )
         return list(dict.fromkeys(snapshot.sets[type_url] for snapshot in snapshots if type_url in snapshot.sets))
 
+    def changed_since(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that a retained revision of the group has in another version than the snapshot."""
+        now = snapshot.get(type_url).resources
+        wanted = names.intersection(now)
+        return frozenset(
+            name
+            for each in self._retained_of(snapshot.group, type_url)
+            if wanted
+            for name in wanted.intersection(each.resources)
+            if each.resources[name].version != now[name].version
+        )
+
+    def no_longer_served(self, snapshot: Snapshot, type_url: str, names: frozenset[str]) -> frozenset[str]:
+        """The names among these that a retained revision of the group has, and the snapshot does not."""
+        wanted = names.difference(snapshot.get(type_url).resources)
+        sets = self._retained_of(snapshot.group, type_url) if wanted else ()
+        return frozenset().union(*(wanted.intersection(each.resources) for each in sets))
+
+    def _retained_of(self, group: str, type_url: str) -> Iterable[ResourceSet]:
+        found = self._groups.get(group)
+        return {each.get(type_url) for each in found.retained} if found is not None else ()
+
     def overlaid_sets(self, groups: Sequence[str]) -> list[OverlaidSets]:
         """The overlaid sets of each group."""
         return [each.overlaid for each in self._served(groups)]

@@ -31,6 +31,7 @@ from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.release import Releases, joined
 from xds.protocol.removals import (
+    removed_in_use,
     sent_of,
     start_clock,
     with_accepted,
@@ -219,7 +220,7 @@ class ClientState:
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
         removed = without_unsent(self, step.removed) if is_move else step.removed
-        self.lingering = with_removed(self, removed, goal.revision)
+        self.lingering = with_removed(self, joined(removed, removed_in_use(self)), goal.revision)
 
     def strand(self, now_s: float) -> None:
         """No group matches the client any more: it keeps its content. Secrets and endpoints that it was not sent go."""
@@ -437,6 +438,8 @@ class ClientState:
             self.transition.drains = self.has_returned and self.past.drains
             if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
+            elif self.returned_s is not None and now_s < self.returned_s + self.rules.return_s:
+                self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition
 

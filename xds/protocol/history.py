@@ -217,8 +217,9 @@ class RevisionHistory:
 
         The client may have subscribed to names that the set lacks. Each is taken from the earliest revision after the
         set in which it refers only to clusters that the client has (``clusters``). If there is no such revision, it is
-        taken from the earliest one in which it refers only to clusters in ``fed``, else from the earliest one. A later
-        revision of a route may rely on a filter that the client's listener does not have yet.
+        left out: the client was not sent it. If its clusters are unknown (None), it is taken from the earliest revision
+        in which it refers only to clusters in ``fed``, else from the earliest one. A later revision of a route may rely
+        on a filter that the client's listener does not have yet.
         """
         key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
         return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed))
@@ -243,8 +244,10 @@ class RevisionHistory:
             versions = [each.resources[name] for each in history[:at] if name in each.resources]
             if versions:
                 fitting = [each for each in versions if leads_within(each, clusters)]
-                fitting = fitting or [each for each in versions if leads_within(each, fed)] or versions
-                members[name] = fitting[-1]
+                if clusters is None:
+                    fitting = [each for each in versions if leads_within(each, fed)] or versions
+                if fitting:
+                    members[name] = fitting[-1]
         return ResourceSet(held.type, held.version_info, members, derivation=Derivation(origin_id=held.origin_id))
 
     def fed_by(

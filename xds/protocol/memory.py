@@ -120,18 +120,19 @@ class Past:
         """Drop all memories: they are of groups that the client may not use any more."""
         self.memories = self._own = ()
 
-    def note_shown(self, held: ResourceSet) -> None:
-        """The client shows that it holds this set: memories with another set of the type are of another proxy.
+    def note_shown(self, possible: Sequence[ResourceSet]) -> None:
+        """The client shows that it holds one of these sets: memories with others of the type are of another proxy.
 
         A set that was sent and not ACKed counts as held too, because the ACK may be lost with the stream.
         """
-        if held.type.full_state and self._own:
-            url, digest = held.type.type_url, held.digest
+        type = possible[0].type
+        if type.full_state and self._own:
+            url, digests = type.type_url, {each.digest for each in possible}
             kept = tuple(
                 memory
                 for memory in self._own
                 if url not in memory.sets
-                or any(each.digest == digest for each in (memory.sets[url], *memory.sent.get(url, ())))
+                or any(each.digest in digests for each in (memory.sets[url], *memory.sent.get(url, ())))
             )
             self._own = kept if len(kept) < len(self._own) else self._own
 
@@ -240,7 +241,7 @@ class Past:
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
             {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
-            client.warm or (transition.readiness.before if transition is not None else None),
+            _warm(client, held),
             client.lingering,
             client.drain_until_s,
             transition is not None and transition.drains,
@@ -267,6 +268,16 @@ class Past:
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""
                 latest = {each.digest: each for memory in self._own for each in memory.sent.get(url, ())}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
+
+
+def _warm(client: ClientState, held: Mapping[str, _Acked]) -> ResourceSet | None:
+    """The clusters of a client that leaves that were all warm; None if that is unknown."""
+    if client.warm:
+        return client.warm
+    if client.transition is not None:
+        return client.transition.readiness.before
+    acked = held.get(client.url_of("clusters"))
+    return acked[0] if acked is not None and not client.has_returned else None  # as for a transition that begins
 
 
 def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) -> Mapping[str, ResourceSet]:

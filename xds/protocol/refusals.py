@@ -118,13 +118,11 @@ class Refusals:
 
     def found_in(self, released: ResourceSet) -> frozenset[str]:
         """The names that are rejected or suspects in this version."""
-        resources = released.resources
-        return frozenset(
-            name
-            for names in (self.refused, self.suspects)
-            for name, version in names.items()
-            if (found := resources.get(name)) is not None and found.version == version
-        )
+        return self.rejected_in(released) | _same(self.suspects, released)
+
+    def rejected_in(self, released: ResourceSet) -> frozenset[str]:
+        """The names that are known to be rejected in this version."""
+        return _same(self.refused, released)
 
     def begin_probe(self) -> bool:
         """Try the next suspects; False when there are none."""
@@ -160,6 +158,12 @@ class Refusals:
         self.suspects = {name: version for name, version in self.suspects.items() if name not in gone}
         groups = (tuple(name for name in group if name not in gone) for group in self.groups)
         self.groups = tuple(group for group in groups if group)
+
+
+def _same(versions: Mapping[str, str], released: ResourceSet) -> frozenset[str]:
+    """The names that a set has in these versions."""
+    resources = released.resources
+    return frozenset(n for n, version in versions.items() if n in resources and resources[n].version == version)
 
 
 def _halves(names: Sequence[str]) -> Groups:

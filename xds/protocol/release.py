@@ -6,18 +6,20 @@ their tree is held. All results are kept in bounded memos, by the identity of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
-from xds.protocol.diffs import ChangeOf, leads_within
+from xds.protocol.diffs import ChangeOf, assignments_of, leads_within
 from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, internal_listeners, keep_of, removed_names
 from xds.protocol.memo import Memo
 from xds.protocol.trees import NewlyBehind, Part, Tree, changed_trees, newly_behind, newly_named, used_by
 
 _MEMO_ENTRIES = 1024
 _NOTHING: frozenset[str] = frozenset()
+NOTHING_ASSIGNED: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 TypeChanges = Mapping[str, Change]
 
@@ -55,6 +57,8 @@ class Releases:
         self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[Part]] = Memo(_MEMO_ENTRIES)
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._assigned: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -76,6 +80,8 @@ class Releases:
             self._used,
             self._added,
             self._aggregates,
+            self._assigned,
+            self._members,
             self._renewed,
             self._orphans,
             self._users,
@@ -138,7 +144,8 @@ class Releases:
             type = resource_type(url)
             drains = drains or (type.alias == "listeners" and bool(change.changed or change.removed))
             if type.is_route_target:
-                is_simple = is_simple and not change.added and not self.aggregates(released.get(url), goal.get(url))
+                sets = released.get(url), goal.get(url)
+                is_simple = is_simple and not (change.added or self.aggregates(*sets) or self.newly_assigned(*sets))
             has_first = has_first or (type.in_tree and not type.after_listeners)
             has_then = has_then or type.after_listeners
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
@@ -192,17 +199,23 @@ class Releases:
 
         docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster".
         """
-        return self._aggregates.get((old.id, new.id), lambda: self._find_aggregates(old, new))
+        return self._aggregates.get((old.id, new.id), lambda: _members(new, self._change_of(old, new).changed))
 
-    def _find_aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        found = {}
-        for name in self._change_of(old, new).changed:
-            members = frozenset(
-                each.name for each in new.resources[name].references if resource_type(each.type_url).is_route_target
-            )
-            if members:
-                found[name] = members
-        return found
+    def newly_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
+        """Changed clusters with the names of the assignments that only their new version refers to."""
+        if old is new:
+            return NOTHING_ASSIGNED
+        return self._assigned.get((old.id, new.id), lambda: self._find_assigned(old, new))
+
+    def _find_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
+        before, after = old.resources, new.resources
+        names = [n for n in self._change_of(old, new).changed if before[n].references != after[n].references]
+        found = {name: assignments_of((name,), new) - assignments_of((name,), old) for name in names}
+        return {name: assignments for name, assignments in found.items() if assignments}
+
+    def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
+        """All aggregate clusters of a set with the names of their members."""
+        return self._members.get(held.id, lambda: _members(held, held.resources))
 
     def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
         """Aggregate clusters with members that ``released`` lacks: their next version counts as a new cluster."""
@@ -243,6 +256,17 @@ class Releases:
 
 def _renewed(change: Change) -> frozenset[str]:
     return frozenset((*change.added, *change.changed))
+
+
+def _members(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """The aggregate clusters among these names, with the names of their members."""
+    found = {}
+    for name in names:
+        references = clusters.resources[name].references
+        members = [each.name for each in references if resource_type(each.type_url).is_route_target]
+        if members:
+            found[name] = frozenset(members)
+    return found
 
 
 def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:

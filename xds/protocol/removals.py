@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.linger import NO_NAMES, Lingering, Names, keep_of, on_grid
+from xds.protocol.release import joined
 from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     return latest
 
 
+def removed_in_use(client: ClientState) -> Names:
+    """The removed listeners that a sent cluster or assignment names, whatever version of it is released now."""
+    url = client.url_of("listeners")
+    change = client.releases.changes(client.released, client.goal).get(url)
+    if change is None or not change.removed:
+        return NO_NAMES
+    names = _named_by(client, {}).intersection(change.removed)
+    return keep_of({url: names.difference(client.lingering.names.get(url, _NOTHING))})
+
+
 def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
     """Set the end of removals: "where a listener changed or was removed, they stay another `listener_drain_s`", and
     "a later push does not shorten a drain" (docs/protocol.md#removals)."""
@@ -51,10 +62,10 @@ def start_clock(client: ClientState, transition: Transition, now_s: float) -> No
     if transition.drains and _drains_listeners(client):
         client.drain_until_s = on_grid(now_s + drain_s + delay_s)
     transition.drains = False
-    transition.origin = client.released
+    transition.origin, transition.is_origin_shown = client.released, False
     ends_s = max(on_grid(now_s + delay_s), client.drain_until_s)
     if client.lingering.is_pending:
-        used = _listeners_in_use(client)
+        used = joined(_listeners_in_use(client), _members_in_use(client))
         client.lingering = client.releases.lingerings.with_ends(client.lingering, ends_s, used)
     watches = (watch for url in client.watches for watch in client.watches.of(url))
     if client.unknown_until_s is None and any(watch.unknown for watch in watches):
@@ -78,6 +89,21 @@ def _listeners_in_use(client: ClientState) -> Names:
     if url not in names:
         return NO_NAMES
     return keep_of({url: _named_by(client, names) & names[url]})
+
+
+def _members_in_use(client: ClientState) -> Names:
+    """The lingering members of aggregate clusters that the client uses and that do not linger.
+
+    docs/protocol.md#removals: "a member of an aggregate cluster stays as long as the client uses that". The push that
+    removed it changed the aggregate, and the client did not accept the change yet.
+    """
+    url = client.url_of("clusters")
+    gone = client.lingering.names.get(url, _NOTHING)
+    found = set[str]()
+    for held in (held for watch in client.watches.of(url) for held in watch.sent_sets() if gone):
+        aggregates = client.releases.members(held).items()
+        found.update(name for aggregate, names in aggregates if aggregate not in gone for name in names & gone)
+    return keep_of({url: found})
 
 
 def _named_by(client: ClientState, besides: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -176,6 +202,8 @@ def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     if type.alias == "listeners":
         # One that the client did not ACK yet is in use, too, as soon as it applies a cluster or an assignment.
         names |= gone & _named_by(client, {})
+    for possible in (watch.possible for watch in client.watches.of(url) if watch.possible is not None):
+        names |= gone.intersection(possible.resources)
     if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
         if held is not None and client.transition is not None:

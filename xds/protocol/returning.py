@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     * ``group``, ``api``: its group and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
     * ``memories``: what is remembered of its node id;
-    * ``clusters``: the clusters that it is known to hold;
+    * ``clusters``: the clusters that it is known to hold and that are not cold;
     * ``released``: the set of the requested type that it would be sent;
     * ``own``: the memories that may be of the client itself;
     * ``has_returned``: it showed content of another type already;
@@ -75,12 +75,11 @@ class Origin(NamedTuple):
         """
         return type.kept_on_move and self.has_moved
 
-    def named(self, type_url: str, label: str) -> ResourceSet | None:
-        """The remembered set of a type with the version_info ``label`` that the client ACKed, or was sent last.
+    def named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+        """The remembered sets of a type with the version_info ``label`` that the client ACKed, or was sent last.
 
-        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms.
-        Proxies of one node id may have applied different parts of a rejected response. A resource that only some of
-        them hold counts as held only if it is no longer released, so that it lingers.
+        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
+        several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
         """
         found: dict[bytes, ResourceSet] = {}
         for memory in self.own:
@@ -90,10 +89,17 @@ class Origin(NamedTuple):
             for sent in memory.sent.get(type_url, ()):
                 if sent.version_info == label:
                     found.setdefault(sent.digest, sent)
-        if len(found) <= 1:
-            return next(iter(found.values()), None)
-        most, served = max(found.values(), key=len), self.released.resources
-        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in found.values())]
+        return tuple(found.values())
+
+    def surely_held(self, possible: Sequence[ResourceSet]) -> ResourceSet | None:
+        """What the client holds if it holds one of these sets; None if there is none.
+
+        A resource that only some of them have counts as held only if it is no longer released, so that it lingers.
+        """
+        if len(possible) <= 1:
+            return possible[0] if possible else None
+        most, served = max(possible, key=len), self.released.resources
+        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in possible)]
         return most.amended(most.version_info, {}, unsure)
 
     def sets(self, type_url: str) -> list[ResourceSet]:
@@ -110,6 +116,9 @@ def origin_of(
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
         fed = cache.history.fed_by(assignments, url, (*former, group), api)
+    if clusters is not None and client.transition is not None:
+        cold = client.transition.readiness.cold.intersection(clusters.resources)
+        clusters = client.releases.mixed(clusters, empty_set(url), cold)
     past, released = client.past, client.release_of(type_url)
     return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
 
@@ -119,12 +128,14 @@ class Shown(NamedTuple):
 
     * ``held``: that content, None if it is unknown;
     * ``origin``: where it may come from;
-    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown.
+    * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown;
+    * ``possible``: the sets of a full-state type of which it holds one, if there are several; ``held`` is what is sure.
     """
 
     held: ResourceSet | None
     origin: Origin
     unproved: frozenset[str] = NOTHING
+    possible: Sequence[ResourceSet] = ()
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -139,7 +150,10 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if not label:
         return needed_by(watch, request.names, cache, origin)
     url = type.type_url
-    held = origin.named(url, label) or cache.history.recall(origin.group, url, label, origin.api, origin.former)
+    possible = origin.named(url, label)
+    held = origin.surely_held(possible)
+    if held is None:
+        held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
         unproved = NOTHING
         if origin.is_guarded(type):
@@ -147,7 +161,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
-    return Shown(held, origin, request.names if held is None else NOTHING)
+    return Shown(held, origin, request.names if held is None else NOTHING, possible if len(possible) > 1 else ())
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -247,9 +261,14 @@ def is_early(client: ClientState, watch: Watch, names: frozenset[str]) -> bool:
     """Whether a request on a separate stream comes too early to know what its client holds.
 
     docs/protocol.md#additions: "on separate streams, a client that requests routes before its listeners and clusters
-    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`".
+    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`. So
+    is one that requests an assignment before its clusters that only a retained revision has".
     """
-    if client.is_aggregated or client.has_clusters or not watch.type.in_tree or watch.type.alias == "listeners":
+    if client.is_aggregated or client.has_clusters or watch.type.alias == "listeners":
+        return False
+    if watch.type.alias == "endpoints":
+        return bool(client.cache.no_longer_served(client.goal, watch.type.type_url, names))
+    if not watch.type.in_tree:
         return False
     if client.watches.of(client.url_of("listeners")):
         return client.has_returned and client.last_acked(client.url_of("clusters")) is None
@@ -272,7 +291,7 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
     """A stream shows what its client holds of a type; ``is_first``: no other stream has shown any of it."""
     url, held = watch.type.type_url, shown.held
     if held is not None:
-        client.past.note_shown(held)
+        client.past.note_shown(shown.possible or (held,))
     if client.returned_s is None:
         client.returned_s = now_s
         client.warm = client.past.warm
@@ -329,13 +348,17 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     watch.acked_set = held
     _restore(client)
     clusters = client.last_acked(client.url_of("clusters"))
-    client.released = client.releases.resumed(client.released, url, held, clusters, is_first=is_first)
+    # What it may hold stays as it may hold it, until it is known to hold it: a newer version may need a newer listener.
+    watch.possible = max(shown.possible, key=len, default=None)
+    present = _as_warm(client, watch.possible or held, shown.origin)
+    client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
     if over:
         # What it has instead is not known, and cannot be sent to it: nothing is, until the listeners are ready.
         client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
     step = client.releases.step(client.released, client.goal, client.lingering)
     if (
         step.is_simple
+        and present is held
         and client.transition is None
         and not client.lingering
         and (client.has_clusters or not step.has_trees)
@@ -343,7 +366,8 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         client.release(client.goal, now_s)
         return
     transition = client.begin_return(now_s)
-    transition.origin = client.releases.resumed(transition.origin, url, held, clusters, is_first=is_first)
+    transition.origin = client.releases.resumed(transition.origin, url, present, clusters, is_first=is_first)
+    transition.is_origin_shown |= watch.type.alias == "listeners"
     # Without memories of the client, its listeners may have begun to drain just now.
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))
@@ -363,6 +387,21 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
 
 
+def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> ResourceSet:
+    """The clusters that a client shows; those of a former group that linger in the versions that were warm.
+
+    On separate streams a client shows a cluster before it is warm, and the assignments of a former group that it was
+    not sent may not be sent to it any more.
+    """
+    warm = client.past.warm
+    if not held.type.is_route_target or client.is_aggregated or warm is None or not origin.has_moved:
+        return held
+    goal = client.goal.get(held.type.type_url).resources
+    return client.releases.mixed(
+        held, warm, frozenset(name for name in held.resources if name in warm.resources and name not in goal)
+    )
+
+
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
     """The assignments among these names whose endpoints name internal listeners in the newest set."""
     if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
@@ -371,21 +410,18 @@ def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> froz
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:
-    """Count the clusters that a client shows on an aggregated stream as warm.
+    """Count the clusters that a client shows on an aggregated stream as warm, if they were when it left, or if unknown.
 
-    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". Clusters with an
-    assignment in flight are left out, unless they were warm before: the client may be about to reject it.
+    docs/protocol.md#coming-back: "Envoy sends no CDS request on a new stream while a cluster warms". But one that does
+    not warm any more may lack endpoints that the client rejected: of others, the ACK of the assignment is the proof.
     """
-    url = client.url_of("endpoints")
-    offers = (watch.ack.offered for watch in client.watches.of(url) if watch.ack.offered is not None)
-    pending = frozenset().union(*(each.names for each in offers))
-    if pending:
-        before = client.past.warm.resources if client.past.warm is not None else {}
-        unsure = client.releases.clusters_of(held, pending).difference(before)
-        held = client.releases.mixed(held, empty_set(held.type.type_url), unsure)
-    client.warm = held
+    if client.past.memories:
+        before = client.past.warm
+        client.warm = client.releases.common(held, before) if before is not None else None
+    else:
+        client.warm = held
     if client.transition is not None:
-        client.transition.readiness.before = held
+        client.transition.readiness.before = client.warm
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:

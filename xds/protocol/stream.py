@@ -23,7 +23,6 @@ from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.protocol.ack import RequestKind, ResponseState
-from xds.protocol.answers import note_answer
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -42,7 +41,7 @@ from xds.protocol.events import (
     TransitionAdvanced,
     ViewChanged,
 )
-from xds.protocol.offers import Offers
+from xds.protocol.offers import Offers, note_answer
 from xds.protocol.requests import (
     ParkedRequests,
     Request,

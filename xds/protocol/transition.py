@@ -29,7 +29,8 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.kept import aggregates_of_cold, outdated_names, over_absent_listeners, without_endpoints
 from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
@@ -47,6 +48,8 @@ class Transition:
     """The transition of one client.
 
     * ``origin``: the release under which all listeners were ready last, so that new connections use it;
+    * ``is_origin_shown``: a client that has returned shows these listeners, so it is not known whether they are ready:
+      all that they name counts as newly named;
     * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
     * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
@@ -66,6 +69,7 @@ class Transition:
         "fetch_since_s",
         "held",
         "is_fetch_over",
+        "is_origin_shown",
         "is_pending_release_told",
         "kept",
         "met",
@@ -79,6 +83,7 @@ class Transition:
         self.began_s = now_s
         self.origin: Snapshot = client.released
         self.met: tuple[Snapshot, ...] = ()
+        self.is_origin_shown = False
         # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
@@ -98,6 +103,10 @@ class Transition:
         made.readiness = self.readiness.copy()
         return made
 
+    def begin_at(self, release: Snapshot) -> None:
+        """All listeners of this release are ready."""
+        self.origin, self.met, self.is_origin_shown = release, (), False
+
     def keeps(self, type_url: str) -> bool:
         """Whether some resources of this type stay as they were released."""
         return any(url == type_url for url, _ in self.kept)
@@ -114,10 +123,11 @@ class Transition:
         unready = self._unready_listeners(client, now_s, is_awaited=awaited)
         self.held, kept = (), []
         if cold or back or unready is None or unready:
-            absent = self._absent_listeners(client, unready, is_awaited=awaited)
-            kept = [*self._held_parts(client, unready, back, absent), self._over(client, absent)]
+            absent = self._absent_listeners(client, unready, is_awaited=awaited) | self._new(client, back)
+            kept = [*self._held_parts(client, unready, back, absent), over_absent_listeners(client, absent)]
         if cold:
-            kept.append(self._aggregates(client, cold))
+            kept.append(aggregates_of_cold(client, self.readiness))
+        kept.append(without_endpoints(client))
         self.kept = joined(*kept)
         return self.kept
 
@@ -133,13 +143,17 @@ class Transition:
             or not tree.listeners.isdisjoint(back)
         ]
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
-        if any(tree.has_added_listener for tree in (*held, *partly)):
+        stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
+        behind = listeners_naming(stale, client.goal) if stale else _NOTHING
+        after = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(behind)]
+        if any(tree.has_added_listener for tree in (*held, *partly, *after)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly)]
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly, *after)]
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
         kept += [tree.besides for tree in partly]
+        kept += [without(tree.first, stale) for tree in after]
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
@@ -148,7 +162,7 @@ class Transition:
         if waiting:
             # A listener does not become ready without the resources that it newly names: these do not wait for it.
             waiting = self._without_needed(client, waiting, used)
-        return [*kept, waiting]
+        return [*kept, without(waiting, stale)]
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
@@ -161,24 +175,14 @@ class Transition:
         if unready is not None and not unready:
             return _NOTHING
         url = client.url_of("listeners")
-        listeners = client.goal.get(url).resources
+        listeners = frozenset(client.goal.get(url).resources)
         if not client.watches.of(url):
-            return frozenset(listeners) if is_awaited else _NOTHING
-        new = frozenset(listeners.keys() - self.origin.get(url).resources.keys())
-        return new if unready is None else new & unready
+            return listeners if is_awaited else _NOTHING
+        return self._new(client, listeners if unready is None else unready & listeners)
 
-    def _over(self, client: ClientState, absent: frozenset[str]) -> Names:
-        """The clusters and assignments that stay as they were released: new ones name listeners that are not ready.
-
-        docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener
-        stays as it was until that listener is ready".
-        """
-        found: dict[str, set[str]] = {}
-        if absent:
-            for (url, name), listeners in client.releases.newly_behind(client.released, client.goal).items():
-                if not listeners.isdisjoint(absent):
-                    found.setdefault(url, set()).add(name)
-        return keep_of(found)
+    def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
+        """Those of these listeners that no new connection uses yet, in any version."""
+        return listeners.difference(self.origin.get(client.url_of("listeners")).resources) if listeners else listeners
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
@@ -210,19 +214,6 @@ class Transition:
         used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
         return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in refused})
 
-    def _aggregates(self, client: ClientState, cold: frozenset[str]) -> Names:
-        """The aggregate clusters that stay as they were released, because a member of the new version is cold.
-
-        docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
-        aggregate, then removals".
-        """
-        url = client.url_of("clusters")
-        found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
-        names = frozenset(
-            name for name, members in found.items() if self.readiness.holds(client, members, is_unreadable=False)
-        )
-        return ((url, names),) if names else NO_NAMES
-
     def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
         """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
 
@@ -242,7 +233,7 @@ class Transition:
             unready = unready.difference(client.refused(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.origin, self.met = client.released, ()  # new connections use this release from now on
+            self.begin_at(client.released)  # new connections use this release from now on
         return unready
 
     def _note_met(self, client: ClientState, acked: ResourceSet) -> None:
@@ -281,7 +272,8 @@ class Transition:
         if self.is_fetch_over:
             return NO_NAMES
         url = client.url_of("listeners")
-        named = without(client.releases.newly_named(self.origin.get(url), client.released.get(url)), besides)
+        before = empty_set(url) if self.is_origin_shown else self.origin.get(url)
+        named = without(client.releases.newly_named(before, client.released.get(url)), besides)
         return client.watches.not_fetched(named) if named else NO_NAMES
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:

@@ -106,6 +106,7 @@ class Watch:
 
     * ``subscription``; ``known``;
     * ``acked_set``: the set that it accepted last, as far as that is proved; when it returns, the set that it showed;
+    * ``possible``: when it returns and shows one of several sets, the largest of them; None once it ACKs a response;
     * ``acked_label``: the version_info of the last response that it ACKed;
     * ``told_missing``: requested names that were reported to it as missing (rule 39);
     * ``unknown``: names that a reconnecting Delta client showed and no retained set has: reported as removed later;
@@ -150,6 +151,7 @@ class Watch:
         "pending_release",
         "pending_release_from",
         "placeholders",
+        "possible",
         "reads_errors",
         "refusals",
         "resend",
@@ -187,6 +189,7 @@ class Watch:
         self.sent_set: ResourceSet | None = None
         self.superseded: tuple[ResourceSet, ...] = ()
         self.acked_set: ResourceSet | None = None
+        self.possible: ResourceSet | None = None
         self.acked_label = ""
         self.refusals: Refusals | None = None
         self.heartbeats: Heartbeats | None = None
@@ -265,7 +268,7 @@ class Watch:
         response = self.ack.become_accepted()
         self.superseded = ()
         self.asked = self.resent = NOTHING  # large sets are not kept for nothing
-        self.shown = None
+        self.shown = self.possible = None
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
             if not self.refusals:
@@ -349,8 +352,8 @@ class Watch:
     def sent_sets(self) -> Iterable[ResourceSet]:
         """The sets of which the client may use some resource."""
         offered = (self.ack.offered.resource_set,) if self.ack.offered is not None else ()
-        acked = (self.acked_set,) if self.acked_set is not None else ()
-        return (*acked, *offered, *self.superseded)
+        held = (each for each in (self.acked_set, self.possible) if each is not None)
+        return (*held, *offered, *self.superseded)
 
     def sent_names(self) -> frozenset[str]:
         """The names that it wants and was sent, as far as that is known."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from xds.model.resource import Resource
-from xds.model.snapshot import ResourceSet
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
@@ -67,9 +68,8 @@ class Watches:
         docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
         listener back". The client drops the name then. Without its refusal the listener would be sent again at once.
         """
-        held = watch.acked_set.resources if watch.acked_set is not None else {}
         refused = watch.refusals.refused if watch.refusals is not None else {}
-        found = {name: refused[name] for name in names if name in refused and name not in held}
+        found = {name: refused[name] for name in names if name in refused}
         if found and watch.type.in_tree and not watch.type.full_state:
             url, dropped = watch.type.type_url, self._dropped or {}
             self._dropped = {**dropped, url: {**dropped.get(url, {}), **found}}
@@ -206,6 +206,20 @@ class Watches:
             if missing:
                 left.append((url, frozenset(missing)))
         return tuple(left)
+
+    def outdated(self, names: Names, goal: Snapshot) -> Names:
+        """The names in listener trees among these to which the client subscribes and that it lacks as in ``goal``."""
+        found = {}
+        for url, wanted in names:
+            asked = wanted & self.names(url) if resource_type(url).in_tree else ()
+            resources = goal.get(url).resources
+            found[url] = [n for n in asked if n in resources and not self._has_version(url, resources[n])]
+        return keep_of(found)
+
+    def _has_version(self, type_url: str, resource: Resource) -> bool:
+        name = resource.name
+        held = (w.acked_set.resources[name] for w in self.of(type_url) if w.acked_set is not None and w.has(name))
+        return any(each.version == resource.version for each in held)
 
 
 def names_of(watches: Iterable[Watch]) -> frozenset[str]:

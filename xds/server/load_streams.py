@@ -13,8 +13,7 @@ from xds.control.load_view import ReportingState, ReportStream
 from xds.fleet.event_log import EventKind, EventLog
 from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import IngestResult
-from xds.lrs.interval import ReportInterval
-from xds.lrs.report_stream import LoadSettings
+from xds.lrs.report_stream import LoadSettings, ReportInterval
 from xds.model.node import Node
 from xds.model.resource_type import CLUSTER, V2_URLS
 from xds.protocol.cache import SnapshotCache

@@ -92,6 +92,11 @@ class Crowd:
         self.slots.append(await self.admission.acquire(peer))
         self.order.append(peer)
 
+    async def release(self, turn: int) -> None:
+        """Release the slot of the stream that got one as number ``turn``, as soon as it has it."""
+        await until(lambda: len(self.slots) > turn)
+        self.slots[turn].release()
+
     async def entered(self, *peers: str) -> None:
         """Wait until these got slots, in this order, and nobody else."""
         await until(lambda: len(self.order) >= len(peers))
@@ -102,8 +107,7 @@ class Crowd:
 async def test_connections_take_turns() -> None:
     crowd = Crowd(1, 1, ["a", "a", "a", "a", "b", "c", "c"])
     for turn in range(7):
-        await until(lambda due=turn + 1: len(crowd.slots) == due)  # type: ignore[misc]
-        crowd.slots[turn].release()
+        await crowd.release(turn)
     await crowd.entered("a", "a", "b", "c", "a", "c", "a")
 
 

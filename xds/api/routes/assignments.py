@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import Strict, wanted_etag
+from xds.api.push import Strict, expected_etag
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.assignments import (
@@ -24,31 +24,19 @@ from xds.api.shapes.assignments import (
 from xds.assignment.policy import Policy
 from xds.control.policies import Key
 from xds.control.push import PushOptions
-from xds.model.errors import NotFoundError
 
 router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
 DryRun = Annotated[bool, Query(description="Show what would be decided, and why; change nothing")]
-
-
-async def expected(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"p-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: there must be no policy")] = None,
-) -> str:
-    """The etag that the policy must have; empty if any will do. Raises ``RequestError``."""
-    return wanted_etag(here, "p", if_match, if_none_match)
-
-
-Expected = Annotated[str, Depends(expected)]
+Expected = Annotated[str, Depends(expected_etag("p", "there must be no policy"))]
 
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
 async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """The policies of a group by cluster, each with its latest decision."""
-    _check_group(here, group)
+    here.publisher.check_group(group)
     found = (cluster for cluster in here.publisher.policies.of(group) if cluster > paging.after)
     return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
 
@@ -86,7 +74,7 @@ async def put_assignment(
 
     It decides at once, makes no revision and changes no pushed resource.
     """
-    _check_group(here, group)
+    here.publisher.check_group(group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
     PushOptions(strict=strict).check_warnings(here.assignments.warnings(key, policy))
@@ -117,9 +105,3 @@ async def delete_assignment(
 def _item(here: Services, key: Key) -> AssignmentItem:
     steering = here.assignments.at_work(key)
     return assignment_item(steering, here.assignments.warnings(key, steering.policy))
-
-
-def _check_group(here: Services, group: str) -> None:
-    """Raises ``NotFoundError``: a policy for a group that does not exist is likely a typing error."""
-    if here.publisher.held(group) is None and group not in here.publisher.settings:
-        raise NotFoundError(f"no such group: {group!r}")

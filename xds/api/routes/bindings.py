@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import DrainTime, Strict, wanted_etag
+from xds.api.push import DrainTime, Strict, expected_etag
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.services import BindingDeleted, BindingItem, BindingPage, binding_item
@@ -20,31 +20,20 @@ from xds.control.binding_review import check_assignment, review_binding
 from xds.control.bound_assignment import BoundAssignment
 from xds.control.policies import Key
 from xds.control.push import PushOptions
-from xds.model.errors import NotFoundError, Violation
+from xds.model.errors import Violation
 
 router = api_router("bindings")
 
 BINDING_BYTES = 16 * 1024
 
 DryRun = Annotated[bool, Query(description="Check the binding and show what it would select; change nothing")]
-
-
-async def expected(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"b-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: there must be no binding")] = None,
-) -> str:
-    """The etag that the binding must have; empty if any will do. Raises ``RequestError``."""
-    return wanted_etag(here, "b", if_match, if_none_match)
-
-
-Expected = Annotated[str, Depends(expected)]
+Expected = Annotated[str, Depends(expected_etag("b", "there must be no binding"))]
 
 
 @router.get("/groups/{group}/bindings", response_model=BindingPage)
 async def list_bindings(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
-    _check_group(here, group)
+    here.publisher.check_group(group)
     found = (bound for bound in here.bindings.of(group) if bound.key[1] > paging.after)
     return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(here, bound))
 
@@ -72,7 +61,7 @@ async def put_binding(
 
     Its endpoints are the instances of the service from now on. This makes no revision and changes no pushed resource.
     """
-    _check_group(here, group)
+    here.publisher.check_group(group)
     document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
     binding = await asyncio.to_thread(read_binding, document)
     key = (group, assignment)
@@ -115,9 +104,3 @@ def _item(here: Services, bound: BoundAssignment) -> BindingItem:
 
 def _warnings(here: Services, bound: BoundAssignment, selected: int) -> list[Violation]:
     return review_binding(bound, here.by_hand.is_used(bound.key), selected, here.catalog)
-
-
-def _check_group(here: Services, group: str) -> None:
-    """Raises ``NotFoundError``: a binding for a group that does not exist is likely a typing error."""
-    if not here.publisher.is_group(group):
-        raise NotFoundError(f"no such group: {group!r}")

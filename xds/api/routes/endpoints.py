@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, decode_one, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import finding_item
-from xds.api.push import DrainTime, Strict, wanted_etag
+from xds.api.push import DrainTime, Strict, expected_etag
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.endpoints import (
@@ -45,17 +45,8 @@ PATCH_BYTES = 1 << 20
 _PATH = "/groups/{group}/endpoints/{name:path}"
 
 
-async def expected(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"e-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: nothing must be set by hand")] = None,
-) -> str:
-    """The etag that the assignment must have; empty if any will do. Raises ``RequestError``."""
-    return wanted_etag(here, "e", if_match, if_none_match)
-
-
 async def write_options(
-    etag: Annotated[str, Depends(expected)],
+    etag: Annotated[str, Depends(expected_etag("e", "nothing must be set by hand"))],
     by: Calling,
     drain_s: DrainTime = None,
     dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
@@ -76,7 +67,7 @@ async def list_endpoints(
     live: Annotated[bool, Query(description="Only assignments that are laid over pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
-    _check_group(here, group)
+    here.publisher.check_group(group)
     names = set(here.publisher.live.owners(group))
     if not live:
         names |= here.by_hand.served(group).keys()
@@ -87,7 +78,7 @@ async def list_endpoints(
 @router.get(_PATH, response_model=LiveAssignmentItem)
 async def get_endpoints(here: Here, request: Request, group: Segment, name: Segment) -> Response:
     """One assignment as it is served: its owner, and its endpoints with their health and weight."""
-    _check_group(here, group)
+    here.publisher.check_group(group)
     key = (group, name)
     if here.publisher.live.owner(group, name) is None and name not in here.by_hand.served(group):
         raise NotFoundError(f"group {group!r} has no assignment named {name!r}")
@@ -215,8 +206,3 @@ def _item(shown: _Shown) -> LiveAssignmentItem:
 async def _rendered(shown: _Shown) -> LiveAssignmentItem:
     size = len(shown.served.body) if shown.served is not None else 0
     return await run_sized(_item, shown, bytes=4 * size)
-
-
-def _check_group(here: Services, group: str) -> None:
-    if not here.publisher.is_group(group):
-        raise NotFoundError(f"no such group: {group!r}")

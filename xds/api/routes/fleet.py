@@ -59,9 +59,7 @@ async def release_node(here: Here, request: Request, id: Segment, by: Calling) -
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
 async def release_group(here: Here, group: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for all connected nodes of a group."""
-    publisher = here.publisher
-    if publisher.held(group) is None and group not in publisher.settings:
-        raise NotFoundError(f"no such group: {group!r}")
+    here.publisher.check_group(group)
     nodes = here.fleet.connected(group)
     return JSONResponse(await _release(here, nodes, group, "", by))
 

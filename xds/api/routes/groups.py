@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import (
@@ -28,7 +28,7 @@ from xds.api.bodies import (
 )
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError, finding_item
-from xds.api.push import Pushing, Strict, answer, wanted_etag
+from xds.api.push import Pushing, Strict, answer, expected_etag
 from xds.api.routing import Calling, ShowSecrets, api_router, demand, needs
 from xds.api.services import Here, Services
 from xds.api.shapes.endpoints import owner_item
@@ -221,17 +221,6 @@ def _item(resource: Resource, show_secrets: bool, owner: Owner | None) -> Json:
 SETTINGS_BYTES = 64 * 1024
 
 
-async def expected(
-    here: Here,
-    if_match: Annotated[
-        str | None, Header(description='The expected `settings_etag`, such as `"s-1f3a9c07"`, or `*`')
-    ] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: the group must have no settings")] = None,
-) -> str:
-    """The etag that the settings must have; empty if any will do. Raises ``RequestError``."""
-    return wanted_etag(here, "s", if_match, if_none_match)
-
-
 # The selector of a group affects all other groups, so the right to write this group is not enough.
 @router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
 async def put_group(
@@ -239,7 +228,10 @@ async def put_group(
     group: Segment,
     body: Body,
     by: Calling,
-    etag: Annotated[str, Depends(expected)],
+    etag: Annotated[
+        str,
+        Depends(expected_etag("s", "the group must have no settings", shown="The expected `settings_etag`, such as")),
+    ],
     content_type: ContentType = "",
     dry_run: Annotated[bool, Query(description="Check the settings; change nothing")] = False,
     allow_empty: Annotated[bool, Query(description="Allow nodes to move to this group although it is empty")] = False,

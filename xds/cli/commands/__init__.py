@@ -30,5 +30,6 @@ from xds.cli.commands import backups as backups
 from xds.cli.commands import access as access
 from xds.cli.commands import health as health
 from xds.cli.commands import events as events
+from xds.cli.commands import contexts as contexts
 
 __all__ = ["run"]

@@ -14,6 +14,7 @@ from xds.cli.arguments import (
     IfMatchOption,
     MessageOption,
     NoneFlag,
+    StrictFlag,
     TargetOption,
     TimeoutOption,
     WaitOption,
@@ -38,7 +39,7 @@ def apply(
         ),
     ] = "",
     prune: Annotated[bool, typer.Option("--prune", help="Delete groups that have no file.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: StrictFlag = False,
     allow_empty: EmptyFlag = False,
     allow_none: NoneFlag = False,
     yes: YesFlag = False,
@@ -92,7 +93,7 @@ def put(
     message: MessageOption = "",
     if_match: IfMatchOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: StrictFlag = False,
     allow_none: NoneFlag = False,
 ) -> None:
     """Add or replace single resources of a group; all other resources are kept.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupOption, WatchFlag, YesFlag
+from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
 
 assignment = typer.Typer(
     help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
@@ -17,9 +17,7 @@ assignment = typer.Typer(
 )
 app.add_typer(assignment, name="assignment")
 
-EtagOption = Annotated[
-    str, typer.Option("--if-match", help="Only if the present policy has this etag.", metavar="ETAG")
-]
+EtagOption = Annotated[str, etag_option("present policy")]
 
 
 @assignment.command(cls=Command)
@@ -94,7 +92,7 @@ def set_policy(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the policy would decide; change nothing.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
     """Set the policy of a cluster. Pushed resources are not changed; its assignments are an overlay.

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from xds.cli.app import Command, shared
-from xds.cli.arguments import GroupOption, YesFlag
+from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
 from xds.cli.client import group_path
 from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
 from xds.cli.output import Format, say, write_document
@@ -39,9 +39,7 @@ BINDINGS = TableLayout(
     ),
 )
 
-EtagOption = Annotated[
-    str, typer.Option("--if-match", help="Only if the present binding has this etag.", metavar="ETAG")
-]
+EtagOption = Annotated[str, etag_option("present binding")]
 AssignmentArgument = Annotated[
     str, typer.Argument(help="The assignment: the name of the cluster, or its EDS service name.")
 ]
@@ -76,7 +74,7 @@ def bind(
         bool, typer.Option("--only-passing", help="No requests to instances with a warning either.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would select; change nothing.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
     """Let an assignment follow a service: its endpoints are the instances of the service from now on.

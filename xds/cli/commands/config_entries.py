@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import FilesOption, MessageOption, YesFlag
+from xds.cli.arguments import FilesOption, MessageOption, StrictFlag, YesFlag
 from xds.cli.errors import CommandError, Exit
 
 config_entry = typer.Typer(
@@ -36,7 +36,7 @@ def write_entries(
     message: MessageOption = "",
     if_match: LineMatch = "",
     dry_run: DryRunFlag = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: StrictFlag = False,
 ) -> None:
     """Write all config entries of the files, or none; others stay as they are.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupOption, WatchFlag, YesFlag
+from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
 
 endpoints = typer.Typer(
     help="Live endpoints: change the endpoints of a cluster without a push.",
@@ -21,9 +22,8 @@ NameArgument = Annotated[
     str, typer.Argument(help="The assignment: the name of the cluster, or its eds service name.", metavar="NAME")
 ]
 AddressesArgument = Annotated[list[str], typer.Argument(help="Endpoints, such as 10.0.0.1:8080.", metavar="ADDRESS...")]
-EtagOption = Annotated[str, typer.Option("--if-match", help="Only if the assignment has this etag.", metavar="ETAG")]
+EtagOption = Annotated[str, etag_option("assignment")]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show what would be served; change nothing.")]
-StrictFlag = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
 NowFlag = Annotated[bool, typer.Option("--now", help="Do not drain: endpoints that go are gone at once.")]
 DrainOption = Annotated[
     str,
@@ -99,17 +99,13 @@ def set_assignment(
       xds endpoints set web -f web.yaml --dry-run
       xds endpoints set web -g edge -f - < web.json
     """
-    from xds.cli.endpoints import FILE_LIMIT_BYTES, drain_query, endpoints_path
-    from xds.cli.endpoints import show as show_one
+    from xds.cli.endpoints import FILE_LIMIT_BYTES, drain_query
     from xds.cli.files import read_object
-    from xds.cli.push_options import if_match as header
     from xds.cli.push_options import push_query
 
-    options = shared(context)
     query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(drain, now))
     body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
-    item = options.connect().call("PUT", endpoints_path(group, name), query, header(if_match), body)
-    show_one(item, options.style(), options.output)
+    _write(context, "PUT", (group, name), query, if_match, body)
 
 
 @endpoints.command(cls=Command)
@@ -140,16 +136,11 @@ def add(
       xds endpoints add web 10.0.0.3:8080 --weight 5
       xds endpoints add web 10.0.1.1:8080 --locality eu/eu-b --priority 1
     """
-    from xds.cli.endpoints import EndpointOptions, change, put_body
-    from xds.cli.endpoints import show as show_one
-    from xds.cli.push_options import if_match as header
+    from xds.cli.endpoints import EndpointOptions, put_body
     from xds.cli.push_options import push_query
 
-    options = shared(context)
     body = put_body(addresses, EndpointOptions(weight, health, locality, priority, hostname))
-    query = push_query(dry_run=dry_run, strict=strict)
-    item = change(options.connect(), group, name, body, query, header(if_match))
-    show_one(item, options.style(), options.output)
+    _write(context, "PATCH", (group, name), push_query(dry_run=dry_run, strict=strict), if_match, body)
 
 
 @endpoints.command(cls=Command)
@@ -174,7 +165,11 @@ def drain(
       xds endpoints drain web 10.0.0.3:8080
       xds endpoints drain web 10.0.0.3:8080 --for 10m
     """
-    _remove(context, name, addresses, group, drain_time_s(for_, now=False), dry_run, strict, if_match)
+    from xds.cli.endpoints import drain_query, remove_body
+    from xds.cli.push_options import push_query
+
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(for_, now=False))
+    _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
 @endpoints.command(cls=Command)
@@ -195,7 +190,11 @@ def remove(
       xds endpoints remove web 10.0.0.3:8080
       xds endpoints remove web 10.0.0.3:8080 --now
     """
-    _remove(context, name, addresses, group, drain_time_s("", now), dry_run, strict, if_match)
+    from xds.cli.endpoints import drain_query, remove_body
+    from xds.cli.push_options import push_query
+
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s("", now))
+    _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
 @endpoints.command(cls=Command)
@@ -215,37 +214,30 @@ def delete(
     Examples:
       xds endpoints delete web -g edge
     """
-    from xds.cli.endpoints import drain_query, endpoints_path
-    from xds.cli.endpoints import show as show_one
+    from xds.cli.endpoints import drain_query
     from xds.cli.push_options import confirm, push_query
-    from xds.cli.push_options import if_match as header
 
-    options = shared(context)
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
     query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
-    item = options.connect().call("DELETE", endpoints_path(group, name), query, header(if_match))
-    show_one(item, options.style(), options.output)
+    _write(context, "DELETE", (group, name), query, if_match)
 
 
-def _remove(
+def _write(
     context: typer.Context,
-    name: str,
-    addresses: list[str],
-    group: str,
-    drain_s: float | None,
-    dry_run: bool,
-    strict: bool,
+    method: str,
+    key: tuple[str, str],
+    query: Mapping[str, str],
     if_match: str,
+    body: dict[str, Any] | None = None,
 ) -> None:
-    from xds.cli.endpoints import change, drain_query, remove_body
+    """Write the assignment of a group and name, and show what is served then."""
+    from xds.cli.endpoints import endpoints_path
     from xds.cli.endpoints import show as show_one
     from xds.cli.push_options import if_match as header
-    from xds.cli.push_options import push_query
 
     options = shared(context)
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_s)
-    item = change(options.connect(), group, name, remove_body(addresses), query, header(if_match))
+    item = options.connect().call(method, endpoints_path(*key), query, header(if_match), body)
     show_one(item, options.style(), options.output)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import EmptyFlag, IfMatchOption, MessageOption, YesFlag, parse_duration
+from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOption, YesFlag, parse_duration
 from xds.cli.client import Client, RefusedError, group_path, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
@@ -53,7 +53,6 @@ group = typer.Typer(
     rich_markup_mode=None,
 )
 
-GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing.")]
 
 

@@ -12,8 +12,9 @@ from urllib.parse import quote
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import GroupFilter, WatchFlag, given
+from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client, group_path
+from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, some, until
 from xds.cli.output import age, printable
@@ -340,7 +341,7 @@ def nacks(
 @app.command(cls=Command)
 def config(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(help="The node's id.")],
+    node: NodeArgument,
     type: Annotated[str, typer.Argument(help="Only this type.")] = "",
     name: Annotated[
         str, typer.Option(help="Only names that match this pattern; * and ? are wildcards.", metavar="GLOB")
@@ -372,7 +373,9 @@ def config(
 @app.command(cls=Command)
 def explain(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(help="The node's id; not with --node-file.")] = "",
+    node: Annotated[
+        str, typer.Argument(help="The node's id; not with --node-file.", autocompletion=complete_node)
+    ] = "",
     type: Annotated[str, typer.Argument(help="Only this type.")] = "",
     name: Annotated[str, typer.Argument(help="Only this resource.")] = "",
     node_file: Annotated[

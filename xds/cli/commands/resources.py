@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import EmptyFlag, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
+from xds.cli.arguments import EmptyFlag, GroupArgument, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
 from xds.cli.errors import CommandError, Exit
 
 
@@ -118,7 +118,7 @@ def delete(
 @app.command(cls=Command)
 def export(
     context: typer.Context,
-    group: Annotated[str, typer.Argument(help="The group.")],
+    group: GroupArgument,
     revision: Annotated[int, typer.Option(help="An earlier revision; 0: the current one.", min=0)] = 0,
 ) -> None:
     """Write the snapshot of a group, with secrets, in the form that apply accepts.

@@ -13,7 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.app import Command, app, shared
-from xds.cli.arguments import EmptyFlag, IfMatchOption, MessageOption, NoneFlag, TimeoutOption, WaitOption
+from xds.cli.arguments import (
+    EmptyFlag,
+    GroupArgument,
+    IfMatchOption,
+    MessageOption,
+    NoneFlag,
+    TimeoutOption,
+    WaitOption,
+)
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
@@ -33,8 +41,6 @@ rollout = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-GroupArgument = Annotated[str, typer.Argument(help="The group.")]
 
 
 def what(item: Json) -> str:

@@ -1,14 +1,17 @@
-"""Metrics of services: what each source has shown, losses that are held, and the bindings that follow."""
+"""Metrics of services: the catalog, the sources, and registrations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from time import time
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog, SourceCounts
+from xds.control.registration import Registrations
+from xds.control.sources import Sources
 from xds.server.metrics.counters import PREFIX, Labels, family
 
 _SOURCE: Labels = ("source", "kind")
@@ -58,3 +61,47 @@ class CatalogMetrics(Collector):
             ("source_failures", "Attempts to read a source that failed", [one.status.failures_n for one in counted]),
         ):
             yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)
+
+
+class RegistrationMetrics(Collector):
+    """Registrations. Runs in a thread, over single numbers."""
+
+    def __init__(self, registrations: Registrations) -> None:
+        self._registrations = registrations
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        of = self._registrations
+        for name, text, value in (
+            ("registered_instances", "Instances that are registered over HTTP", len(of.table)),
+            ("registered_ttl_checks", "TTL checks whose clock runs", of.ttl_checks_n),
+            ("registrations_unsaved", "Registrations whose last status is not stored yet", of.unsaved_n),
+        ):
+            yield family(GaugeMetricFamily, name, text, {(): float(value)})
+        for name, text, count in (
+            ("registered_checks_expired", "TTL checks that were not told their status in time", float(of.expired_n)),
+            ("registered_instances_reaped", "Instances deregistered because they stayed critical", float(of.reaped_n)),
+            ("registration_standstill_seconds", "How long clocks stood still, as the server did not run", of.lost_s),
+            ("registration_failures", "Failures in the server while clocks were looked at", float(of.failures)),
+        ):
+            yield CounterMetricFamily(f"{PREFIX}{name}", text, value=count)
+
+
+class SourceMetrics(Collector):
+    """The running of sources. What they have shown is told by `CatalogMetrics`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        now = time()
+        runs = [((run.name, run.kind), run) for run in self._sources.runs().values()]
+        restarts = {labels: run.restarts_n for labels, run in runs}
+        yield family(CounterMetricFamily, "source_restarts", "Sources that ended and were run again", restarts, _SOURCE)
+        waiting = {labels: run.waiting_n for labels, run in runs}
+        text = "Services whose latest state waits for changes_per_s"
+        yield family(GaugeMetricFamily, "source_waiting_services", text, waiting, _SOURCE)
+        lag = {labels: max(now - run.waiting_since, 0.0) if run.waiting_since else 0.0 for labels, run in runs}
+        text = "How long states of services have been waiting for changes_per_s"
+        yield family(GaugeMetricFamily, "source_waiting_seconds", text, lag, _SOURCE)

@@ -1,48 +1,22 @@
-// Consul's Go client against a server: it registers instances by itself and for others, tells the status of checks,
-// reads them back, and waits for a change. One line of JSON says what each call returned.
 package main
 
 import (
-	"encoding/json"
-	"os"
 	"sort"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 )
 
-type line struct {
-	Step  string
-	Value interface{} `json:",omitempty"`
-	Error string      `json:",omitempty"`
+// Registers instances by itself and for others, tells the status of checks, reads them back, and waits for a change.
+func callServices(client *api.Client) {
+	registerInstances(client)
+	tellStatus(client)
+	useCatalog(client)
+	waitForInstance(client)
+	removeInstances(client)
 }
 
-var out = json.NewEncoder(os.Stdout)
-
-func say(step string, value interface{}, err error) {
-	told := line{Step: step, Value: value}
-	if err != nil {
-		told.Error = err.Error()
-	}
-	if err := out.Encode(told); err != nil {
-		os.Exit(1)
-	}
-}
-
-func main() {
-	client, err := api.NewClient(&api.Config{Address: os.Args[1], Token: os.Getenv("CONSUL_HTTP_TOKEN")})
-	if err != nil {
-		say("client", nil, err)
-		os.Exit(1)
-	}
-	register(client)
-	tell(client)
-	catalog(client)
-	wait(client)
-	remove(client)
-}
-
-func register(client *api.Client) {
+func registerInstances(client *api.Client) {
 	agent := client.Agent()
 	web := &api.AgentServiceRegistration{
 		ID: "web-1", Name: "web", Tags: []string{"v1"}, Address: "10.0.0.1", Port: 8080,
@@ -74,7 +48,7 @@ func register(client *api.Client) {
 	say("service of the agent", one.Port, err)
 }
 
-func tell(client *api.Client) {
+func tellStatus(client *api.Client) {
 	agent := client.Agent()
 	say("pass", nil, agent.PassTTL("service:web-1", "well"))
 	say("warn", nil, agent.WarnTTL("service:web-1", "hot"))
@@ -96,7 +70,7 @@ func tell(client *api.Client) {
 	say("remove a check", nil, agent.CheckDeregister("web-2-disk"))
 }
 
-func catalog(client *api.Client) {
+func useCatalog(client *api.Client) {
 	catalog := client.Catalog()
 	db := &api.CatalogRegistration{
 		Node: "db-host", Address: "10.9.0.1", NodeMeta: map[string]string{"rack": "r1"},
@@ -119,7 +93,7 @@ func catalog(client *api.Client) {
 	say("deregister from the catalog", nil, err)
 }
 
-func wait(client *api.Client) {
+func waitForInstance(client *api.Client) {
 	_, meta, err := client.Health().Service("web", "", true, nil)
 	say("index", meta.LastIndex > 0, err)
 	go func() {
@@ -134,7 +108,7 @@ func wait(client *api.Client) {
 	say("passing after it", len(passing), nil)
 }
 
-func remove(client *api.Client) {
+func removeInstances(client *api.Client) {
 	agent := client.Agent()
 	say("deregister", nil, agent.ServiceDeregister("web-1"))
 	say("deregister again", nil, agent.ServiceDeregister("web-1"))

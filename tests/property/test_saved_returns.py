@@ -1,0 +1,291 @@
+"""The stories of random swaps in which clients that refuse something come back: each is named by its fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.property.test_swaps import PLAIN, Cut, Go, LayOver, Plan, Push, Story, Wait, play
+from xds.protocol.dialect import Variant
+
+SOTW, DELTA = Variant.SOTW, Variant.DELTA
+
+STORIES: dict[str, Story] = {
+    "refusals are remembered of what is held": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(trouble="listener")), Go((0,)), Cut()],
+        PLAIN,
+    ),
+    "suspects are remembered": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(inline="ad", svc="inline", trouble="malformed")), Wait(1.0), Cut()],
+        PLAIN,
+    ),
+    "what was pushed while a client came back is not what it has": (
+        SOTW,
+        False,
+        "cuts delays refusals",
+        PLAIN,
+        [Cut(False, (Plan(trouble="leading"),)), Go((0,)), Push(PLAIN)],
+        PLAIN,
+    ),
+    "what was taken of a refused response is known by the label before": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [Cut(False, (Plan(inline="ab", svc="inline", trouble="cluster"),)), Wait(16.0), Push(PLAIN), Cut()],
+        PLAIN,
+    ),
+    "what was accepted is not sent again and again beside suspects": (
+        DELTA,
+        True,
+        "cuts delays refusals restarts twins",
+        Plan(inline="c", svc="inline", web="r1", texts=("@1", "sds:s", "hc:8"), extra="lua", trouble="malformed"),
+        [
+            Push(Plan("bc", "ad", "c", "r2", "r1", ("eds:x", "@2", "sds:s"), "ab", "1", "ecds:f", "malformed")),
+            Push(Plan("ac", "d", "b", "r2", "r2", ("static", "hc:2", "@1"), "", "1", "sds:s"), told=False),
+            Push(Plan("bc", "ad", "c", "r2", "r1", ("eds:x", "@2", "sds:s"), "ab", "1", "ecds:f", "malformed")),
+            Wait(620.0),
+            Push(Plan("ad", "ac", "bc", "r2", "", ("hc:8", "sds:s", "hc:8"), "ab", "2", "sds:s"), told=False),
+            Go((0,)),
+        ],
+        Plan("a", "c", "b", "inline", "r2", ("eds:x", "@1", "@1"), "", "1", "lua", "listener"),
+    ),
+    "what a client shows that it has is no suspect": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(texts=("hc:2", "@1", "@1"))), Push(Plan(r1="b", trouble="malformed")), Wait(3.0), Cut()],
+        PLAIN,
+    ),
+    "refusals are remembered from when a client left": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Wait(620.0), Push(Plan(trouble="listener")), Wait(620.0), Cut()],
+        PLAIN,
+    ),
+    "what lingers does so as it was accepted": (
+        SOTW,
+        True,
+        "cuts groups refusals twins",
+        PLAIN,
+        [
+            Cut(False, (Plan(texts=("eds:x", "@1", "@1"), trouble="malformed"),)),
+            Wait(3.0),
+            Push(Plan(r1="b"), group="node"),
+        ],
+        PLAIN,
+    ),
+    "an assignment that is on its way may be refused yet": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Push(Plan(r2="b", svc="r2", trouble="assignment")), Go((0,)), Cut()],
+        PLAIN,
+    ),
+    "proxies of one node may have taken different parts of a refused response": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        PLAIN,
+        [Cut(), Cut(False, (Plan(inline="b", web="inline", trouble="cluster"),), seconds=2.0)],
+        PLAIN,
+    ),
+    "what was refused last counts, whatever is remembered besides": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(texts=("hc:8", "@1", "@1"), trouble="malformed")),
+            Go((0,)),
+            Cut(False, (Plan(trouble="leading"),)),
+            Wait(1.0),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "a label proves no part of a set that was refused": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(PLAIN),
+            Push(Plan(trouble="assignment"), group="node"),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+        ],
+        PLAIN,
+    ),
+    "what a proxy shows of its clusters tells which memory is its own": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        Plan(inline="b", svc="inline"),
+        [Cut(), Cut(False, (Plan(r1="c"), Plan(trouble="listener")), seconds=2.0)],
+        PLAIN,
+    ),
+    "a refused route lingers as it was accepted": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(False, (Plan(trouble="route"),))],
+        Plan(svc="inline"),
+    ),
+    "a label does not prove that a returning client has what it rejects now": (
+        SOTW,
+        False,
+        "cuts delays groups overlays refusals restarts twins",
+        Plan(inline="a", svc="inline"),
+        [
+            Push(Plan(inline="bc", svc="inline", trouble="assignment"), told=False),
+            Go((0, 0, 0, 2, 3)),
+            Cut(),
+            LayOver(""),
+            Go((0,)),
+            Push(Plan(inline="a", svc="inline"), told=False),
+            LayOver("a"),
+            Cut(
+                False,
+                (
+                    Plan(inline="a", svc="inline"),
+                    Plan(inline="bc", svc="inline", texts=("@1", "eds:x", "eds:y"), trouble="assignment"),
+                ),
+            ),
+        ],
+        Plan(inline="a", svc="inline"),
+    ),
+    "a cluster that was proved while another one warms lingers": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", svc="inline", trouble="malformed"),)),
+            Wait(6.0),
+            Push(Plan(r2="t", svc="r2", texts=("hc:8", "@1", "@1"), behind="assignment")),
+        ],
+        PLAIN,
+    ),
+    "the version_info beside an error says which response was accepted before": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(inline="c", svc="inline"),
+        [
+            Push(PLAIN),
+            Push(Plan(r1="b", load="2", trouble="leading")),
+            Wait(1.0),
+            Cut(missed=(Plan(svc="inline"),)),
+        ],
+        PLAIN,
+    ),
+    "what is proved of a rejected response leaves the rest of it rejected": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Push(Plan(inline="c", web="inline", texts=("hc:8", "@1", "@1"), trouble="malformed")),
+            Wait(1.0),
+            Cut(),
+            Wait(16.0),
+        ],
+        PLAIN,
+    ),
+    "a cluster in use does not change to an assignment that another proxy of the node rejected": (
+        SOTW,
+        True,
+        "cuts refusals twins",
+        Plan(inline="b", web="inline", texts=("@1", "static", "@1")),
+        [Cut(), Cut(missed=(Plan(r2="b", svc="r2", trouble="assignment"),), seconds=2.0), Wait(16.0)],
+        PLAIN,
+    ),
+    "the same, where no listener changes": (
+        SOTW,
+        False,
+        "cuts refusals twins",
+        Plan(r1="b", texts=("@1", "static", "@1")),
+        [Cut(), Cut(missed=(Plan(r1="b", trouble="assignment"),), seconds=2.0), Wait(16.0)],
+        PLAIN,
+    ),
+    "a cluster that one of several memories has stays as it was until the client is known to have it": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="t", svc="inline", trouble="cluster"),)),
+            Go((0,) * 6),
+            Cut(missed=(Plan(inline="t", svc="inline", behind="cluster"),)),
+        ],
+        PLAIN,
+    ),
+    "so does an aggregate cluster": (
+        SOTW,
+        True,
+        "cuts refusals",
+        PLAIN,
+        [
+            Cut(missed=(Plan(inline="d", whole="a", svc="inline", trouble="cluster"),)),
+            Go((0,) * 6),
+            Cut(missed=(Plan(inline="d", whole="b", svc="inline"),)),
+        ],
+        PLAIN,
+    ),
+    "what one of several memories has lingers if a push removes it before the client is known to have it": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(), Push(Plan(inline="d", svc="inline", trouble="cluster")), Wait(1.0), Cut(), Push(PLAIN)],
+        PLAIN,
+    ),
+    "an internal listener that is taken back is not there": (
+        SOTW,
+        False,
+        "cuts refusals",
+        PLAIN,
+        [Cut(missed=(Plan(inline="t", svc="r2", web="inline", trouble="route", behind="assignment", within="r2"),))],
+        PLAIN,
+    ),
+    "a cluster that a client shows may be without the assignment that it rejected": (
+        SOTW,
+        False,
+        "cuts delays refusals",
+        PLAIN,
+        [Push(Plan(inline="d", svc="inline", trouble="assignment")), Go((0, 0, 0)), Cut()],
+        PLAIN,
+    ),
+    "a returning client is not answered with routes to clusters that it lacks": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(Plan(r1="b", trouble="route")),
+            Push(Plan(r2="c", svc="r2")),
+            Go((0, 0, 0)),
+            Cut(missed=(PLAIN,)),
+        ],
+        PLAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_saved_return_loses_no_request(name: str) -> None:
+    play(*STORIES[name])

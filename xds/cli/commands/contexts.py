@@ -1,0 +1,98 @@
+"""``xds context``: the servers that a user works with, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xds.cli.app import Command, Shared, app, shared
+from xds.cli.contexts import NAME_CHARACTERS, Contexts, ServerContext, read_contexts, write_contexts
+from xds.cli.errors import CommandError, Exit
+from xds.cli.output import say
+from xds.cli.table import Column, TableLayout, write_items
+
+Json = dict[str, Any]
+
+context = typer.Typer(
+    help="Contexts: name the servers that you work with, and switch between them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME")]
+
+CONTEXTS = TableLayout(
+    name=lambda item: str(item["name"]),
+    columns=(
+        Column("CURRENT", lambda item: "*" if item["current"] else ""),
+        Column("NAME", lambda item: item["name"]),
+        Column("SERVER", lambda item: item["server"]),
+        Column("TOKEN", lambda item: item["token_file"]),
+        Column("CERTIFICATE", lambda item: item["cert"]),
+    ),
+)
+
+
+@context.command("list", cls=Command)
+def list_contexts(context: typer.Context) -> None:
+    """List the contexts; the current one has a star."""
+    found = read_contexts()
+    items: list[Json] = [
+        {"name": name, "current": name == found.current, "server": each.server, "token_file": each.token_file}
+        | {"cacert": each.cacert, "cert": each.cert, "key": each.key}
+        for name, each in sorted(found.named.items())
+    ]
+    write_items(items, CONTEXTS, shared(context).style())
+    if not items:
+        say("no contexts; xds context set NAME --server URL adds one")
+
+
+@context.command("set", cls=Command)
+def set_context(context: typer.Context, name: NameArgument) -> None:
+    """Add a context, or change what is given: its server, and the files of its credentials. The first one is used.
+
+    \b
+    Examples:
+      xds context set prod --server https://xds.example.org:18080 --token-file ~/.xds-token
+      xds context set prod --cacert ca.pem
+    """
+    if not 0 < len(name) <= NAME_CHARACTERS or not name.isprintable():
+        raise CommandError(Exit.USAGE, f"a name has 1 to {NAME_CHARACTERS} characters")
+    found = read_contexts()
+    changed = replace(found.named.get(name, ServerContext()), **_given(shared(context)))
+    if not changed.server:
+        raise CommandError(Exit.USAGE, "a context needs --server")
+    write_contexts(Contexts({**found.named, name: changed}, found.current or name))
+    say(f"context {name}: {changed.server}")
+
+
+def _given(options: Shared) -> dict[str, str]:
+    """What the command line gives. Paths are made absolute, because the context is used anywhere."""
+    files = {"token_file": options.token_file, "cacert": options.cacert, "cert": options.cert, "key": options.key}
+    found = {name: str(path.expanduser().absolute()) for name, path in files.items() if isinstance(path, Path)}
+    return found | ({"server": options.server} if options.server else {})
+
+
+@context.command("use", cls=Command)
+def use_context(name: NameArgument) -> None:
+    """Use this context from now on."""
+    found = read_contexts()
+    chosen = found.chosen(name)
+    write_contexts(replace(found, current=name))
+    say(f"context {name}: {chosen.server}")
+
+
+@context.command("delete", cls=Command)
+def delete_context(name: NameArgument) -> None:
+    """Delete a context."""
+    found = read_contexts()
+    found.chosen(name)
+    rest = {each: value for each, value in found.named.items() if each != name}
+    write_contexts(Contexts(rest, "" if found.current == name else found.current))
+    say(f"context {name} is deleted")
+
+
+app.add_typer(context, name="context")

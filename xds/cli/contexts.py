@@ -1,0 +1,103 @@
+"""Contexts: named servers with their credentials, in ``config.toml`` of the user's configuration directory.
+
+A context holds the path of a token's file, never a token. It applies as a whole: neither its token nor its certificate
+is ever sent to a server that the command line or ``XDS_ADDR`` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from xds.cli.errors import CommandError, Exit
+
+CONTEXT_VARIABLE = "XDS_CONTEXT"
+DIRECTORY_VARIABLE = "XDG_CONFIG_HOME"
+NAME_CHARACTERS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class ServerContext:
+    """A server, and the files of credentials for it. Empty: the default."""
+
+    server: str = ""
+    token_file: str = ""
+    cacert: str = ""
+    cert: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All contexts of a user by name, and the one that is used unless another is named."""
+
+    named: Mapping[str, ServerContext]
+    current: str = ""
+
+    def chosen(self, name: str) -> ServerContext:
+        """The context of that name, or the current one; an empty one if there is none. Raises ``CommandError``."""
+        wanted = name or os.environ.get(CONTEXT_VARIABLE, "") or self.current
+        if not wanted:
+            return ServerContext()
+        if wanted not in self.named:
+            known = ", ".join(sorted(self.named)) or "there is none"
+            raise CommandError(Exit.USAGE, f"no such context: {wanted!r} ({known}); xds context set adds one")
+        return self.named[wanted]
+
+
+def contexts_path() -> Path:
+    """The file of the contexts, there or not."""
+    directory = os.environ.get(DIRECTORY_VARIABLE) or str(Path.home() / ".config")
+    return Path(directory) / "xds" / "config.toml"
+
+
+def read_contexts() -> Contexts:
+    """The contexts of the user; none if there is no file. Raises ``CommandError`` for a file that cannot be read."""
+    path = contexts_path()
+    try:
+        document = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return Contexts({})
+    except (OSError, ValueError) as error:
+        raise CommandError(Exit.USAGE, f"{path}: {error}") from None
+    named = document.get("contexts", {})
+    if not isinstance(named, dict) or not isinstance(document.get("current", ""), str):
+        raise CommandError(Exit.USAGE, f"{path}: expected current, and a table contexts.NAME for each context")
+    return Contexts({name: _context(path, name, values) for name, values in named.items()}, document.get("current", ""))
+
+
+def _context(path: Path, name: str, values: Any) -> ServerContext:
+    known = [each.name for each in fields(ServerContext)]
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise CommandError(Exit.USAGE, f"{path}: contexts.{name}: expected {', '.join(known)}, each a string")
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        raise CommandError(Exit.USAGE, f"{path}: contexts.{name}.{unknown[0]}: unknown; expected {', '.join(known)}")
+    return ServerContext(**values)
+
+
+def write_contexts(contexts: Contexts) -> None:
+    """Replace the file as a whole; only the user may read it. Raises ``CommandError``."""
+    path = contexts_path()
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.write_text(_toml(contexts))
+        temporary.chmod(0o600)
+        temporary.replace(path)
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{path}: {error.strerror}") from None
+
+
+def _toml(contexts: Contexts) -> str:
+    """A JSON string is a basic string of TOML, too."""
+    lines = [f"current = {json.dumps(contexts.current)}"] if contexts.current else []
+    for name, context in sorted(contexts.named.items()):
+        lines += ["", f"[contexts.{json.dumps(name)}]"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in asdict(context).items() if value]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,100 @@
+"""The layout of ``--help``: the commands in groups, and what the value of an option is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperGroup
+
+SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Push", ("apply", "put", "delete", "diff", "validate", "convert", "export", "rollout")),
+    (
+        "Inspect",
+        ("nodes", "nacks", "config", "explain", "troubleshoot", "describe", "get", "watch", "history", "release"),
+    ),
+    ("Services and traffic", ("services", "service", "sources", "source", "endpoints", "load", "assignment")),
+    ("Mesh", ("config-entry", "chain", "upstreams", "destination")),
+    ("Groups and rights", ("group", "auth", "whoami", "audit")),
+    ("Server", ("serve", "bootstrap", "check", "backup", "restore", "store", "context", "version")),
+)
+OTHER = "Other commands"
+
+_FILE, _NAME = "FILE", "NAME"
+# By the name of the parameter: what its value is.
+METAVARS: dict[str, str] = {
+    "admin_port": "PORT",
+    "assignment": _NAME,
+    "bootstrap": _FILE,
+    "ca": _FILE,
+    "cacert": _FILE,
+    "cert": _FILE,
+    "cluster": "CLUSTER",
+    "config": _FILE,
+    "cursor": "POSITION",
+    "data": "DIRECTORY",
+    "descriptor_set": _FILE,
+    "file": _FILE,
+    "from_revision": "REVISION",
+    "group": "GROUP",
+    "grpc": "HOST:PORT",
+    "http": "HOST:PORT",
+    "id": "ID",
+    "key": _FILE,
+    "limit": "N",
+    "log_level": "LEVEL",
+    "message": "TEXT",
+    "name": _NAME,
+    "node": "NODE",
+    "node_file": _FILE,
+    "node_id": "NODE",
+    "on_nack": "hold|proceed",
+    "policy": _FILE,
+    "priority": "N",
+    "reason": "TEXT",
+    "region": _NAME,
+    "revision": "REVISION",
+    "selector": "SELECTOR",
+    "server": "URL",
+    "service": "SERVICE",
+    "since": "AGE|TIME",
+    "snapshot": _FILE,
+    "sub_zone": _NAME,
+    "to": "REVISION",
+    "to_revision": "REVISION",
+    "token": "TOKEN",
+    "token_file": _FILE,
+    "type": "TYPE",
+    "watch": "DIRECTORY",
+    "weight": "N",
+    "xds_addr": "HOST:PORT",
+    "zone": _NAME,
+}
+
+
+def name_values(params: list[Any]) -> list[Any]:
+    """The parameters, each with a word for its value, unless it is a flag or has one."""
+    for param in params:
+        if param.metavar is None and not getattr(param, "is_flag", False) and param.name in METAVARS:
+            param.metavar = METAVARS[param.name]
+    return params
+
+
+class SectionedGroup(TyperGroup):
+    """The root command: its commands by `SECTIONS` in ``--help``."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, each with a word for its value."""
+        return name_values(super().get_params(ctx))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One section after the other."""
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        placed = {name for _, members in SECTIONS for name in members}
+        rest = tuple(name for name in names if name not in placed)
+        for title, members in (*SECTIONS, (OTHER, rest)):
+            shown = [(name, self.commands[name]) for name in members if name in self.commands]
+            rows = [(name, each.get_short_help_str(width)) for name, each in shown if not each.hidden]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)

@@ -1,0 +1,76 @@
+"""The parts of a server that know services and their instances: catalog, sources, registrations, bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from prometheus_client.registry import Collector
+
+from xds.catalog.registered_instance import SOURCE_NAME
+from xds.catalog.source import Source
+from xds.cli.source_builders import build_sources
+from xds.control.bindings import Bindings
+from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
+from xds.control.publisher import Publisher
+from xds.control.registration import KIND, Registrations
+from xds.control.service_view import ServiceView
+from xds.control.settings import Settings
+from xds.control.source_settings import SourceSettings
+from xds.control.sources import Sources
+from xds.fleet.event_log import EventLog
+from xds.server.metrics.service_metrics import CatalogMetrics, RegistrationMetrics, SourceMetrics
+from xds.store.base import Store
+
+
+class ServiceLayer:
+    """Call ``load_catalog`` and ``load_registrations`` before the gRPC port opens, ``start`` after that."""
+
+    def __init__(
+        self, settings: Settings, store: Store, publisher: Publisher, by_hand: HandAssignments, events: EventLog
+    ) -> None:
+        rule = settings.services.rule(settings.order.endpoint_drain_s)
+        limits = settings.services.limits()
+        live, locks, is_group = publisher.live, publisher.locks, publisher.is_group
+        self.catalog = ServiceCatalog(rule, limits, store=store, events=events)
+        self.bindings = Bindings(store, self.catalog, live, locks, by_hand, is_group, settings.chains.datacenter)
+        self.view = ServiceView(self.catalog)
+        self.registrations = Registrations(store, limits, told=self.view.suspect)
+        self.sources = Sources(build_sources(settings), self.catalog.sink)
+
+    def collectors(self) -> Iterator[Collector]:
+        """What ``/metrics`` shows of these parts."""
+        yield CatalogMetrics(self.catalog, self.bindings)
+        yield RegistrationMetrics(self.registrations)
+        yield SourceMetrics(self.sources)
+
+    async def load_catalog(self) -> None:
+        """Load the last good set of each source that is still set. Raises ``StoreError``."""
+        await self.catalog.load()
+        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
+
+    async def load_registrations(self) -> None:
+        """Load what is registered; it is served from the first answer on. Raises ``StoreError``."""
+        await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
+        await self.catalog.tick()
+
+    def start(self) -> None:
+        """Follow the sources."""
+        self.catalog.start()
+        self.bindings.start()
+        self.sources.start()
+
+    async def replace_sources(self, changed: Collection[str], made: Iterable[tuple[Source, SourceSettings]]) -> None:
+        """Run ``made`` in place of the sources that were changed or are gone; the instances of the latter drain."""
+        await self.sources.replace(changed, made)
+        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
+
+    def start_clocks(self) -> None:
+        """Let the clocks of checks begin: from now on agents reach the server."""
+        self.registrations.start()
+
+    async def close(self) -> None:
+        """Stop, and store what is not stored yet."""
+        await self.registrations.close()
+        await self.sources.close()
+        await self.catalog.close()
