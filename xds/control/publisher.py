@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import structlog
 
-import xds
 from xds.chain.index import Seen
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push_note
@@ -61,6 +60,7 @@ from xds.store.base import (
     StoreError,
     UnavailableError,
 )
+from xds.version import __version__
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
@@ -484,7 +484,7 @@ class Publisher(ServedState):
         """Lower the groups again that an earlier release has lowered otherwise. What cannot be, stays as it is."""
         for group in self._hold_lowered():
             made = self.lowered.get(group)
-            options = PushOptions(meta=Meta(message=f"lowered by release {xds.__version__}", actor=SERVER))
+            options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
             try:
                 made = await self.lowered.plan_document(group, made.document)
                 planned = await self._plan(derived_request(group, self._lowering(made, None)), options)

@@ -53,7 +53,7 @@ class EntryChangeItem(TypedDict):
     change: str
 
 
-class ChangedNames(TypedDict):
+class TypeChangeItem(TypedDict):
     """The names of one type that are added, changed and removed."""
 
     added: list[str]
@@ -66,7 +66,7 @@ class LoweredChangeItem(TypedDict):
 
     group: str
     revision: int
-    changes: dict[str, ChangedNames]
+    changes: dict[str, TypeChangeItem]
 
 
 class EntryAnswer(TypedDict):
@@ -186,7 +186,7 @@ def entry_answer(result: EntryResult) -> EntryAnswer:
 
 def _lowered_change_item(result: PushResult) -> LoweredChangeItem:
     changes = {
-        label: ChangedNames(added=list(one.added), changed=list(one.changed), removed=list(one.removed))
+        label: TypeChangeItem(added=list(one.added), changed=list(one.changed), removed=list(one.removed))
         for label, one in result.changes.items()
     }
     return {"group": result.group, "revision": result.revision, "changes": changes}
