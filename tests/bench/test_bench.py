@@ -24,6 +24,7 @@ BENCHES = {
     ),
     "bench.assignment_live": (["--phase-s", "1"], ("low", "high", "low-again", "killed")),
     "bench.chain": (["--services", "20,30", "--rounds", "1"], ("20", "30")),
+    "bench.mesh": (["--services", "30,40", "--clients", "4", "--rounds", "1"], ("30", "40")),
     "bench.catalog": (
         ["--services", "20,30", "--streams", "3", "--rounds", "3", "--rate", "100", "--seconds", "0.5"],
         ("20", "30"),

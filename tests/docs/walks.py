@@ -75,6 +75,7 @@ CONTRIBUTING: Walk = [
     ("python -m bench.codec", benched),
     ("python -m bench.pushes", benched),
     ("python -m bench.chain", benched),
+    ("python -m bench.mesh", benched),
     ("python -m bench.catalog", benched),
     ("python -m bench.destination", benched),
     ("python -m bench.assignment", benched),

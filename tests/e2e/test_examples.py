@@ -211,7 +211,7 @@ def test_every_example_is_tried_here() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"}
     walked_elsewhere = {"two-zones", "config-entries"}  # docs/load-assignment.md, docs/discovery-chain.md
     tried = {"hello", "weighted-split", "tls-sds", "grpc", "custom-type", "broken", "files", "own-source"}
-    tried |= {"consul", "kubernetes"}
+    tried |= {"consul", "kubernetes", "mesh"}
     assert folders == tried | walked_elsewhere
 
 
@@ -228,6 +228,16 @@ def _seen(*patterns: str) -> Row:
         wait_until(
             lambda: all(re.search(clone.adapted(each), clone.run(command), re.MULTILINE) for each in patterns), command
         )
+
+    return tried
+
+
+def _when_open(row: Row) -> Row:
+    """Try a row once Envoy listens."""
+
+    def tried(clone: Clone, command: str) -> None:
+        wait_until(lambda: clone.fetches(clone.url("10000")), "Envoy answers")
+        row(clone, command)
 
     return tried
 
@@ -289,6 +299,49 @@ OWN_SOURCE: Walk = [
 
 def test_own_source(clone: Clone) -> None:
     try_page(EXAMPLES / "own-source/README.md", OWN_SOURCE, clone)
+
+
+def _canary_load(clone: Clone, command: str) -> None:
+    """As in `_split_load`."""
+    output = clone.run(command)
+    v1, v2 = _greeted(output, "web-v1"), _greeted(output, "web-v2")
+    assert v1 + v2 == SPLIT_REQUESTS, output
+    assert 800 <= v1 <= 995, output
+
+
+CART = "curl http://127.0.0.1:10000/cart"
+LOADED = "python examples/load.py http://127.0.0.1:10000/ --requests"
+
+MESH: Walk = [
+    ("xds serve --config examples/mesh/xds.yaml", SERVE),
+    ("python examples/hello/upstream.py 18001 web-v1", starts("web-v1", "18001")),
+    ("python examples/hello/upstream.py 18002 web-v2", starts("web-v2", "18002")),
+    ("python examples/hello/upstream.py 18003 cart-dc1", starts("cart-dc1", "18003")),
+    ("python examples/hello/upstream.py 18004 cart-dc2", starts("cart-dc2", "18004")),
+    ("xds config-entry write -f examples/mesh/entries.yaml", says("service-splitter/web")),
+    ("xds upstreams set shop -f examples/mesh/upstreams.yaml", says("revision 1")),
+    ("xds bootstrap --node-id shop-1 --cluster shop > envoy.yaml", bootstrap),
+    ("envoy -c envoy.yaml", envoy("shop-1")),
+    (f"{LOADED} {SPLIT_REQUESTS}", _when_open(_canary_load)),
+    ("xds chain web", says("cart", "90", "10")),
+    (
+        "sed 's/Weight: 90/Weight: 0/; s/Weight: 10/Weight: 100/' examples/mesh/entries.yaml > moved.yaml",
+        _writes,
+    ),
+    ("xds config-entry write -f moved.yaml --dry-run", says("shop", "routes")),
+    ("xds config-entry write -f moved.yaml", says("service-splitter/web")),
+    (f"{LOADED} 200", _seen("^ *200 of 200  Hello from web-v2!")),
+    ("xds config-entry undo", says("service-splitter/web")),
+    (CART, says("Hello from cart-dc1!")),
+    ("sed -i 's/health: passing/health: critical/' examples/mesh/instances/services.yaml", _writes),
+    (CART, _seen("Hello from cart-dc2!")),
+    ("sed -i 's/health: critical/health: passing/' examples/mesh/instances/services.yaml", _writes),
+    (CART, _seen("Hello from cart-dc1!")),
+]
+
+
+def test_mesh(clone: Clone) -> None:
+    try_page(EXAMPLES / "mesh/README.md", MESH, clone)
 
 
 def _consul(clone: Clone, command: str) -> None:

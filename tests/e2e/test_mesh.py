@@ -6,35 +6,25 @@ the same address.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.e2e.mesh_site import GROUPS, HTTP, Json, Mesh
 from tests.support.background import Background
-from tests.support.bootstrap import EnvoyBootstrap, Variant
-from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess
 from tests.support.load import HttpLoad
-from tests.support.process import LOOPBACK, free_port, wait_until
+from tests.support.process import free_port
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-Json = dict[str, Any]
-
-GROUPS = {"delta": Variant.ADS_DELTA, "sotw": Variant.ADS_SOTW}
-SETTLED = 60  # requests after each step
 # Connections that are older than a change of a listener keep its old routes, as long as Envoy drains them.
 PER_CONNECTION = 50
 SPLIT_REQUESTS = 10_000
-ENTRIES = "/api/v1/config-entries"
 LISTENER_CHANGES = r"^listener_manager\.listener_(added|modified|removed)$"
 
-HTTP: Json = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 SUBSETS: Json = {each: {"Filter": f"Service.Meta.version == {each}"} for each in ("v1", "v2")}
 RESOLVER: Json = {"Kind": "service-resolver", "Name": "web", "DefaultSubset": "v1", "Subsets": SUBSETS}
 REDIRECT: Json = {"Kind": "service-resolver", "Name": "web", "Redirect": {"Service": "api"}}
@@ -46,62 +36,6 @@ def splitter(v1: float) -> Json:
     return {"Kind": "service-splitter", "Name": "web", "Splits": splits}
 
 
-@dataclass
-class Mesh:
-    """A server with registered instances, and an Envoy under load in each group."""
-
-    server: ServerProcess
-    ports: dict[str, int] = field(default_factory=dict)
-    envoys: dict[str, EnvoyProcess] = field(default_factory=dict)
-    loads: dict[str, HttpLoad] = field(default_factory=dict)
-
-    def register(self, service: str, upstream: Upstream, **meta: str) -> None:
-        document = {"Name": service, "Address": LOOPBACK, "Port": upstream.port, "Meta": meta}
-        self.ask("PUT", f"/api/v1/registrations/{upstream.name}", json=document)
-
-    def ask(self, method: str, path: str, **arguments: Any) -> Json:
-        answer = self.server.request(method, path, **arguments)
-        assert answer.is_success, answer.text
-        found: Json = answer.json()
-        return found
-
-    def write(self, *entries: Json) -> Json:
-        return self.ask("POST", ENTRIES, json=list(entries))
-
-    def undo(self) -> None:
-        plan = self.ask("GET", f"{ENTRIES}/undo")
-        self.ask("POST", f"{ENTRIES}/rollback", json={"to": plan["to"]}, headers={"If-Match": f'"{plan["etag"]}"'})
-
-    def delete(self, *keys: str) -> None:
-        deleted = [dict(zip(("kind", "name"), key.split("/"), strict=True)) for key in keys]
-        self.ask("POST", "/api/v1/transactions", json={"config_entries": {"delete": deleted}})
-
-    def wait_answers(self, *names: str) -> None:
-        """Wait until each Envoy is answered by exactly these upstreams."""
-        for group, load in self.loads.items():
-            counts = load.report.bodies
-
-            def only(load: HttpLoad = load, counts: Counter[str] = counts) -> bool:
-                before = counts.copy()
-                load.wait_total(SETTLED)
-                return set(counts - before) == set(names)
-
-            wait_until(only, f"{names} in {group}", detail=load.report.bodies.copy)
-
-    def lost(self) -> list[str]:
-        return [f"{group}: {sample}" for group, load in self.loads.items() for sample in load.report.samples]
-
-    def wait_synced(self) -> None:
-        """Wait until the rollout of each group is done; what lingers counts as done."""
-        for group in self.ports:
-
-            def done(group: str = group) -> bool:
-                found = self.server.get(f"/groups/{group}/rollout")
-                return (found["synced"], found["pending"], found["nacked"]) == (1, 0, 0)
-
-            wait_until(done, f"group {group} synced")
-
-
 @pytest.fixture
 def mesh(server: ServerProcess, upstream: Callable[[str], Upstream]) -> Mesh:
     """The instances of two services, and an upstream in each group."""
@@ -111,9 +45,7 @@ def mesh(server: ServerProcess, upstream: Callable[[str], Upstream]) -> Mesh:
     made.register("api", upstream("api-1"))
     made.write(HTTP, RESOLVER)
     for group in GROUPS:
-        made.ports[group] = free_port()
-        document = {"upstreams": [{"service": "web", "bind_port": made.ports[group]}]}
-        made.ask("PUT", f"/api/v1/groups/{group}/upstreams", json=document)
+        made.call(group, free_port())
     return made
 
 
@@ -121,9 +53,7 @@ def mesh(server: ServerProcess, upstream: Callable[[str], Upstream]) -> Mesh:
 def loaded(mesh: Mesh, tmp_path: Path, running: ExitStack, background: Background) -> Iterator[Mesh]:
     """With Envoys, and load on each."""
     for group, variant in GROUPS.items():
-        bootstrap = EnvoyBootstrap(mesh.server.grpc_port, variant, node_id=group, node_cluster="test")
-        envoy = running.enter_context(EnvoyProcess(tmp_path, bootstrap, group, drain=DRAIN_BY_DEFAULT)).wait_live()
-        mesh.envoys[group] = envoy
+        mesh.envoy(group, variant, tmp_path, running)
         mesh.loads[group] = running.enter_context(
             HttpLoad(background, mesh.ports[group], rps=150, per_connection=PER_CONNECTION)
         )

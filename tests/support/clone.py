@@ -21,7 +21,7 @@ COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
 # The ports of the documentation. Each clone replaces them by its own.
 GRPC, HTTP, ADMIN, LISTENER, CONSUL = "18000", "18080", "19000", "10000", "8500"
-PORTS = (GRPC, HTTP, ADMIN, LISTENER, CONSUL, "10443", "18001", "18002", "50051", "18100", "18180")
+PORTS = (GRPC, HTTP, ADMIN, LISTENER, CONSUL, "10443", "18001", "18002", "18003", "18004", "50051", "18100", "18180")
 FOLDERS = ("examples", "deploy")
 ADAPTED = {".yaml", ".yml", ".json"}
 

@@ -176,8 +176,11 @@ class FollowedAssignments:
                 if start + _LAID_AT_ONCE < len(keys):
                     await asyncio.sleep(0)
 
-    def lay(self, group: str, keys: Iterable[Key], *, wakes: bool = True) -> None:
-        """Lay assignments of a group, as far as it is known which instances their services have."""
+    def lay(self, group: str, keys: Iterable[Key], *, wakes: bool = True) -> bool:
+        """Lay assignments of a group, as far as it is known which instances their services have.
+
+        Returns whether the group is served other content.
+        """
         put: dict[str, Resource] = {}
         for key in keys:
             held = self._held.get(key)
@@ -193,8 +196,7 @@ class FollowedAssignments:
             if resource is not None:
                 put[key[1]] = resource
                 held.is_laid = True
-        if put:
-            self._live.assign(group, self._owner, put, wakes=wakes)
+        return bool(put) and self._live.assign(group, self._owner, put, wakes=wakes)
 
     def _lowered(self, held: FollowedAssignment) -> Resource | None:
         """The assignment; None while it is not known which instances its services have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from xds.catalog.defaults import ServiceDefaults
@@ -12,11 +12,13 @@ from xds.chain.compile import Compiled
 from xds.chain.index import refused
 from xds.chain.request import CompileRequestError
 from xds.chain.uses import ChainUse
-from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
+from xds.control.group_content import Key as ResourceKey
+from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecords
 from xds.lower.lowered import UPSTREAM, Lowered, unite
 from xds.lower.lowering import LoweringSettings, UpstreamChain, lower_upstream
-from xds.lower.upstreams import Upstream, UpstreamsDocument, with_upstream_config
+from xds.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument, with_upstream_config
 from xds.model.errors import ValidationError, Violation
+from xds.model.resource_type import ENDPOINT
 
 Compile = Callable[[ChainUse], Compiled]
 
@@ -61,6 +63,7 @@ class GroupLowering:
         self._compile_use = compile_use
         self._records = records
         self._settings = settings
+        self._made: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
 
     def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
         """The chains of a group's upstreams. Raises ``ValidationError`` for one that cannot be compiled here at all."""
@@ -101,7 +104,7 @@ class GroupLowering:
         held = before.parts
         if list(parts) == list(held) and all(parts[name] is held[name] for name in parts):
             return before
-        return self._united(unite(part.lowered for part in parts.values()), parts)
+        return self._united(parts, before if held else NOTHING_LOWERED)
 
     def _part(
         self, document: UpstreamsDocument, upstream: Upstream, compiled: Compiled, before: LoweredContent
@@ -119,12 +122,25 @@ class GroupLowering:
         ):
             return held
         chain = UpstreamChain(compiled.chain, present)
-        lowered = lower_upstream(upstream, chain, document.proxies, self._settings)
-        return LoweredPart(upstream, chain, document.proxies, lowered)
+        return self._lowered_once(upstream, chain, document.proxies)
 
-    def _united(self, lowered: Lowered, parts: Mapping[str, LoweredPart]) -> LoweredContent:
+    def _lowered_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> LoweredPart:
+        """What groups with equal upstreams share. An upstream with an escape hatch has no hash: it is lowered anew."""
+        if upstream.envoy_listener_json is not None or upstream.envoy_cluster_json is not None:
+            return LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings))
+        made = self._made.setdefault((upstream, proxies), [])
+        for part in made:
+            if part.chain.chain is chain.chain and part.chain.entries == chain.entries:
+                return part
+        made.append(LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings)))
+        return made[-1]
+
+    def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
+        """All parts as one. What only parts of ``before`` make that stay is taken from there."""
+        touched = _touched(parts, before.parts)
+        lowered = unite(_only(part.lowered, touched) for part in parts.values())
         found: list[Violation] = []
-        records: dict[Key, LoweredRecord] = {}
+        records = {key: one for key, one in before.records.items() if key not in touched}
         for one in lowered.resources:
             try:
                 records[one.type_url, one.name] = self._records.of(one)
@@ -132,8 +148,35 @@ class GroupLowering:
                 found += error.violations
         if found:
             raise ValidationError(found)
-        origins = {(one.type_url, one.name): one for one in lowered.resources}
-        return LoweredContent(records, origins, lowered.assignments, parts, lowered.warnings)
+        kept = {key: one for key, one in before.origins.items() if key not in touched}
+        origins = {**kept, **{(one.type_url, one.name): one for one in lowered.resources}}
+        stayed = {name: one for name, one in before.assignments.items() if (ENDPOINT, name) not in touched}
+        return LoweredContent(
+            {key: records[key] for key in sorted(origins)},
+            {key: origins[key] for key in sorted(origins)},
+            dict(sorted({**stayed, **lowered.assignments}.items())),
+            parts,
+            lowered.warnings,
+        )
+
+
+def _touched(parts: Mapping[str, LoweredPart], before: Mapping[str, LoweredPart]) -> set[ResourceKey]:
+    """Type and name of all that the parts make which differ."""
+    changed = [name for name in {**before, **parts} if parts.get(name) is not before.get(name)]
+    made = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
+    return {key for lowered in made for key in _keys(lowered)}
+
+
+def _keys(lowered: Lowered) -> Iterator[ResourceKey]:
+    yield from ((one.type_url, one.name) for one in lowered.resources)
+    yield from ((ENDPOINT, name) for name in lowered.assignments)
+
+
+def _only(lowered: Lowered, keys: Collection[ResourceKey]) -> Lowered:
+    """The part with these keys, and all warnings."""
+    resources = tuple(one for one in lowered.resources if (one.type_url, one.name) in keys)
+    assignments = {name: one for name, one in lowered.assignments.items() if (ENDPOINT, name) in keys}
+    return Lowered(resources, assignments, lowered.warnings)
 
 
 def _of_group(finding: Violation, group: str) -> Violation:

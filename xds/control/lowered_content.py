@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
 from weakref import WeakValueDictionary
@@ -110,7 +111,7 @@ def stored_content(content: GroupContent | None, made: LoweredContent) -> Lowere
     return replace(made, records=records, parts={})  # without parts, so that all of it is made anew next
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LoweringChange:
     """What is lowered in a group before and after a change. ``label`` is the version label of what changes with it."""
 
@@ -118,13 +119,14 @@ class LoweringChange:
     after: LoweredContent = NOTHING_LOWERED
     label: str = ""
 
-    @property
+    @cached_property
     def put(self) -> dict[Key, LoweredRecord]:
         """What is new or other than before."""
-        before = self.before.records
-        return {key: one for key, one in self.after.records.items() if key not in before or before[key] != one}
+        before, after = self.before.records, self.after.records
+        changed = {key: one for key, one in after.items() if before.get(key) is not one}
+        return {key: one for key, one in changed.items() if before.get(key) != one}
 
-    @property
+    @cached_property
     def gone(self) -> tuple[Key, ...]:
         """What is lowered no more."""
         return tuple(key for key in self.before.records if key not in self.after.records)

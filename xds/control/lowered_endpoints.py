@@ -79,15 +79,18 @@ class LoweredEndpoints:
         for name, one in assignments.items():
             self._live.check(group, (name,), owner_of(one))
 
-    def add(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
-        """Follow the assignments that are new or other than before. The streams are not woken."""
+    def add(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> bool:
+        """Follow the assignments that are new or other than before.
+
+        Returns whether the group is served other endpoints: the streams are not woken.
+        """
         held = self._assigned.get(group, {})
         changed = [one for name, one in assignments.items() if held.get(name) != one]
         for one in changed:
             self._followed.begin(self._made(group, one), owner_of(one))
         self._assigned[group] = {**held, **assignments}
         self._followed.use()
-        self._followed.lay(group, [(group, one.name) for one in changed], wakes=False)
+        return self._followed.lay(group, [(group, one.name) for one in changed], wakes=False)
 
     def retain(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
         """Follow no others than these. The streams are woken."""

@@ -258,15 +258,20 @@ class LoweredGroups:
 
     # Publishing: nothing is awaited
 
-    def begin(self, made: Mapping[str, LoweredGroup | None]) -> None:
-        """Put what was committed in place: before the snapshots are published. None: a group has no upstreams now."""
+    def begin(self, made: Mapping[str, LoweredGroup | None]) -> list[str]:
+        """Put what was committed in place: before the snapshots are published. None: a group has no upstreams now.
+
+        Returns the groups that are served other endpoints, with the same resources or not. Wake their streams.
+        """
+        moved: list[str] = []
         for group, one in made.items():
             if one is None:
                 self._drop(group)
                 continue
             self._keep(one)
-            if self.endpoints is not None:
-                self.endpoints.add(group, one.content.assignments)
+            if self.endpoints is not None and self.endpoints.add(group, one.content.assignments):
+                moved.append(group)
+        return moved
 
     def end(self, groups: Collection[str]) -> None:
         """Take away the assignments of clusters that are gone: after the snapshots are published."""

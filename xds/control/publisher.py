@@ -331,13 +331,13 @@ class Publisher(ServedState):
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         if part is not None:
             part.publish(commits[-1], meta)
-        self.lowered.begin(transaction.made)
+        moved = self.lowered.begin(transaction.made)
         for published in built:
             self._publish_commit(published, meta)
         self.lowered.end(transaction.made.keys())
         changed = [published.planned.group for published in built if published.commit.changed]
-        if changed:
-            self._wake(changed)
+        if changed or moved:
+            self._wake(list(dict.fromkeys((*changed, *moved))))
         return [published.result() for published in built]
 
     async def _plan_all(

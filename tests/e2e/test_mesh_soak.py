@@ -1,0 +1,161 @@
+"""Random changes of a mesh under load, for a long time: no request is lost, and each step is what requests do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.e2e.mesh_site import ENTRIES, GROUPS, HTTP, Json, Mesh
+from tests.support.background import Background
+from tests.support.load import HttpLoad
+from tests.support.process import free_port, wait_until
+from tests.support.server import ServerProcess
+from tests.support.upstream import Upstream
+
+STEPS = 60
+PER_CONNECTION = 50
+REQUESTS_BETWEEN = 60
+FAILOVERS = ("aggregate", "priority")
+# Who answers for a target, by the beginning of its name.
+ANSWERS = {
+    "v1.web.": {"web-v1"},
+    "v2.web.": {"web-v2"},
+    "web.": {"web-v1", "web-v2"},
+    "api.": {"api"},
+    "late.": {"late"},
+}
+
+SUBSETS: Json = {each: {"Filter": f"Service.Meta.version == {each}"} for each in ("v1", "v2")}
+RING: Json = {"Policy": "ring_hash", "HashPolicies": [{"Field": "header", "FieldValue": "host"}]}
+RESOLVERS: list[Json] = [
+    {"Subsets": SUBSETS, "DefaultSubset": "v1"},
+    {"Subsets": SUBSETS, "DefaultSubset": "v2", "ConnectTimeout": "2s"},
+    {"Subsets": SUBSETS, "Failover": {"*": {"Service": "api"}}},
+    {"Subsets": SUBSETS, "LoadBalancer": RING},
+    {"Redirect": {"Service": "api"}},
+    {"Redirect": {"Service": "late"}},
+]
+SPLITTERS: list[Json] = [
+    {"Splits": [{"Weight": 50, "ServiceSubset": "v1"}, {"Weight": 50, "ServiceSubset": "v2"}]},
+    {"Splits": [{"Weight": 100, "ServiceSubset": "v2"}, {"Weight": 0, "ServiceSubset": "v1"}]},
+    {"Splits": [{"Weight": 70}, {"Weight": 30, "Service": "api"}]},
+    {"Splits": [{"Weight": 100, "Service": "late"}]},
+]
+ROUTERS: list[Json] = [
+    {"Routes": [{"Destination": {"Service": "api"}}]},
+    {"Routes": [{"Match": {"HTTP": {"PathExact": "/"}}, "Destination": {"Service": "late", "PrefixRewrite": "/x"}}]},
+    {"Routes": [{"Match": {"HTTP": {"PathPrefix": "/none"}}, "Destination": {"Service": "late"}}]},
+    {"Routes": [{"Destination": {"NumRetries": 2, "RetryOnConnectFailure": True, "RequestTimeout": "9s"}}]},
+]
+KINDS = {"service-resolver": RESOLVERS, "service-splitter": SPLITTERS, "service-router": ROUTERS}
+
+
+@dataclass
+class Changes:
+    """Random changes. What the server refuses changes nothing."""
+
+    mesh: Mesh
+    random: Random
+
+    def entries(self) -> Json:
+        """Some kinds get another entry, some are deleted, in one transaction."""
+        chosen = self.random.sample([*KINDS], self.random.randint(1, len(KINDS)))
+        put = [{"Kind": kind, "Name": "web", **self.random.choice(KINDS[kind])} for kind in chosen]
+        held = {one["kind"] for one in self.mesh.ask("GET", ENTRIES)["items"]} - set(chosen)
+        gone = [{"kind": kind, "name": "web"} for kind in KINDS if kind in held and self.random.random() < 0.5]
+        return {"put": put, "delete": gone} if gone else {"put": put}
+
+    def apply(self) -> str:
+        """One change; what it was."""
+        act = self.random.choice(["one", "many", "many", "undo", "upstreams", "pushed"])
+        if act == "undo":
+            if self.mesh.server.request("GET", f"{ENTRIES}/undo").is_success:  # there may be nothing to go back to
+                self.mesh.undo()
+        elif act == "upstreams":
+            failover = self.random.choice(FAILOVERS)
+            for group, port in self.mesh.ports.items():
+                self.mesh.call(group, port, failover=failover)
+            return f"failover by {failover}"
+        elif act == "one":
+            kind = self.random.choice([*KINDS])
+            return self._told("POST", ENTRIES, [{"Kind": kind, "Name": "web", **self.random.choice(KINDS[kind])}])
+        else:
+            pushed = [{"group": group, "put": [self._cluster()]} for group in GROUPS] if act == "pushed" else []
+            return self._told("POST", "/api/v1/transactions", {"changes": pushed, "config_entries": self.entries()})
+        return act
+
+    def _cluster(self) -> Json:
+        return {
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": "pushed",
+            "type": "STATIC",
+            "connect_timeout": f"{self.random.randint(1, 9)}s",
+        }
+
+    def _told(self, method: str, path: str, body: object) -> str:
+        answer = self.mesh.server.request(method, path, json=body)
+        assert answer.is_success or answer.status_code == 422, answer.text
+        return f"{answer.status_code} {body}"
+
+
+def answers_of(mesh: Mesh) -> set[str]:
+    """Who may answer now, as the walk through the chain has it."""
+    ways = mesh.ask("GET", "/api/v1/discovery-chains/web/walk")["ways"]
+    targets = [one["target"] for one in ways if one["weight"]]
+    return {
+        name for target in targets for begin, names in ANSWERS.items() if target.startswith(begin) for name in names
+    }
+
+
+def wait_only(mesh: Mesh, allowed: set[str], told: str) -> None:
+    """Wait until nobody else answers."""
+    for group, load in mesh.loads.items():
+
+        def only(load: HttpLoad = load) -> bool:
+            before = load.report.bodies.copy()
+            load.wait_total(REQUESTS_BETWEEN)
+            return set(load.report.bodies - before) <= allowed
+
+        wait_until(only, f"{allowed} in {group} after {told}", detail=load.report.bodies.copy)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_lose_no_request(
+    server: ServerProcess,
+    upstream: Callable[[str], Upstream],
+    background: Background,
+    tmp_path: Path,
+    running: ExitStack,
+    seed: int,
+) -> None:
+    mesh = Mesh(server)
+    for version in ("v1", "v2"):
+        mesh.register("web", upstream(f"web-{version}"), version=version)
+    for service in ("api", "late"):
+        mesh.register(service, upstream(service))
+    mesh.write(HTTP, {"Kind": "service-resolver", "Name": "web", **RESOLVERS[0]})
+    for group, variant in GROUPS.items():
+        mesh.call(group, free_port())
+        mesh.envoy(group, variant, tmp_path, running)
+        mesh.loads[group] = running.enter_context(
+            HttpLoad(background, mesh.ports[group], rps=150, per_connection=PER_CONNECTION)
+        )
+    wait_only(mesh, {"web-v1"}, "the start")
+    changes = Changes(mesh, Random(seed))
+    for step in range(STEPS):
+        told = f"step {step}: {changes.apply()}"
+        if step % 10 == 5:  # in the middle of the swap
+            (server.stop if step % 20 == 5 else server.kill)()
+            server.start()
+        wait_only(mesh, answers_of(mesh), told)
+        assert mesh.lost() == [], told
+    mesh.wait_synced()
+    assert server.nacks() == []
+    assert [envoy.fetch_timeouts() for envoy in mesh.envoys.values()] == [{}, {}]
