@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,29 +21,20 @@ from tests.support.envoy import DRAIN_BY_DEFAULT, EnvoyProcess, get, wait_body
 from tests.support.grpc_client import GrpcBackend, GrpcClient
 from tests.support.hostile_entries import hostile_entries
 from tests.support.load import HttpLoad
-from tests.support.lowering import Catalog, Json, assigned, catalog_of, chain_of, decoded, lowered
+from tests.support.lowering import Json, catalog_of, chain_of, lowered, served
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, free_port
 from tests.support.random_mesh import RandomMesh
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 from xds.chain.request_walk import HttpRequest, walk
-from xds.codec.render import render_resource
-from xds.lower.lowered import Lowered
 from xds.lower.upstreams import FAILOVERS, read_upstreams
-from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER
 
 UNREACHABLE = ("22_", "23_")  # chains that lead to a peer and nowhere else
 MESHES = 25
 SAMPLE = 3_000
 CA_FILE = "/etc/ssl/certs/ca-certificates.crt"  # of the fixture
-
-
-def resources_of(found: Lowered, catalog: Catalog) -> list[Json]:
-    """Everything that a client is served, in JSON."""
-    bodies: Iterable[Resource] = [*decoded(found), *(assigned(one, catalog) for one in found.assignments.values())]
-    return [render_resource(one) for one in bodies]
 
 
 # All that the tests of lowering make
@@ -73,18 +64,18 @@ def batch(ca_file: Path) -> Iterator[Json]:
     changes = {CA_FILE: str(ca_file)}
     for case in CASES:
         found = lowered(case.document, case.entries)
-        yield from apart(case.name, resources_of(found, catalog_of(case.instances)), changes)
+        yield from apart(case.name, served(found, catalog_of(case.instances)), changes)
     for chain in CHAIN_CASES:
         if not chain.name.startswith(UNREACHABLE):
             found = lowered({"upstreams": [upstream_of(chain)]}, chain.entries)
-            yield from apart(f"chain-{chain.name}", resources_of(found, {}), changes)
+            yield from apart(f"chain-{chain.name}", served(found, {}), changes)
     for field, entries in hostile_entries():
         found = lowered({"upstreams": [{"service": "web", "bind_port": 1}]}, entries)
-        yield from apart(f"hostile-{field}", resources_of(found, {}), changes)
+        yield from apart(f"hostile-{field}", served(found, {}), changes)
     for seed in range(MESHES):
         mesh = RandomMesh.of(seed)
         found = lowered(mesh.document.document(), mesh.entries)
-        yield from apart(f"random-{seed}", resources_of(found, mesh.catalog), changes)
+        yield from apart(f"random-{seed}", served(found, mesh.catalog), changes)
 
 
 def test_envoy_takes_all_that_is_lowered(server: ServerProcess, connect: Connect, tmp_path: Path) -> None:
@@ -92,7 +83,7 @@ def test_envoy_takes_all_that_is_lowered(server: ServerProcess, connect: Connect
     server.push(server.group, resources)
     envoy = connect(Variant.ADS_DELTA).wait_live()
     server.wait_synced(server.group, server.node)
-    assert server.nacks() == []
+    assert server.nacks(node=server.node) == []
     listeners = {one["name"] for one in resources if one["@type"] == LISTENER and "address" in one}
     assert set(envoy.listener_ports()) == listeners
     clusters = {one["name"] for one in resources if one["@type"].endswith(".Cluster")}
@@ -124,7 +115,7 @@ class MeshSite:
     def push(self, entries: str, instances: dict[str, list[str]], **settings: object) -> None:
         """The one upstream is web; its port is 0 for gRPC clients without a proxy."""
         document = {"upstreams": [{"service": "web", "bind_port": self.port}], **settings}
-        self.server.push(self.server.group, resources_of(lowered(document, entries), catalog_of(instances)))
+        self.server.push(self.server.group, served(lowered(document, entries), catalog_of(instances)))
 
     def envoy(self, variant: Variant = Variant.ADS_DELTA) -> EnvoyProcess:
         """An Envoy that listens for web, and drains as Envoy does by default."""
@@ -377,7 +368,7 @@ def test_a_chain_changes_its_shape_without_a_lost_request(
             site.server.wait_synced(site.server.group, site.server.node)
             load.wait_total(REQUESTS_BETWEEN)
     assert load.report.failed == 0, load.report
-    assert site.server.nacks() == []
+    assert site.server.nacks(node=site.server.node) == []
     assert envoy.fetch_timeouts() == {}
 
 
@@ -438,4 +429,4 @@ def test_grpc_clients_without_a_proxy(
     client.wait_body("xds:///web", "b")
     site.push(GRPC_FAILOVER, grpc_instances(backends), failover=failover)
     client.wait_body("xds:///web", "a")
-    assert site.server.nacks() == []
+    assert site.server.nacks(node=site.server.node) == []

@@ -10,7 +10,7 @@ from tests.chain.cases import CASES as CHAIN_CASES
 from tests.chain.cases import Case
 from tests.lower.lowering_cases import ALL_GRPC, ALL_HTTP, CASES, WEB, LoweringCase, http
 from tests.support.chains import entries_of
-from tests.support.lowering import DATACENTER, Json, chain_of, decoded, lowered
+from tests.support.lowering import DATACENTER, Json, catalog_of, chain_of, decoded, findings, lowered
 from xds.catalog.quantities import duration_text
 from xds.chain.request import Overrides
 from xds.lower.lowered import Lowered, unite
@@ -25,6 +25,12 @@ GRPC_WEB = "upstreams: [{service: web}]"
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fixture(case: LoweringCase) -> None:
     assert case.text() == case.golden.read_text(), "run python -m tests.lower.lowering_cases, and read the difference"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_served_has_no_findings_as_a_push(case: LoweringCase) -> None:
+    """No errors, no warnings, no unused or missing resources."""
+    assert findings(lowered(case.document, case.entries), catalog_of(case.instances)) == []
 
 
 def upstream_of(case: Case) -> Json:
@@ -49,7 +55,7 @@ def test_a_chain_of_every_kind_makes_resources_that_the_codec_takes(case: Case) 
         assert (finding.code, finding.resource) == ("unreachable", "service-resolver/web")
         return
     found = lowered(document, case.entries)
-    assert len(decoded(found)) == len(found.resources)
+    assert findings(found, {}) == []
     used = {one.name for one in found.resources if one.type_url == CLUSTER and one.content.get("type") == "EDS"}
     assert used == set(found.assignments)
 

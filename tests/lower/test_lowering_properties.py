@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.lowering import DATACENTER, assigned, chain_of, decoded, lowered
+from tests.support.lowering import DATACENTER, chain_of, decoded, findings, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Arrival, Place, Request, RouteReader
 from xds.catalog.instance import Health, Instance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.chain.request_walk import HttpRequest, walk
-from xds.codec.render import render_resource
 from xds.lower.lowered import Lowered
 from xds.lower.upstreams import Upstream
 from xds.model.errors import ValidationError
@@ -24,8 +23,7 @@ seeds = st.integers(min_value=0, max_value=2**32)
 
 def reader_of(found: Lowered, mesh: RandomMesh) -> RouteReader:
     """An interpreter of the very bytes that proxies get."""
-    bodies = [*decoded(found), *(assigned(one, mesh.catalog) for one in found.assignments.values())]
-    return RouteReader(render_resource(one) for one in bodies)
+    return RouteReader(served(found, mesh.catalog))
 
 
 def is_healthy(one: Instance, target: ChainTarget) -> bool:
@@ -85,6 +83,13 @@ def test_a_request_goes_the_way_that_its_chain_says(seed: int) -> None:
     for upstream in mesh.document.upstreams:
         for request in mesh.requests:
             check_request(mesh, reader, upstream, request)
+
+
+@given(seeds)
+@examples(30)
+def test_what_is_served_has_no_findings_as_a_push(seed: int) -> None:
+    mesh = RandomMesh.of(seed)
+    assert findings(lowered(mesh.document.document(), mesh.entries), mesh.catalog) == []
 
 
 @given(seeds)

@@ -15,6 +15,7 @@ from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.compile import compile_recorded
 from xds.chain.index import Seen
+from xds.codec.crosscheck import check_references
 from xds.codec.render import render_resource
 from xds.codec.resources import ResourceDecoder
 from xds.lower.assignments import lower_assignment
@@ -68,6 +69,21 @@ def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
         )
         selected.append(list(selection.select(instances)))
     return lower_assignment(assignment, selected)
+
+
+def served(found: Lowered, catalog: Catalog) -> list[Json]:
+    """Everything that a client is served, in JSON."""
+    bodies = [*decoded(found), *(assigned(one, catalog) for one in found.assignments.values())]
+    return [render_resource(one) for one in bodies]
+
+
+def findings(found: Lowered, catalog: Catalog) -> list[Violation]:
+    """What the codec finds when everything is pushed as one snapshot: warnings, and findings between resources.
+
+    Raises ``ValidationError``.
+    """
+    push = _DECODER.values({"resources": served(found, catalog)})
+    return [*push.warnings, *check_references(push.resources)]
 
 
 def instance(text: str) -> Instance:

@@ -139,7 +139,10 @@ class ServerProcess:
         return types
 
     def nacks(self, **filters: str) -> list[Json]:
-        """NACK records, newest first, as the filters ``group``, ``node``, ``type``, ``since``, ``state`` choose."""
+        """NACK records, newest first, as the filters ``group``, ``node``, ``type``, ``since``, ``state`` choose.
+
+        A shared server keeps the records of earlier tests: filter by ``node`` there.
+        """
         items: list[Json] = self.get("/nacks", **filters)["items"]
         return items
 
