@@ -31,6 +31,10 @@ from xds.chain.request_walk import HttpRequest, walk
 from xds.lower.upstreams import FAILOVERS, read_upstreams
 from xds.model.resource_type import LISTENER
 
+# One setting in `make test`, both in soak.
+one_failover = pytest.mark.parametrize(
+    "failover", [FAILOVERS[0], *(pytest.param(each, marks=pytest.mark.soak) for each in FAILOVERS[1:])]
+)
 UNREACHABLE = ("22_", "23_")  # chains that lead to a peer and nowhere else
 MESHES = 25
 SAMPLE = 3_000
@@ -224,7 +228,7 @@ FAILOVER = """
 """
 
 
-@pytest.mark.parametrize("failover", FAILOVERS)
+@one_failover
 def test_envoy_fails_over_in_order_and_back(site: MeshSite, upstream: Callable[[str], Upstream], failover: str) -> None:
     ports = {name: upstream(name).port for name in ("near", "far", "backup")}
 
@@ -248,7 +252,7 @@ def test_envoy_fails_over_in_order_and_back(site: MeshSite, upstream: Callable[[
     assert envoy.fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("failover", FAILOVERS)
+@one_failover
 def test_envoy_fails_over_only_when_no_instance_is_healthy(
     site: MeshSite, upstream: Callable[[str], Upstream], failover: str
 ) -> None:
@@ -353,7 +357,7 @@ SHAPES: list[tuple[str, Json]] = [
 REQUESTS_BETWEEN = 200
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, Variant.ADS_SOTW])
+@pytest.mark.parametrize("variant", [Variant.ADS_DELTA, pytest.param(Variant.ADS_SOTW, marks=pytest.mark.soak)])
 def test_a_chain_changes_its_shape_without_a_lost_request(
     site: MeshSite, upstream: Callable[[str], Upstream], background: Background, variant: Variant
 ) -> None:
@@ -397,7 +401,7 @@ GRPC_ROUTES = (
 )
 
 
-@pytest.mark.parametrize("failover", FAILOVERS)
+@one_failover
 def test_grpc_through_envoy_with_failover(
     site: MeshSite, backends: dict[str, GrpcBackend], tmp_path: Path, failover: str
 ) -> None:
@@ -410,7 +414,7 @@ def test_grpc_through_envoy_with_failover(
     client.wait_body(f"{LOOPBACK}:{site.port}", "b")
 
 
-@pytest.mark.parametrize("failover", FAILOVERS)
+@one_failover
 def test_grpc_clients_without_a_proxy(
     site: MeshSite, backends: dict[str, GrpcBackend], tmp_path: Path, failover: str
 ) -> None:

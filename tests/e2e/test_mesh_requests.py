@@ -94,7 +94,7 @@ REQUESTS: list[tuple[str, dict[str, str], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", ["delta", pytest.param("sotw", marks=pytest.mark.soak)])
 def test_requests_go_where_routes_of_every_kind_say(
     server: ServerProcess, paths: Callable[[str], Upstream], tmp_path: Path, running: ExitStack, group: str
 ) -> None:
@@ -153,7 +153,9 @@ def two_datacenters(tmp_path: Path, running: ExitStack, far: Upstream) -> Iterat
 FAILOVER: Json = {"Targets": [{"Datacenter": "dc2"}, {"Service": "backup"}]}
 
 
-@pytest.mark.parametrize(("failover", "group"), [("aggregate", "delta"), ("priority", "sotw")])
+@pytest.mark.parametrize(
+    ("failover", "group"), [("aggregate", "delta"), pytest.param("priority", "sotw", marks=pytest.mark.soak)]
+)
 def test_an_unhealthy_service_fails_over_and_back_under_load(
     two_datacenters: ServerProcess,
     far: Upstream,

@@ -16,6 +16,8 @@ import pytest
 
 from tests.support.process import REPOSITORY
 
+# It fetches a wheel that the project does not depend on, and makes virtual environments.
+pytestmark = pytest.mark.soak
 XDS_PROTOS = "xds-protos==1.85.0"
 INSTALL_TIMEOUT_S = 300.0
 # Messages of both kinds of packages, pushed by both doors, and the packages of the other wheel.
