@@ -1,9 +1,10 @@
 """The catalog of services: what a change of one instance costs, with more and more services.
 
-    python -m bench.catalog [--services 100,1000,10000] [--streams 1000] [--rounds 30] [--rate 1000] [--seconds 5]
+    python -m bench.catalog [--services 100,1000,10000] [--instances 10] [--streams 1000] [--rounds 30] [--rate 1000]
+        [--seconds 5]
 
-Each service has ten instances, and an assignment of one group follows it. ``--streams`` Delta streams subscribe to all
-assignments. No sockets; the store is the real one.
+Each service has ten instances (or ``--instances``), and an assignment of one group follows it. ``--streams`` Delta
+streams subscribe to all assignments. No sockets; the store is the real one.
 
 * ``change_us``: CPU from the source's ``put`` of a service with one instance in other health until its assignment is
   laid and the streams are woken;
@@ -33,22 +34,23 @@ from pathlib import Path
 
 import structlog
 
+from bench.catalog_source import INSTANCES, changed, instances
 from bench.engine import Fleet
 from xds.catalog.binding import Binding
 from xds.catalog.holding import HoldRule
-from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import CatalogLimits
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.writes import WriteLocks
+from xds.fleet.event_log import EventLog
 from xds.proto import wire_pb2
 from xds.protocol.dialect import Variant
 from xds.protocol.events import Send
 from xds.store.base import Store
 from xds.store.engines import open_store
 
-INSTANCES = 10
 GROUP = "default"
 LIMITS = CatalogLimits(1_000_000, 10_000, 10_000_000)
 
@@ -68,37 +70,23 @@ class Row:
     late_ms: float
 
 
-def instances(service: int, health: Health = Health.PASSING, weight: int = 1) -> list[Instance]:
-    """The instances of a service; the first one has this health and weight."""
-    network = f"10.{service >> 8 & 255}.{service & 255}"
-    return [
-        Instance(
-            f"{service}-{index}",
-            f"{network}.{index + 1}",
-            8080,
-            meta={"version": "1"},
-            weight=weight if index == 0 else 1,
-            checks=(Check("http", health if index == 0 else Health.PASSING),),
-        )
-        for index in range(INSTANCES)
-    ]
-
-
 class Site:
     """A catalog with services and bindings over a fleet of streams."""
 
-    def __init__(self, services: int, streams: int, store: Store) -> None:
+    def __init__(self, services: int, streams: int, store: Store, instances_n: int) -> None:
         self.services = services
+        self.instances_n = instances_n
         self.fleet = Fleet(Variant.DELTA, streams, services, "named")
         self.catalog = ServiceCatalog(HoldRule(), LIMITS, store=store)
-        live = LiveEndpoints(self.fleet.cache, lambda groups: None)
-        self.bindings = Bindings(store, self.catalog, live, WriteLocks(), lambda group: True)
+        live, locks = LiveEndpoints(self.fleet.cache, lambda groups: None), WriteLocks()
+        by_hand = HandAssignments(store, self.fleet.cache, live, locks, lambda group: True, EventLog())
+        self.bindings = Bindings(store, self.catalog, live, locks, by_hand, lambda group: True)
         self._turn = count()
 
     async def fill(self) -> None:
         """Show all services, and bind them."""
         sink = self.catalog.sink("bench", "bench")
-        sink.replace({f"service-{n}": instances(n) for n in range(self.services)})
+        sink.replace({f"service-{n}": instances(n, self.instances_n) for n in range(self.services)})
         await self.catalog.tick()
         for n in range(self.services):
             await self.bindings.put((GROUP, f"cluster-{n}"), Binding(f"service-{n}"))
@@ -107,24 +95,23 @@ class Site:
         """Show the next service with an instance in other health, and of another weight. Returns its number."""
         turn = next(self._turn)
         number = turn % self.services
-        health = Health.CRITICAL if turn // self.services % 2 == 0 else Health.PASSING
-        weight = 2 + turn // self.services % 100  # so that two changes never cancel each other
-        self.catalog.sink("bench", "bench").put(f"service-{number}", instances(number, health, weight))
+        shown = changed(number, turn // self.services, self.instances_n)
+        self.catalog.sink("bench", "bench").put(f"service-{number}", shown)
         return number
 
 
-async def measure(services: int, streams: int, rounds: int, rate: int, seconds: float) -> Row:
+async def measure(services: int, streams: int, rounds: int, rate: int, seconds: float, instances_n: int) -> Row:
     """All figures for one number of services."""
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("sqlite", Path(folder), None)
         await store.open()
-        site = Site(services, streams, store)
+        site = Site(services, streams, store, instances_n)
         await site.fill()
         fan_out(site)
         change_us, stream_us, sent = await changes(site, streams, rounds)
         store_us = await storing(site, rounds)
         busy, late_ms = await flood(site, rate, seconds)
-        start_ms, kib = await starting(services, store)
+        start_ms, kib = await starting(services, store, instances_n)
         await store.close()
     return Row(services, change_us, stream_us, sent, store_us, start_ms, kib, busy, late_ms)
 
@@ -194,11 +181,11 @@ async def flood(site: Site, rate: int, seconds: float) -> tuple[float, float]:
     return busy, late * 1e3
 
 
-async def starting(services: int, store: Store) -> tuple[float, float]:
+async def starting(services: int, store: Store, instances_n: int) -> tuple[float, float]:
     """CPU of all threads and memory per service, from the store to laid assignments."""
     docs = await store.docs("binding")
     assert len(docs) == services
-    site = Site(services, 0, store)
+    site = Site(services, 0, store, instances_n)
     gc.collect()
     begun = time.process_time()
     await site.bindings.load()
@@ -207,7 +194,7 @@ async def starting(services: int, store: Store) -> tuple[float, float]:
     assert site.bindings.laid_n == services
     del site
     gc.collect()
-    site = Site(services, 0, store)
+    site = Site(services, 0, store, instances_n)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     await site.bindings.load()
@@ -221,20 +208,21 @@ async def starting(services: int, store: Store) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", default="100,1000,10000")
+    parser.add_argument("--instances", type=int, default=INSTANCES)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    told = f"{INSTANCES} instances a service, {asked.streams} Delta streams, {asked.rate} changes/s"
+    told = f"{asked.instances} instances a service, {asked.streams} Delta streams, {asked.rate} changes/s"
     print(f"{told}, median of {asked.rounds} rounds")
     print(
         f"{'services':>8} {'change_us':>10} {'stream_us':>10} {'sent':>5} {'store_us':>9} {'start_ms':>9}"
         f" {'service_kib':>11} {'busy':>6} {'late_ms':>8}"
     )
     for services in map(int, asked.services.split(",")):
-        row = asyncio.run(measure(services, asked.streams, asked.rounds, asked.rate, asked.seconds))
+        row = asyncio.run(measure(services, asked.streams, asked.rounds, asked.rate, asked.seconds, asked.instances))
         print(
             f"{row.services:>8} {row.change_us:10.1f} {row.stream_us:10.1f} {row.sent:5} {row.store_us:9.1f}"
             f" {row.start_ms:9.1f} {row.service_kib:11.1f} {row.busy:6.2f} {row.late_ms:8.1f}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import attacks, chain, load_served, mesh
+from bench import attacks, catalog_served, chain, load_served, mesh
 from bench.envoys import section
 from bench.suite.goals import Verdict, judge_all
 from bench.suite.results import Cell, Results
@@ -100,7 +100,7 @@ def write(results: Results, page: Path, plots: Mapping[str, str]) -> None:
     written_by_hand = folder / "profile.md"
     profile = written_by_hand.read_text() if written_by_hand.exists() else ""
     fleets, attacked = (Results.load(folder / each) for each in (section.RESULTS, attacks.RESULTS))
-    others = [*load_served.section(folder), *chain.section(folder), *mesh.section(folder)]
+    others = [line for each in (load_served, chain, catalog_served, mesh) for line in each.section(folder)]
     page.write_text(render(results, plots, profile, fleets, attacked, others))
 
 

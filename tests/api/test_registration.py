@@ -372,3 +372,100 @@ async def test_the_servers_own_paths_need_the_same_rights(door: Api) -> None:
             assert (refused.status_code, refused.json()["missing_scope"]) == (403, "register:web")
     assert (await door.client.get("/api/v1/registrations", headers=by("web"))).status_code == 403
     assert (await door.client.get("/api/v1/registrations", headers=by("eye"))).status_code == 200
+
+
+# Who did what
+
+
+async def audited(api: Api) -> list[tuple[str, str, str, int]]:
+    """Actor, action, subject and count of each registration in the audit list, oldest first."""
+    items = (await api.client.get("/api/v1/audit", params={"refused": False}, headers=_as("boss"))).json()["items"]
+    found = [(one["actor"], one["action"], one["subject"], one["count"]) for one in items]
+    return [one for one in found if one[1].startswith("registration.")]
+
+
+def _as(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_who_registered_and_deregistered_what_is_audited(door: Api) -> None:
+    await put(door, "agent/service/register", WEB, headers=_as("web"))
+    await put(door, "agent/service/maintenance/web-1?enable=true&reason=disk", headers=_as("boss"))
+    await put(door, "agent/service/deregister/web-1", headers=_as("all"))
+    await put(door, "catalog/register", DB, headers=_as("all"))
+    await put(door, "catalog/deregister", {"Node": "n1"}, headers=_as("boss"))
+    assert await audited(door) == [
+        ("web", "registration.put", "web-1", 1),
+        ("boss", "registration.put", "web-1", 1),
+        ("all", "registration.deleted", "web-1", 1),
+        ("all", "registration.put", "n1/db-1", 1),
+        ("boss", "registration.deleted", "n1/db-1", 1),
+    ]
+    items = (await door.client.get("/api/v1/audit", headers=_as("boss"))).json()["items"]
+    first, second, third = (one for one in items if one.get("subject") == "web-1")
+    told = {"service": "web", "id": "web-1", "address": "10.0.0.1", "port": 80, "checks": ["service:web-1"]}
+    assert (first["new"], first.get("old")) == ([told], None)
+    assert [each["id"] for each in second["new"]] == ["web-1"] and second["old"] == [told]
+    assert third.get("new") is None and third["old"] == second["new"]
+    assert first["peer"].startswith("127.0.0.1:") or first["peer"] == "", first["peer"]
+
+
+async def test_the_author_that_a_client_names_is_kept_beside_who_it_is(door: Api) -> None:
+    path = "/api/v1/registrations/web-1"
+    body = {key: value for key, value in WEB.items() if key != "ID"}
+    answer = await door.client.put(path, json=body, params={"author": "ann"}, headers=_as("web"))
+    assert answer.status_code == 200, answer.text
+    await door.client.delete(path, params={"author": "ann"}, headers=_as("web"))
+    items = (await door.client.get("/api/v1/audit", headers=_as("boss"))).json()["items"]
+    assert [(one["actor"], one["author"], one["action"]) for one in items] == [
+        ("web", "ann", "registration.put"),
+        ("web", "ann", "registration.deleted"),
+    ]
+
+
+async def test_heartbeats_and_what_changes_nothing_are_not_audited(door: Api) -> None:
+    for _ in range(3):
+        await put(door, "agent/service/register", WEB, headers=_as("web"))
+        await put(door, "agent/check/pass/service:web-1", headers=_as("web"))
+        await put(door, "agent/check/fail/service:web-1", headers=_as("web"))
+    assert await audited(door) == [("web", "registration.put", "web-1", 1)]
+
+
+async def test_an_instance_that_comes_and_goes_again_and_again_is_two_entries(door: Api) -> None:
+    for port in range(1, 6):
+        await put(door, "agent/service/register", {**WEB, "Port": port}, headers=_as("web"))
+        await put(door, "agent/service/deregister/web-1", headers=_as("web"))
+    assert await audited(door) == [
+        ("web", "registration.put", "web-1", 5),
+        ("web", "registration.deleted", "web-1", 5),
+    ]
+
+
+async def test_a_node_with_many_instances_is_one_entry_of_bounded_size(door: Api) -> None:
+    for number in range(30):
+        service = {"ID": f"db-{number}", "Service": "db", "Port": 5432 + number}
+        await put(door, "catalog/register", {**DB, "Service": service}, headers=_as("all"))
+    await put(door, "catalog/deregister", {"Node": "n1"}, headers=_as("boss"))
+    items = (await door.client.get("/api/v1/audit", headers=_as("boss"))).json()["items"]
+    last = items[-1]
+    assert (last["action"], last["subject"]) == ("registration.deleted", "n1/")
+    assert len(last["old"]) == 21 and last["old"][-1].keys() == {"omitted"}
+
+
+# Consul's own words
+
+
+@pytest.mark.parametrize("near", ["_agent", "n1", "nowhere", "_ip", ""])
+@pytest.mark.parametrize("path", ["catalog/service/db", "health/service/db", "health/checks/db", "catalog/services"])
+async def test_near_keeps_the_order_as_consul_does_without_coordinates(api: Api, path: str, near: str) -> None:
+    """Consul sorts by network coordinates, and not at all if it knows none of the node that is asked for."""
+    for number in (2, 1, 3):
+        service = {"ID": f"db-{number}", "Service": "db", "Port": 5432}
+        node = {**DB, "Node": f"n{number}", "Address": f"10.9.0.{number}", "Service": service}
+        check = {"Node": node["Node"], "CheckID": f"c{number}", "Name": "c", "Status": "passing"}
+        await put(api, "catalog/register", {**node, "Check": {**check, "ServiceID": f"db-{number}"}})
+    await register(api, Name="db", ID="db-0", Address="10.9.0.9")
+    plain, asked = await api.client.get(f"/v1/{path}"), await api.client.get(f"/v1/{path}", params={"near": near})
+    assert asked.status_code == 200
+    assert asked.json() == plain.json()
+    assert asked.headers["X-Consul-Index"] == plain.headers["X-Consul-Index"]

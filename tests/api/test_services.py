@@ -122,6 +122,19 @@ async def test_a_binding_is_put_shown_compared_and_deleted(edge: Api) -> None:
     assert (await edge.client.get(f"{URL}/groups/edge/bindings/web")).status_code == 404
 
 
+@pytest.mark.parametrize(("query", "owner", "draining_n"), [({}, "leaving", 1), ({"drain_s": 0}, "pushed", 0)])
+async def test_the_end_of_a_binding_shows_what_drains(
+    edge: Api, query: dict[str, int], owner: str, draining_n: int
+) -> None:
+    show(edge, "web", WEB)
+    await bound(edge, {"service": "web"})
+    refused = await edge.client.delete(f"{URL}/groups/edge/bindings/web", params={"drain_s": -1})
+    assert refused.status_code == 422
+    await edge.client.delete(f"{URL}/groups/edge/bindings/web", params=query)
+    item = (await edge.client.get(f"{URL}/groups/edge/endpoints/web")).json()
+    assert (item["owner"]["kind"], item["draining_n"], item["leaving"]) == (owner, draining_n, bool(draining_n))
+
+
 async def test_a_dry_run_shows_what_would_be_selected_and_changes_nothing(edge: Api) -> None:
     show(edge, "web", WEB)
     answer = await bound(edge, {"service": "web"}, params={"dry_run": True})

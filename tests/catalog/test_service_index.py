@@ -18,9 +18,9 @@ from tests.catalog.service_world import (
 )
 from tests.support.examples import examples
 from xds.catalog.holding import HoldRule
-from xds.catalog.holding_record import decoded, encoded
+from xds.catalog.holding_record import HoldingEncoder, decoded
 from xds.catalog.instance import Health, Instance
-from xds.catalog.service_index import CatalogLimits, ServiceIndex
+from xds.catalog.service_index import REUSED_FROM, CatalogLimits, ServiceIndex
 
 RULE = HoldRule(SHARE, WINDOW_S, DRAIN_S)
 sources, services = st.sampled_from(SOURCES), st.sampled_from(SERVICES)
@@ -29,10 +29,13 @@ sources, services = st.sampled_from(SOURCES), st.sampled_from(SERVICES)
 class SourcesAndTime(RuleBasedStateMachine):
     """Sources show, lose, remove and come back; operators accept; the server restarts; time passes."""
 
+    reused_from = REUSED_FROM  # instances
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000.0
-        self.index = ServiceIndex(CatalogLimits())
+        self.index = ServiceIndex(CatalogLimits(), reused_from=self.reused_from)
+        self.encoder = HoldingEncoder(self.reused_from, limit=10)
         self.expected = {(source, service): Expected() for source in SOURCES for service in SERVICES}
         self.served: dict[str, list[tuple[Instance, Health, bool]]] = {}
         self.stored: dict[tuple[str, str], bytes] = {}
@@ -66,12 +69,12 @@ class SourcesAndTime(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        index = ServiceIndex(CatalogLimits())
+        index = ServiceIndex(CatalogLimits(), reused_from=self.reused_from)
         index.use(self.index.wanted)
         for source in self.index.sources():
             again = index.add_source(source.name, RULE)
             for service, holding in source.by_service.items():
-                index.restore(again, service, decoded(encoded(holding)))
+                index.restore(again, service, decoded(HoldingEncoder().encoded("", holding)))
         self.index = index
         for expected in self.expected.values():
             expected.restart()
@@ -102,10 +105,13 @@ class SourcesAndTime(RuleBasedStateMachine):
             assert served == self.served.get(service, []) or service in self.index.changed
             self.served[service] = served
         stored = {
-            (source.name, service): encoded(holding)
+            (source.name, service): self.encoder.encoded((source.name, service), holding)
             for source in self.index.sources()
             for service, holding in source.by_service.items()
         }
+        for (name, service), body in stored.items():
+            holding = self.index.holding(name, service)
+            assert holding is not None and body == HoldingEncoder().encoded("", holding)
         differ = {key for key in stored.keys() | self.stored.keys() if stored.get(key) != self.stored.get(key)}
         assert differ <= self.index.unsaved
         self.stored = stored
@@ -135,5 +141,13 @@ class SourcesAndTime(RuleBasedStateMachine):
         assert self.index.next_end is None
 
 
+class LargeServices(SourcesAndTime):
+    """The same, where what was served and stored of a service is used again, as for services with many instances."""
+
+    reused_from = 1
+
+
 TestSourcesAndTime = SourcesAndTime.TestCase
 TestSourcesAndTime.settings = examples(200, stateful_step_count=30, deadline=None)
+TestLargeServices = LargeServices.TestCase
+TestLargeServices.settings = examples(200, stateful_step_count=30, deadline=None)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-import xds as ours
 from tests.cli.proxy import Proxy
 from tests.support.commands import xds
 from tests.support.http import plain_client
@@ -104,19 +102,6 @@ def test_random_bytes_disturb_nobody(tmp_path: Path, running: ExitStack) -> None
         with socket.create_connection((LOOPBACK, port)) as connection:
             connection.sendall(bytes(range(256)) * 64)
     server.push("edge", [A])
-
-
-def test_foreign_package_of_the_same_name_is_told(tmp_path: Path) -> None:
-
-    # What the other wheel does: its own __init__ over ours, beside our modules.
-    package = tmp_path / "xds"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "cli").symlink_to(Path(str(ours.__file__)).parent / "cli")
-    command = [sys.executable, "-c", "from xds.cli.main import main; main()"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
-    assert done.returncode == 1
-    assert "xds-protos" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_watched_directory_is_applied_before_the_first_stream(tmp_path: Path, running: ExitStack) -> None:

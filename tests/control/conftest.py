@@ -48,6 +48,7 @@ class Plane:
             self.catalog,
             publisher.live,
             publisher.locks,
+            self.by_hand,
             publisher.is_group,
             "dc1",
             lambda: self.now_s,

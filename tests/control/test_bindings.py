@@ -105,11 +105,36 @@ async def test_a_service_that_is_gone_leaves_an_empty_assignment_not_the_push(pl
     assert served(plane) == {}
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_service_that_has_lost_its_last_instance_stays_known(plane: Plane, is_removed: bool) -> None:
+    """Over a restart, and for a name that is bound later: what was pushed is not what the service has now."""
+    await push(plane, 1)
+    targets = sink(plane)
+    targets.put("web", instances(10))
+    await bind(plane)
+    if is_removed:
+        targets.remove("web")
+    else:
+        targets.put("web", ())
+    await plane.catalog.tick()
+    plane.now_s += 15
+    await plane.catalog.tick()
+    await plane.bindings.put((G, "web-2"), Binding("web"), by=BY)
+    assert (served(plane), served(plane, "web-2")) == ({}, {})
+    plane.catalog.start()
+    await plane.catalog.close()
+    again = plane.restarted()
+    await again.publisher.load()
+    await again.catalog.load()
+    assert served(again) == {}
+    await again.publisher.close()
+
+
 async def test_unbound_the_push_is_served_again(plane: Plane) -> None:
     await push(plane, 1)
     sink(plane).put("web", instances(10))
     await bind(plane)
-    await plane.bindings.delete(KEY, by=BY)
+    await plane.bindings.delete(KEY, by=BY, drain_s=0)
     assert served(plane) == {1: "UNKNOWN"}
     assert plane.publisher.live.owner(*KEY) is None
     sink(plane).put("web", instances(10, 11))

@@ -73,10 +73,32 @@ async def test_an_instance_that_goes_drains_and_is_gone_then(catalog: ServiceCat
     assert shown(catalog, "web") == {"i1": Health.PASSING}
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+async def test_of_two_instances_of_a_source_at_one_place_the_least_id_counts(
+    catalog: ServiceCatalog, order: tuple[int, int]
+) -> None:
+    catalog.sink("a", "files").put("web", [Instance(f"i{number}", "10.0.0.9", 80) for number in order])
+    assert shown(catalog, "web") == {"i1": Health.PASSING}
+
+
 async def test_a_reader_sees_what_was_put_before_the_tick(catalog: ServiceCatalog) -> None:
     catalog.sink("a", "files").put("web", instances(1))
     assert shown(catalog, "web") == {"i1": Health.PASSING}
     assert catalog.names() == ["web"]
+
+
+@pytest.mark.parametrize(("share", "health"), [(0.5, Health.PASSING), (1.0, Health.DRAINING)])
+async def test_a_held_loss_is_judged_anew_when_the_share_of_its_source_changes(
+    catalog: ServiceCatalog, share: float, health: Health
+) -> None:
+    catalog.sink("a", "files").put("web", instances(1, 2, 3))
+    await catalog.tick()
+    catalog.sink("a", "files").put("web", instances(1))
+    await catalog.tick()
+    assert shown(catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
+    catalog.sink("a", "files", share).put("web", instances(1))
+    await catalog.tick()
+    assert shown(catalog, "web") == {"i1": Health.PASSING, "i2": health, "i3": health}
 
 
 async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: ServiceCatalog, clock: Clock) -> None:

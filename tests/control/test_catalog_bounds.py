@@ -66,6 +66,17 @@ async def test_instances_of_one_source_do_not_take_the_room_of_another() -> None
     assert shown(told.catalog, "api").keys() == {"i1", "i2", "i3", "i7", "i8"}
 
 
+async def test_a_source_at_its_limit_may_change_what_it_has() -> None:
+    told = Told(CatalogLimits(instances_per_source=4))
+    sink = told.catalog.sink("a", "files", 1.0)
+    sink.put("web", instances(1, 2, 3, 4))
+    await told.catalog.tick()
+    sink.put("web", instances(1, 2, 3, 5))
+    await told.catalog.tick()
+    assert codes(told.catalog) == []
+    assert shown(told.catalog, "web") == {**dict.fromkeys(("i1", "i2", "i3", "i5"), "passing"), "i4": "draining"}
+
+
 async def test_services_beyond_the_limit_are_left_out() -> None:
     told = Told(CatalogLimits(services=3))
     sink = told.catalog.sink("a", "files")
@@ -243,9 +254,65 @@ async def test_a_source_that_is_taken_out_drains_and_another_one_takes_over() ->
     assert shown(told.catalog, "web") == {"i2": Health.PASSING}
     with pytest.raises(NotFoundError, match="no source 'a'"):
         told.catalog.accept("a")
+    assert [each.name for each in told.catalog.holdings()] == ["b"], "nothing of it is left, though web is used"
     told.catalog.sink("a", "files").put("web", instances(1))
     await told.catalog.tick()
     assert shown(told.catalog, "web").keys() == {"i1", "i2"}
+
+
+async def test_a_loss_that_is_held_drains_when_its_source_is_taken_out() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.put("web", instances(1, 2, 3))
+    await told.catalog.tick()
+    sink.put("web", ())
+    await told.catalog.tick()
+    assert told.catalog.held("a") == {"web": 3}
+    told.catalog.retain_sources([])
+    assert shown(told.catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.DRAINING)
+    told.clock.now += 15
+    await told.catalog.tick()
+    assert told.catalog.names() == [] and told.catalog.holdings() == []
+
+
+async def test_a_source_that_comes_back_while_it_drains_is_kept_like_any_other() -> None:
+    told = Told()
+    told.catalog.sink("a", "files").put("web", instances(1))
+    await told.catalog.tick()
+    told.catalog.retain_sources([])
+    again = told.catalog.sink("a", "files", 1.0)
+    again.put("api", instances(2))
+    await told.catalog.tick()
+    again.remove("api")
+    await told.catalog.tick()
+    told.clock.now += 15
+    await told.catalog.tick()
+    assert told.catalog.names() == []
+    assert [each.name for each in told.catalog.holdings()] == ["a"]
+
+
+async def test_an_accepted_loss_counts_no_more() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.put("web", instances(1, 2, 3))
+    await told.catalog.tick()
+    sink.put("web", instances(1))
+    await told.catalog.tick()
+    (before,) = told.catalog.source_counts()
+    told.catalog.accept("a")
+    (after,) = told.catalog.source_counts()
+    assert (before.instances_n, before.kept_n, after.instances_n, after.kept_n) == (3, 2, 1, 0)
+
+
+async def test_what_was_wrong_with_a_service_is_forgotten_with_it() -> None:
+    told = Told()
+    sink = told.catalog.sink("a", "files")
+    sink.put("no name!", instances(1))
+    await told.catalog.tick()
+    assert codes(told.catalog) == ["invalid_service_name"]
+    sink.remove("no name!")
+    await told.catalog.tick()
+    assert codes(told.catalog) == []
 
 
 async def test_a_listener_with_a_bug_does_not_keep_changes_from_others() -> None:

@@ -18,6 +18,7 @@ from xds.control import registration as module
 from xds.control.registration import Registrations
 from xds.control.registration_store import RECORDS
 from xds.model.errors import NotFoundError, ValidationError
+from xds.store.audit_entries import AuditNote
 from xds.store.base import ObservedRecord, Store, UnavailableError
 from xds.store.memory.engine import MemoryStore
 from xds.store.sqlite.engine import SqliteStore
@@ -49,14 +50,19 @@ class Obstructed(MemoryStore):
         self.is_held = asyncio.Event()  # a write waits until it may go on
         self.batches: list[int] = []
 
-    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+    async def put_observed(
+        self,
+        put: Sequence[ObservedRecord],
+        gone: Collection[tuple[str, str]] = (),
+        notes: Sequence[AuditNote] = (),
+    ) -> None:
         if not self.may_go_on.is_set():
             self.is_held.set()
         await self.may_go_on.wait()
         if self.is_failing:
             raise UnavailableError("the disk is full")
         self.batches.append(len(put) + len(gone))
-        await super().put_observed(put, gone)
+        await super().put_observed(put, gone, notes)
 
 
 class World:
@@ -349,6 +355,16 @@ async def test_an_instance_that_stays_critical_is_deregistered_for_good(world: W
     assert world.health() == []
     assert world.registrations.reaped_n == 1
     assert len((await reloaded(store)).registrations.table) == 0
+
+
+async def test_what_the_server_deregisters_itself_is_audited_once(world: World, store: Obstructed) -> None:
+    await world.register({**WEB, "Check": {**WEB["Check"], "DeregisterCriticalServiceAfter": "60s"}})
+    await world.pass_time(100)
+    notes = [entry.note for entry in (await store.audit()).entries]
+    assert [(note.actor, note.action, note.subject, note.message) for note in notes] == [
+        ("", "registration.put", "web-1", ""),
+        ("server", "registration.deleted", "web-1", "critical for too long"),
+    ]
 
 
 async def test_a_store_that_fails_delays_a_deregistration(world: World, store: Obstructed) -> None:

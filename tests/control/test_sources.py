@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from tests.support.recording_sink import RecordingSink
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink
+from xds.control import sources as sources_module
 from xds.control.catalog import ServiceCatalog
 from xds.control.paced_sink import PacedSink
 from xds.control.source_settings import PythonSettings
@@ -252,3 +253,42 @@ async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sink.waiting_n == 50
     assert "more than 50 changed services wait" in inner.failures[-1]
     sink.close()
+
+
+async def test_a_source_that_was_replaced_and_does_not_end_puts_nothing_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources_module, "CLOSE_S", 0.05)
+    sinks: list[Sink] = []
+    go_on = asyncio.Event()
+
+    async def stubborn(sink: Sink) -> None:
+        sink.put("web", [one(1)])
+        sinks.append(sink)
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    async def successor(sink: Sink) -> None:
+        sink.put("web", [one(2)])
+        await asyncio.Event().wait()
+
+    async with running(stubborn) as (sources, catalog):
+        async with asyncio.timeout(5):
+            while not sinks:
+                await asyncio.sleep(0.01)
+        await sources.replace(["source-0"], [(Scripted(successor, "source-0"), settings())])
+        assert list(sources.runs()) == ["source-0"]
+        async with asyncio.timeout(5):
+            while [each.instance.id for each in catalog.instances("web") if each.drains_until is None] != ["i2"]:
+                await asyncio.sleep(0.01)
+        (old,) = sinks
+        old.put("web", [one(3)])
+        old.replace({"api": [one(4)]})
+        old.failed("it is late")
+        old.rejected([])
+        old.alive()
+        assert [each.instance.id for each in catalog.instances("web") if each.drains_until is None] == ["i2"]
+        assert catalog.instances("api") == ()
+        assert catalog.statuses()[0].failures_n == 0
+        go_on.set()

@@ -209,10 +209,9 @@ def test_broken(clone: Clone) -> None:
 
 def test_every_example_is_tried_here() -> None:
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    # By tests/docs/walks.py: of docs/load-assignment.md, docs/discovery-chain.md, docs/mesh.md.
-    walked_elsewhere = {"two-zones", "config-entries", "upstreams"}
+    walked_elsewhere = {"two-zones", "config-entries", "upstreams"}  # docs: load-assignment, discovery-chain, mesh
     tried = {"hello", "weighted-split", "tls-sds", "grpc", "custom-type", "broken", "files", "own-source"}
-    tried |= {"consul", "kubernetes", "mesh", "linkerd", "python"}
+    tried |= {"consul", "kubernetes", "mesh", "python", "linkerd"}
     assert folders == tried | walked_elsewhere
 
 

@@ -27,6 +27,7 @@ from tests.support.upstream import Upstream
 DRAIN_S = 1.0
 UPSTREAMS = 5
 STEPS, SOAK_STEPS = 8, 200
+CHANGED = ("DRAINING", "DRAINING", "HEALTHY", "HEALTHY")
 NODES = {Variant.ADS_DELTA: NODE, Variant.ADS_SOTW: "envoy-2"}
 
 Entry = dict[str, Any]
@@ -92,14 +93,15 @@ def site(
     upstream: Callable[[str], Upstream],
     request: pytest.FixtureRequest,
 ) -> Iterator[Site]:
-    """``request.param`` is the share of a service whose loss is held."""
+    """``request.param``: the share of a service whose loss is held, and how long endpoints drain."""
+    hold_share, drain_s = getattr(request, "param", (0.5, DRAIN_S))
     file = tmp_path / "targets.json"
     config = tmp_path / "config.yaml"
     config.write_text(
         json.dumps(
             {
-                "order": {"endpoint_drain_s": DRAIN_S},
-                "services": {"hold_share": getattr(request, "param", 0.5)},
+                "order": {"endpoint_drain_s": drain_s},
+                "services": {"hold_share": hold_share},
                 "sources": {"targets": {"kind": "files", "paths": [str(file)]}},
             }
         )
@@ -142,14 +144,14 @@ def run_randomly(site: Site, steps: int, seed: int) -> None:
     assert site.server.get(f"/groups/{GROUP}")["revision"] == revision, "no change of an instance makes a revision"
 
 
-@pytest.mark.parametrize("site", [1.0], indirect=True)
+@pytest.mark.parametrize("site", [(1.0, DRAIN_S)], indirect=True)
 def test_envoys_have_what_the_source_shows_after_each_step_and_no_request_is_lost(site: Site) -> None:
     run_randomly(site, STEPS, seed=18)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("site", [1.0], indirect=True)
+@pytest.mark.parametrize("site", [(1.0, DRAIN_S)], indirect=True)
 def test_a_long_random_run_loses_no_request(site: Site) -> None:
     run_randomly(site, SOAK_STEPS, seed=random.randrange(1 << 30))
 
@@ -197,6 +199,52 @@ def test_the_last_good_set_is_served_after_a_stop_without_the_source(
     item = site.server.get("/services/web")
     assert {each["health"] for each in item["instances"]} == {"passing"}
     assert site.server.get("/sources/targets")["state"] == "failing"
+    site.settle()
+    assert site.lost() == []
+
+
+@pytest.mark.parametrize("site", [(1.0, 2.5)], indirect=True)
+def test_what_a_binding_takes_away_drains_in_envoys_when_it_changes_and_ends(site: Site) -> None:
+    """Its port, its filter, and its end: what goes is shown to each Envoy as draining first. No request is lost."""
+    one, two, three, four, pushed = site.ports
+    site.show([entry(one, ports={"admin": three}, meta={"v": "1"}), entry(two, ports={"admin": four}, meta={"v": "2"})])
+    site.wait_endpoints({one: ("HEALTHY", 1), two: ("HEALTHY", 1)})
+    site.bind(port="admin")
+    site.wait_endpoints({port: (health, 1) for port, health in zip((one, two, three, four), CHANGED, strict=True)})
+    site.wait_endpoints({three: ("HEALTHY", 1), four: ("HEALTHY", 1)})
+    site.settle()
+    site.bind(port="admin", filter="Service.Meta.v == 2")
+    site.wait_endpoints({three: ("DRAINING", 1), four: ("HEALTHY", 1)})
+    site.wait_endpoints({four: ("HEALTHY", 1)})
+    site.settle()
+    site.server.push(
+        GROUP,
+        [
+            r.eds_cluster("web"),
+            r.cluster_load_assignment("web", pushed),
+            r.listener("web", r.rds("web")),
+            r.route_config("web", r.route("web")),
+        ],
+    )
+    site.wait_endpoints({four: ("HEALTHY", 1)})
+    answer = site.server.request("DELETE", f"/api/v1/groups/{GROUP}/bindings/web")
+    assert answer.status_code == 200, answer.text
+    site.wait_endpoints({four: ("DRAINING", 1), pushed: ("HEALTHY", 1)})
+    site.wait_endpoints({pushed: ("HEALTHY", 1)})
+    site.settle()
+    site.bind()
+    site.wait_endpoints({one: ("HEALTHY", 1), two: ("HEALTHY", 1), pushed: ("DRAINING", 1)})
+    site.wait_endpoints({one: ("HEALTHY", 1), two: ("HEALTHY", 1)})
+    site.settle()
+    assert site.lost() == []
+
+
+@pytest.mark.parametrize("site", [(1.0, DRAIN_S)], indirect=True)
+def test_envoys_take_weights_as_the_instances_have_them(site: Site) -> None:
+    """Envoy once took no weight above 128; the proportion is what an operator means."""
+    heavy, light = site.ports[:2]
+    site.show([entry(heavy, weight=65_535), entry(light, weight=1)])
+    site.wait_endpoints({heavy: ("HEALTHY", 65_535), light: ("HEALTHY", 1)})
     site.settle()
     assert site.lost() == []
 

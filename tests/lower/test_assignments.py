@@ -81,12 +81,12 @@ def test_an_endpoint_of_two_targets_is_where_it_is_healthy_first() -> None:
     assert priorities(found) == [["10.0.0.2 healthy", "10.0.0.3 unhealthy"], ["10.0.0.1 healthy"]]
 
 
-def test_weights_are_scaled_within_their_priority() -> None:
+def test_weights_are_those_of_the_instances() -> None:
     found = lower_assignment(
         assignment(WEB, BACKUP), [instances("10.0.0.1:80 weight=1000/1"), instances("10.0.0.2:80 weight=5/1")]
     )
     entries = decode_assignment(found).endpoints
-    assert [one.load_balancing_weight.value for entry in entries for one in entry.lb_endpoints] == [128, 5]
+    assert [one.load_balancing_weight.value for entry in entries for one in entry.lb_endpoints] == [1000, 5]
 
 
 _instances = st.lists(

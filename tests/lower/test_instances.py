@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from xds.catalog.instance import Health, Instance
+from xds.catalog.instance import WEIGHT_LIMIT, Health, Instance
 from xds.codec import schema
 from xds.codec.resources import ResourceDecoder
-from xds.lower.instances import WEIGHT_MAX, EndpointRule, lower_instances
+from xds.lower.instances import EndpointRule, ServedEndpoint, lower_endpoints, lower_instances, priorities_in
 from xds.lower.load_assignment import decode_assignment
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -61,18 +61,46 @@ def test_only_passing_takes_requests_from_instances_that_warn() -> None:
 
 
 def test_a_weight_below_1_means_unhealthy() -> None:
-    """Consul with weights 500 and 0 for warning: 128, and 1 with UNHEALTHY."""
+    """As Consul does it."""
     one = Instance("1", "10.0.0.1", 80, weight=500, warning_weight=0)
-    assert lowered((one, Health.PASSING)) == {("10.0.0.1", 80): (HEALTHY, 128)}
+    assert lowered((one, Health.PASSING)) == {("10.0.0.1", 80): (HEALTHY, 500)}
     assert lowered((one, Health.WARNING)) == {("10.0.0.1", 80): (UNHEALTHY, 1)}
 
 
-def test_weights_above_the_limit_keep_their_proportion() -> None:
-    a, b = Instance("a", "10.0.0.1", 80, weight=1000), Instance("b", "10.0.0.2", 80, weight=250)
+def test_a_weight_is_that_of_the_instance_whatever_the_others_have() -> None:
+    """Cut at 128, as Consul does it, 1000 and 250 would share requests alike; scaled, each would change with others."""
+    a, b = Instance("a", "10.0.0.1", 80, weight=65_535), Instance("b", "10.0.0.2", 80, weight=1)
     assert lowered((a, Health.PASSING), (b, Health.PASSING)) == {
-        ("10.0.0.1", 80): (HEALTHY, 128),
-        ("10.0.0.2", 80): (HEALTHY, 32),
+        ("10.0.0.1", 80): (HEALTHY, 65_535),
+        ("10.0.0.2", 80): (HEALTHY, 1),
     }
+
+
+def test_weights_whose_sum_no_proxy_takes_are_divided() -> None:
+    """Envoy and gRPC refuse an assignment whose weights sum up to 2^32 or more."""
+    (template,) = priorities_in(lower_instances("web", [(Instance("a", "10.0.0.1", 80), Health.PASSING)], ANY))[
+        0
+    ].values()
+    many = [
+        ServedEndpoint.at((f"10.0.0.{n}", 80), HEALTHY, weight, template.locality)
+        for n, weight in enumerate((2**31, 2**31, 2**30, 1))
+    ]
+    resource = lower_endpoints("web", many)
+    assert [weight for _, weight in endpoints(resource).values()] == [2**30, 2**30, 2**29, 1]
+    (entry,) = decode_assignment(resource).endpoints
+    assert entry.load_balancing_weight.value == 2**31 + 2**29 + 1
+
+
+def test_the_endpoints_in_an_assignment_are_those_it_was_made_of() -> None:
+    instances = [
+        (Instance("a", "10.0.0.1", 80, weight=7, locality=Locality("eu", "1")), Health.CRITICAL),
+        (Instance("b", "::1", 81), Health.DRAINING),
+    ]
+    resource = lower_instances("web", instances, ANY)
+    found = priorities_in(resource)[0]
+    assert list(found) == [("::1", 81), ("10.0.0.1", 80)]
+    assert lower_endpoints("web", found.values()) == resource
+    assert [one.drains for one in found.values()] == [True, False]
 
 
 def test_a_named_port_is_used_and_instances_without_it_are_left_out() -> None:
@@ -139,7 +167,7 @@ def test_any_assignment_is_canonical_valid_and_does_not_depend_on_the_order(
     random.shuffle(shuffled)
     assert lower_instances("web", shuffled, rule) == resource
     assert endpoints(resource).keys() == places.keys()
-    assert all(1 <= weight <= WEIGHT_MAX for _, weight in endpoints(resource).values())
+    assert all(1 <= weight <= WEIGHT_LIMIT for _, weight in endpoints(resource).values())
 
 
 def test_an_entry_has_a_locality_even_where_no_instance_says_one() -> None:

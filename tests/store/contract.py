@@ -16,6 +16,7 @@ from itertools import count
 import pytest
 
 from xds.model.errors import ConflictError, NotFoundError
+from xds.store.audit_entries import AuditNote
 from xds.store.base import (
     Commit,
     CorruptError,
@@ -552,6 +553,12 @@ class StoreContract:
         assert await store.observed() == [other, c]
         await store.put_observed([], [("s", "a"), ("t", "a")])
         assert await store.observed() == []
+
+    async def test_observed_records_may_have_notes_for_the_audit_list(self, store: Store) -> None:
+        record = ObservedRecord("s", "a", b"1")
+        await store.put_observed([record], [], [AuditNote("a", key="k"), AuditNote("b"), AuditNote("a", key="k")])
+        assert [(one.note.action, one.count) for one in (await store.audit()).entries] == [("b", 1), ("a", 2)]
+        assert await store.observed() == [record]
 
     async def test_nobody_watches_open_nacks(self, store: Store) -> None:
         watch = store.watch()

@@ -20,6 +20,7 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.destination_settings import DestinationSettings
 from xds.control.destinations import Destinations
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
+from xds.control.hand_assignments import HandAssignments
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.publisher import Publisher
 from xds.control.push import PushOptions
@@ -72,8 +73,9 @@ class LinkerdSite:
         self.publisher = Publisher(self.store, self.cache, self.fleet, self.server.wake, live=live)
         self.catalog = ServiceCatalog(HoldRule(1.0), clock=lambda: self.now_s, store=self.store)
         held = self.publisher
-        self.bindings = Bindings(self.store, self.catalog, held.live, held.locks, held.is_group, "dc1")
-        held.documents.append(self.bindings)
+        by_hand = HandAssignments(self.store, self.cache, live, held.locks, held.is_group, self.fleet.events, 1.0)
+        self.bindings = Bindings(self.store, self.catalog, live, held.locks, by_hand, held.is_group, "dc1")
+        held.documents += [by_hand, self.bindings]
         await self.store.open()
         await held.load()
         await self.catalog.load()

@@ -13,10 +13,11 @@ from fastapi.responses import Response
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import parse_one
 from xds.api.consul import check_place, findings_text, refuse
-from xds.api.routing import demand, grant_of
+from xds.api.routing import demand, grant_of, peer_of
 from xds.api.services import Services
 from xds.catalog.instance import is_ip_address
 from xds.catalog.registration_edits import Registrant
+from xds.control.audit_log import Caller
 from xds.control.registration import Permit
 from xds.control.service_view import ServiceView
 from xds.control.tokens import ADMIN, REGISTER_ALL, register_scope
@@ -76,6 +77,11 @@ def registrant_of(request: Request, now_s: float) -> Registrant:
     """Who registers, and the IP address that it does so from."""
     host = (request.client.host if request.client is not None else "").partition("%")[0]
     return Registrant(grant_of(request).name, host if is_ip_address(host) else "", int(now_s))
+
+
+def caller_of(request: Request) -> Caller:
+    """The caller, for the audit list. Consul's requests name no author."""
+    return Caller(grant_of(request).name, "", peer_of(request))
 
 
 # What is asked for

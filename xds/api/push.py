@@ -23,6 +23,7 @@ from xds.control.progress import PushVerdict, verdict_of
 from xds.control.push import PushOptions, PushResult
 from xds.control.threads import run_sized
 from xds.model.errors import Violation
+from xds.store.retention import DAY_S
 
 WAIT_LIMIT_S = 300.0
 PUSH_ID_LIMIT = 200
@@ -32,6 +33,9 @@ _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
 Strict = Annotated[bool, Query(description="Warnings are errors")]
+DrainTime = Annotated[
+    float | None, Query(ge=0, le=DAY_S, description="How long endpoints that go drain; 0: they go at once")
+]
 
 # The revision that a group must be at and the etag that it must have, as in ``PushOptions``.
 Precondition = tuple[int | None, str]

@@ -94,9 +94,9 @@ class InstanceSelection:
 
     def selected(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
         """The selected instances with what is known of them."""
-        return (one for one in instances if self._is_selected(one))
+        return (one for one in instances if self.is_selected(one))
 
-    def _is_selected(self, one: ServiceInstance) -> bool:
+    def is_selected(self, one: ServiceInstance) -> bool:
         wanted = self.binding.datacenter
         if wanted and (one.instance.datacenter or self.datacenter) != wanted:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xds.catalog.instance import Health, Instance
@@ -65,8 +65,8 @@ class Draining:
         if len(self._by_place) > DRAINING_LIMIT:
             del self._by_place[next(iter(self._by_place))]
 
-    def stop(self, places: Collection[Place]) -> None:
-        """Instances with these places are present again."""
+    def stop(self, places: Iterable[Place]) -> None:
+        """Instances with these places are present again. They are looked at only if anything drains."""
         if self._by_place:
             for place in self._by_place.keys() & set(places):
                 del self._by_place[place]

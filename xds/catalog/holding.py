@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from xds.catalog.draining import Draining, SeenInstance, place_of
+from xds.catalog.draining import Draining, Place, SeenInstance, place_of
 from xds.catalog.instance import Instance
 
 
@@ -84,12 +84,13 @@ class ServiceHolding:
         """Take over what the source shows now, by id. True if anything changed."""
         shown, changed = self._shown(instances, now)
         gone = [seen for id, seen in self.present.items() if id not in shown]
-        if not (changed or gone):
+        before = self._before(now, rule)
+        is_over = self.is_held and not rule.is_held(before, len(shown))  # the rule may be another one than before
+        if not (changed or gone or is_over):
             return False
         self.was_shown = self.was_shown or bool(shown)
-        before = self._before(now, rule)
-        moved = [seen for id, seen in self.present.items() if id in shown and _has_moved(seen, shown[id])]
         present, self.present = self.present, shown
+        moved = [present[id] for id in changed if id in present and _has_moved(present[id], shown[id])]
         back = [seen for id, seen in self.kept.items() if id in shown and _has_moved(seen, shown[id])]
         kept = {id: seen for id, seen in self.kept.items() if id not in shown}
         if rule.is_held(before, len(shown)):
@@ -98,7 +99,7 @@ class ServiceHolding:
             self._let_go([*kept.values(), *gone], before, now, rule)
         for seen in (*moved, *back):
             self.draining.begin(seen, now, rule.drain_s)
-        self.draining.stop({place_of(seen.instance) for seen in self})
+        self.draining.stop(self._places())
         return True
 
     def accept(self, now: float, rule: HoldRule) -> int:
@@ -106,7 +107,7 @@ class ServiceHolding:
         lost = len(self.kept)
         self._let_go(list(self.kept.values()), len(self.present), now, rule)
         self._peak_at = -inf
-        self.draining.stop({place_of(seen.instance) for seen in self})
+        self.draining.stop(self._places())
         return lost
 
     def restore(self, present: Iterable[SeenInstance]) -> None:
@@ -124,12 +125,18 @@ class ServiceHolding:
         """The present ids that came after the loss that is held."""
         return [id for id in self.present if id not in self._good] if self.kept else []
 
-    def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, SeenInstance], bool]:
-        shown, changed = {}, False
+    def _places(self) -> Iterator[Place]:
+        return (place_of(seen.instance) for seen in self)
+
+    def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, SeenInstance], list[str]]:
+        """What is shown, by id, and the ids of what is new or different. Most is the same object as before."""
+        shown: dict[str, SeenInstance] = {}
+        changed = []
+        present = self.present.get
         for id, instance in instances.items():
-            seen = self.present.get(id)
-            if seen is None or seen.instance != instance:
-                changed = True
+            seen = present(id)
+            if seen is None or (seen.instance is not instance and seen.instance != instance):
+                changed.append(id)
                 known = seen or self.kept.get(id)
                 seen = SeenInstance(instance, known.since if known is not None else now, now)
             shown[id] = seen

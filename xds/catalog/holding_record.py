@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -16,20 +17,56 @@ from xds.model.node import Locality
 
 Json = dict[str, Any]
 
+REMEMBERED_FROM = 200  # instances of a service
+REMEMBERED = 100_000  # instances, of all services
+
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+_NONE_PRESENT = '"present":[]'
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _shared_locality = lru_cache(4096)(Locality)  # one object for all equal ones
 
 
-def encoded(holding: ServiceHolding) -> bytes:
-    """The stored form of a holding."""
-    document: Json = {"present": [_seen_json(seen) for seen in holding.present.values()]}
-    if holding.is_held:
-        document["kept"] = [_seen_json(seen) for seen in holding.kept.values()]
-        document |= {"late": holding.late, "good_n": holding.good_n, "held_since": holding.held_since}
-    if holding.draining:
-        document["draining"] = [{**_seen_json(one.seen), "until": one.until} for one in holding.draining]
-    document |= {name: True for name in ("was_shown", "is_gone") if getattr(holding, name)}
-    return json.dumps(document, separators=(",", ":")).encode()
+class HoldingEncoder:
+    """Encodes holdings. Instances of large ones are remembered as text: only those that have changed are encoded.
+
+    A holding is large from ``remembered_from`` instances on. ``limit`` instances are remembered at most, those of the
+    latest holdings, and always those of the last one.
+    """
+
+    def __init__(self, remembered_from: int = REMEMBERED_FROM, limit: int = REMEMBERED) -> None:
+        self._remembered_from = remembered_from
+        self._limit = limit
+        self._texts: OrderedDict[Hashable, dict[int, tuple[SeenInstance, str]]] = OrderedDict()
+        self._remembered_n = 0
+
+    def encoded(self, key: Hashable, holding: ServiceHolding) -> bytes:
+        """The stored form of a holding. ``key`` is its own."""
+        document: Json = {"present": []}
+        if holding.is_held:
+            document["kept"] = [_seen_json(seen) for seen in holding.kept.values()]
+            document |= {"late": holding.late, "good_n": holding.good_n, "held_since": holding.held_since}
+        if holding.draining:
+            document["draining"] = [{**_seen_json(one.seen), "until": one.until} for one in holding.draining]
+        document |= {name: True for name in ("was_shown", "is_gone") if getattr(holding, name)}
+        present = ",".join(self._present(key, list(holding.present.values())))
+        return _dump(document).replace(_NONE_PRESENT, f'"present":[{present}]', 1).encode()
+
+    def _present(self, key: Hashable, present: list[SeenInstance]) -> Iterator[str]:
+        before = self._texts.pop(key, {})
+        self._remembered_n -= len(before)
+        if len(present) < self._remembered_from:
+            return (_dump(_seen_json(seen)) for seen in present)
+        # What was seen is what it was as long as it is the same object, which is kept alive here.
+        pairs = [before.get(id(seen)) or (seen, _dump(_seen_json(seen))) for seen in present]
+        self._remember(key, dict(zip(map(id, present), pairs, strict=True)))
+        return (text for _, text in pairs)
+
+    def _remember(self, key: Hashable, texts: dict[int, tuple[SeenInstance, str]]) -> None:
+        self._texts[key] = texts
+        self._remembered_n += len(texts)
+        while self._remembered_n > self._limit and len(self._texts) > 1:
+            _, oldest = self._texts.popitem(last=False)
+            self._remembered_n -= len(oldest)
 
 
 def decoded(body: bytes) -> ServiceHolding:

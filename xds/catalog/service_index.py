@@ -15,6 +15,7 @@ from xds.model.errors import Violation
 
 FINDINGS_LIMIT = 20  # of one service
 SERVICES_WITH_FINDINGS = 1_000  # of one source
+REUSED_FROM = 200  # instances: what is served of so large a service is made from what was served before
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ class ServiceIndex:
     holding is; the caller takes them out.
     """
 
-    def __init__(self, limits: CatalogLimits, first_revision: int = 1) -> None:
+    def __init__(self, limits: CatalogLimits, first_revision: int = 1, reused_from: int = REUSED_FROM) -> None:
         self.limits = limits
+        self._reused_from = reused_from
         self.revision = first_revision  # grows with each change
         self._revisions: dict[str, int] = {}  # of the last change, by service
         self._forgotten_at = first_revision  # the revision at which a service went last
@@ -81,6 +83,7 @@ class ServiceIndex:
         self._sources: dict[str, SourceHoldings] = {}
         self._services: dict[str, dict[str, ServiceHolding]] = {}  # by service and source
         self._served: dict[str, tuple[ServiceInstance, ...]] = {}
+        self._outdated: dict[str, tuple[ServiceInstance, ...]] = {}  # what was served of large services that changed
         self._ends: list[tuple[float, str, str]] = []  # of draining instances: when, source, service
 
     # Reading
@@ -110,7 +113,8 @@ class ServiceIndex:
         """The instances of a service by address and port; each place once: the first source by name has it."""
         found = self._served.get(service)
         if found is None:
-            found = self._served[service] = _united(self._services.get(service, {}))
+            before = self._outdated.pop(service, ())
+            found = self._served[service] = _united(self._services.get(service, {}), before)
         return found
 
     def is_known(self, service: str) -> bool:
@@ -181,7 +185,6 @@ class ServiceIndex:
         source = self._sources.get(name)
         if source is None:
             return
-        self.accept(source, source.held, now)
         source.rule, source.is_retired = HoldRule(1.0, drain_s=source.rule.drain_s), True
         for service in list(source.by_service):
             self.drop(source, service, now)
@@ -224,16 +227,16 @@ class ServiceIndex:
             candidates = sorted(candidates, key=lambda each: each[1].id not in known)
         usable: dict[str, Instance] = {}
         for index, instance in islice(candidates, room):
-            if instance.id in usable:
-                detail = f"two instances have the id {instance.id!r}: the first one counts"
+            id, held = instance.id, known.get(instance.id)
+            if id in usable:
+                detail = f"two instances have the id {id!r}: the first one counts"
                 found.append(Violation("duplicate_id", detail, pointer=f"/{index}/id"))
-                continue
-            held = known.get(instance.id)
-            wrong = [] if held is not None and held.instance == instance else check_instance(instance, f"/{index}")
-            if wrong:
+            elif held is not None and (held.instance is instance or held.instance == instance):
+                usable[id] = held.instance  # the same object says that nothing has changed
+            elif wrong := check_instance(instance, f"/{index}"):
                 found += wrong
             else:
-                usable[instance.id] = instance
+                usable[id] = instance
         return usable, found
 
     def _report(self, source: SourceHoldings, service: str, found: list[Violation]) -> None:
@@ -267,7 +270,9 @@ class ServiceIndex:
         self._revisions[service] = self.revision
         self.changed.add(service)
         self.unsaved.add((source.name, service))
-        self._served.pop(service, None)
+        served = self._served.pop(service, ())
+        if len(served) >= self._reused_from:
+            self._outdated[service] = served
 
     def _forget_gone(self, source: SourceHoldings, service: str) -> None:
         """Forget the holding of a service that the source no longer has, when nothing of it is left.
@@ -284,26 +289,59 @@ class ServiceIndex:
         if not rest:
             del self._services[service]
             del self._revisions[service]
+            self._outdated.pop(service, None)
             self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
 
 
-def _united(holdings: Mapping[str, ServiceHolding]) -> tuple[ServiceInstance, ...]:
-    """Each place once: present before kept before draining, then by the name of the source."""
+def _united(holdings: Mapping[str, ServiceHolding], before: tuple[ServiceInstance, ...]) -> tuple[ServiceInstance, ...]:
+    """Each place once: present before kept before draining, then by the name of the source.
+
+    What is the same as ``before`` is the same object.
+    """
+    if len(holdings) == 1:
+        (name, holding), *_ = holdings.items()
+        if not holding.kept and not len(holding.draining):
+            replaced = _replaced(name, holding.present, before)
+            if replaced is not None:
+                return replaced
+    known = {(id(one.seen), one.is_kept, one.drains_until): one for one in before}
     found: dict[Place, ServiceInstance] = {}
     names = sorted(holdings)
     for name in names:
-        _add_first(found, (ServiceInstance(name, seen) for seen in holdings[name].present.values()))
+        _add_first(found, known, (ServiceInstance(name, seen) for seen in holdings[name].present.values()))
     for name in names:
-        _add_first(found, (ServiceInstance(name, seen, is_kept=True) for seen in holdings[name].kept.values()))
+        _add_first(found, known, (ServiceInstance(name, seen, is_kept=True) for seen in holdings[name].kept.values()))
     for name in names:
         drained = holdings[name].draining
-        _add_first(found, (ServiceInstance(name, each.seen, drains_until=each.until) for each in drained))
+        _add_first(found, known, (ServiceInstance(name, each.seen, drains_until=each.until) for each in drained))
     return tuple(found[place] for place in sorted(found))
 
 
-def _add_first(found: dict[Place, ServiceInstance], instances: Iterable[ServiceInstance]) -> None:
+def _replaced(
+    source: str, present: Mapping[str, SeenInstance], before: tuple[ServiceInstance, ...]
+) -> tuple[ServiceInstance, ...] | None:
+    """``before`` with each instance as it is now; None if an instance has come, gone or moved."""
+    if len(present) != len(before):
+        return None
+    after = []
+    for one in before:
+        seen = present.get(one.seen.instance.id)
+        if seen is one.seen:  # what was kept or drained, and is present again, is another object
+            after.append(one)
+        elif seen is None or place_of(seen.instance) != place_of(one.seen.instance):
+            return None
+        else:
+            after.append(ServiceInstance(source, seen))
+    return tuple(after)
+
+
+def _add_first(
+    found: dict[Place, ServiceInstance],
+    known: Mapping[tuple[int, bool, float | None], ServiceInstance],
+    instances: Iterable[ServiceInstance],
+) -> None:
     """Add instances whose place is not taken. Of two instances of a source at one place, the one of the least id."""
     taken = set(found)
     for one in instances:
@@ -312,4 +350,4 @@ def _add_first(found: dict[Place, ServiceInstance], instances: Iterable[ServiceI
             continue
         other = found.get(place)
         if other is None or one.instance.id < other.instance.id:
-            found[place] = one
+            found[place] = known.get((id(one.seen), one.is_kept, one.drains_until), one)

@@ -22,14 +22,15 @@ _HEALTH_STYLES = {"HEALTHY": "good", "UNHEALTHY": "bad", "TIMEOUT": "bad", "DRAI
 
 
 def owner_text(owner: Json) -> str:
-    """``pushed``, ``by hand (alice)``, ``service web``, ``upstream web``."""
+    """``pushed``, ``by hand (alice)``, ``service web``, ``upstream web``, ``leaving (alice)``."""
     if owner["kind"] == "binding":
         return f"service {owner.get('service', '')}".strip()
     if owner["kind"] == "lowered":
         return f"upstream {owner.get('upstream', '')}".strip()
-    if owner["kind"] == "hand":
+    if owner["kind"] in {"hand", "leaving"}:
         who = owner.get("actor") or owner.get("author") or ""
-        return f"by hand ({who})" if who else "by hand"
+        what = "by hand" if owner["kind"] == "hand" else "leaving"
+        return f"{what} ({who})" if who else what
     return str(owner["kind"])
 
 
@@ -131,4 +132,4 @@ def _told(item: Json) -> Iterator[str]:
     since = f" since {owner['time']}" if "time" in owner else ""
     yield f"{item['name']} of group {item['group']}: {owner_text(owner)}{since}"
     if item["leaving"]:
-        yield "deleted: what was pushed is served when all have drained"
+        yield "deleted, or no longer bound: what was pushed is served when all have drained"

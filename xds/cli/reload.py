@@ -1,6 +1,6 @@
-"""Reload of the ``auth`` settings while the server runs: on SIGHUP, and when their files change.
+"""Reload of the settings of ``auth`` and ``sources`` while the server runs: on SIGHUP, and when their files change.
 
-Unreadable settings change nothing: the present rules stay, and an error is logged. A change of any other setting is
+Unreadable settings change nothing: the present ones stay, and an error is logged. A change of any other setting is
 logged as needing a restart.
 """
 
@@ -21,6 +21,7 @@ from xds.fleet.event_log import EventKind, EventLog
 from xds.server.metrics.counters import Metrics
 
 LOOK_EVERY_S = 1.0
+RELOADED = ("auth", "sources")  # sections
 
 _log = structlog.get_logger(logger_name="xds.auth")
 
@@ -28,7 +29,10 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Reloader:
-    """Reloads settings. ``read`` reads all of them and raises ``SettingsError``; ``apply`` applies those of ``auth``.
+    """Reloads settings. ``read`` reads all of them and raises ``SettingsError``.
+
+    ``apply`` applies those of ``RELOADED`` and returns how many streams it has ended; it raises ``SettingsError``, and
+    then it has changed nothing.
 
     ``files`` are checked every second. A change counts once a file has not changed for a second, so that no
     half-written file is read.
@@ -39,7 +43,7 @@ class Reloader:
         settings: Settings,
         read: Callable[[], Settings],
         files: Sequence[Path],
-        apply: Callable[[AuthSettings], Awaitable[int]],
+        apply: Callable[[Settings], Awaitable[int]],
         events: EventLog,
         metrics: Metrics,
     ) -> None:
@@ -84,11 +88,14 @@ class Reloader:
                 return self._failed(f"unexpected {type(error).__name__}")
             if _opens(self._settings, found):
                 return self._failed("the new settings would remove all access control; that needs a restart")
-            ended = await self._apply(found.auth)
-            self._settings, waiting = (
-                found.model_copy(update=_but_auth(self._settings)),
-                _changed(self._settings, found),
-            )
+            if self._settings.sources and not found.sources:
+                return self._failed("the new settings would remove all sources; that needs a restart")
+            applied = found.model_copy(update=_others(self._settings))
+            try:
+                ended = await self._apply(applied)
+            except SettingsError as error:
+                return self._failed(str(error))
+            self._settings, waiting = applied, _changed(self._settings, found)
         self._metrics.auth_reloads["ok"] += 1
         auth = found.auth
         counts = {
@@ -106,7 +113,7 @@ class Reloader:
 
     def _failed(self, message: str) -> bool:
         self._metrics.auth_reloads["failed"] += 1
-        _log.error("auth.reload_failed", error_message=message, in_force="the previous rules")
+        _log.error("auth.reload_failed", error_message=message, in_force="the previous settings")
         self._events.record(EventKind.AUTH, "reload_failed", time(), message=message)
         return False
 
@@ -134,10 +141,10 @@ def _opens(running: Settings, found: Settings) -> bool:
     return (takes_tokens and not all(asks)) or (found.auth == AuthSettings() != running.auth)
 
 
-def _but_auth(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in Settings.model_fields if name != "auth"}
+def _others(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in Settings.model_fields if name not in RELOADED}
 
 
 def _changed(running: Settings, found: Settings) -> list[str]:
     """Sections that differ from the running settings."""
-    return [name for name, value in _but_auth(running).items() if getattr(found, name) != value]
+    return [name for name, value in _others(running).items() if getattr(found, name) != value]

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
@@ -31,12 +31,12 @@ from xds.cli.ports import (
 )
 from xds.cli.reload import Reloader
 from xds.cli.service_layer import ServiceLayer
+from xds.cli.source_builders import build_sources
 from xds.codec.resources import ResourceDecoder
 from xds.codec.schema import add_descriptor_sets
 from xds.control.access import Access
 from xds.control.assignments import Assignments
 from xds.control.audit_log import SERVER, Caller
-from xds.control.auth_settings import AuthSettings
 from xds.control.backups import Backups
 from xds.control.collector import Collector
 from xds.control.destinations import Destinations
@@ -70,6 +70,7 @@ from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
 from xds.server.transport import loop_factory
+from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 from xds.store.engines import open_store
 from xds.version import __version__
@@ -87,8 +88,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. ``make`` builds the server; by default an ordinary one.
 
-    On SIGHUP and when one of ``files`` changes, ``read`` reads the settings again, and those of ``auth`` are applied.
-    By default they are read from the environment.
+    On SIGHUP and when one of ``files`` changes, ``read`` reads the settings again, and those of ``auth`` and
+    ``sources`` are applied. By default they are read from the environment.
 
     Raises ``StoreError``, ``DescriptorSetError``, ``OSError`` or ``ValueError`` when it cannot start.
     """
@@ -107,7 +108,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     tell_of_names(settings)
     server = make(settings)
-    reloader = Reloader(settings, read, files, server.apply_auth, server.fleet.events, server.metrics)
+    reloader = Reloader(settings, read, files, server.apply, server.fleet.events, server.metrics)
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     following = asyncio.create_task(reloader.follow())
     try:
@@ -187,7 +188,9 @@ class Server:
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.watched = self._watched()
-        self.services = ServiceLayer(settings, self.store, self.publisher, self.fleet.events, hosting.sources)
+        self.services = ServiceLayer(
+            settings, self.store, self.publisher, self.by_hand, self.fleet.events, hosting.sources
+        )
         self.publisher.documents += [self.by_hand, self.services.bindings]
         self.destinations = self._destinations()
         self.backups = Backups(self.store, self.publisher, self.assignments, self.watched)
@@ -314,20 +317,36 @@ class Server:
         """Host and port of the gRPC port and of the HTTP port, as they are bound."""
         return self._grpc_address(), self._http_address()
 
-    async def apply_auth(self, auth: AuthSettings) -> int:
-        """Replace the access rules.
+    async def apply(self, settings: Settings) -> int:
+        """Apply the settings of ``auth`` and ``sources``.
 
-        Returns the number of streams that were ended because the new rules do not admit them.
+        Returns the number of streams that were ended because the new rules do not admit them. Raises ``SettingsError``
+        for a source that cannot be built; nothing is changed then.
         """
-        before = self.settings.auth.told()
-        self.access.assign(auth.access())
-        self.settings = self.settings.model_copy(update={"auth": auth})
-        self._shown.update(shown_settings(self.settings))
-        try:
-            await self.publisher.audit.record(Caller(SERVER).note("auth.reloaded", old=before, new=auth.told()))
-        except StoreError as error:  # the rules apply all the same
-            _log.warning("audit.later", error_message=str(error))
-        return await self.grpc.reauthorize()
+        before, after = self.settings.sources, settings.sources
+        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        made = list(build_sources(settings, changed))
+        audited = [Caller(SERVER).note("auth.reloaded", old=self.settings.auth.told(), new=settings.auth.told())]
+        if changed:
+            shown = (shown_settings(each)["sources"] for each in (self.settings, settings))
+            old, new = ({name: each[name] for name in changed if name in each} for each in shown)
+            audited.append(Caller(SERVER).note("sources.reloaded", old=old, new=new))
+        self.access.assign(settings.auth.access())
+        self.settings = settings
+        self._shown.update(shown_settings(settings))
+        ended = await self.grpc.reauthorize()
+        await self.services.replace_sources(changed, made)
+        if changed:
+            _log.info("sources.reloaded", sources=sorted(changed))
+        await self._audit(audited)
+        return ended
+
+    async def _audit(self, notes: Iterable[AuditNote]) -> None:
+        for note in notes:
+            try:
+                await self.publisher.audit.record(note)
+            except StoreError as error:  # what is in force applies all the same
+                _log.warning("audit.later", error_message=str(error))
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then drain. Raises when the HTTP server ends by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from prometheus_client.registry import Collector
 
@@ -11,6 +11,7 @@ from xds.catalog.source import Source
 from xds.cli.source_builders import build_sources
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.hand_assignments import HandAssignments
 from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
@@ -34,6 +35,7 @@ class ServiceLayer:
         settings: Settings,
         store: Store,
         publisher: Publisher,
+        by_hand: HandAssignments,
         events: EventLog,
         sources: tuple[tuple[Source, SourceSettings], ...] = (),
     ) -> None:
@@ -41,7 +43,7 @@ class ServiceLayer:
         limits = settings.services.limits()
         live, locks, is_group = publisher.live, publisher.locks, publisher.is_group
         self.catalog = ServiceCatalog(rule, limits, store=store, events=events)
-        self.bindings = Bindings(store, self.catalog, live, locks, is_group, settings.chains.datacenter)
+        self.bindings = Bindings(store, self.catalog, live, locks, by_hand, is_group, settings.chains.datacenter)
         self._lowered = publisher.lowered
         self._lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
         self.view = ServiceView(self.catalog)
@@ -67,7 +69,15 @@ class ServiceLayer:
     def start(self) -> None:
         """Follow the sources."""
         self.catalog.start()
+        self.bindings.start()
+        if self._lowered.endpoints is not None:
+            self._lowered.endpoints.start()
         self.sources.start()
+
+    async def replace_sources(self, changed: Collection[str], made: Iterable[tuple[Source, SourceSettings]]) -> None:
+        """Run ``made`` in place of the sources that were changed or are gone; the instances of the latter drain."""
+        await self.sources.replace(changed, made)
+        self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
 
     def start_clocks(self) -> None:
         """Let the clocks of checks begin: from now on agents reach the server."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,14 @@ from xds.control.source_settings import (
 from xds.model.errors import XdsError
 
 
-def build_sources(settings: Settings) -> Iterator[tuple[Source, SourceSettings]]:
-    """Each source with its section, by name. Raises ``SettingsError`` for a source that cannot be built."""
+def build_sources(settings: Settings, names: Collection[str] | None = None) -> Iterator[tuple[Source, SourceSettings]]:
+    """Each source with its section, by name; with ``names`` only these.
+
+    Raises ``SettingsError`` for a source that cannot be built.
+    """
     for name, section in sorted(settings.sources.items()):
+        if names is not None and name not in names:
+            continue
         try:
             yield _BUILDERS[section.kind](name, section, settings), section
         except (XdsError, OSError, ValueError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +20,14 @@ from xds.catalog.service_index import ServiceInstance
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog import ServiceCatalog
 from xds.control.etags import NO_ETAG, check_etag, document_etag
-from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments, FollowedTarget, Selected
+from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
+from xds.control.followed_target import FollowedTarget
+from xds.control.hand_assignment import HandAssignment
+from xds.control.hand_assignments import HandAssignments, WriteOptions
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key, document_id, key_of
 from xds.control.writes import WriteLocks
-from xds.lower.instances import EndpointRule, lower_instances
+from xds.lower.instances import ServedEndpoint, lower_endpoints
 from xds.model.errors import NotFoundError, ValidationError, Violation, XdsError
 from xds.model.resource import Resource
 from xds.store.base import Store
@@ -60,8 +63,8 @@ def etag_of(binding: Binding) -> str:
 class Bindings:
     """The bindings of all groups. A change is stored first, then in force; one change at a time.
 
-    Use as one of the publisher's documents (`GroupDocuments`). ``exists`` says whether there is a group; ``datacenter``
-    is that of this server.
+    Use as one of the publisher's documents (`GroupDocuments`), behind ``by_hand``, which lets the endpoints of a
+    binding that ends drain. ``exists`` says whether there is a group; ``datacenter`` is that of this server.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Bindings:
         catalog: ServiceCatalog,
         live: LiveEndpoints,
         locks: WriteLocks,
+        by_hand: HandAssignments,
         exists: Callable[[str], bool],
         datacenter: str = "",
         clock: Callable[[], float] = time.time,
@@ -79,11 +83,16 @@ class Bindings:
         self._catalog = catalog
         self._live = live
         self._locks = locks
+        self._by_hand = by_hand
         self._exists = exists
         self._datacenter = datacenter
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
         self._followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
+
+    def start(self) -> None:
+        """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
+        self._followed.start()
 
     # Reading
 
@@ -126,9 +135,7 @@ class Bindings:
     def draft(self, key: Key, binding: Binding) -> BoundAssignment:
         """A binding that is not in force, to see what it would select."""
         target = FollowedTarget(InstanceSelection(binding, self._datacenter))
-        return BoundAssignment(
-            key, (target,), partial(_lower, key[1], EndpointRule(binding.port, binding.only_passing))
-        )
+        return BoundAssignment(key, (target,), partial(_lower, key[1]))
 
     def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
         """The instances that a binding selects now, by address and port."""
@@ -151,13 +158,17 @@ class Bindings:
             except (ValueError, ValidationError) as error:
                 _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
         for key in [key for key in self._bound if found.get(key) != self._bound[key].binding]:
-            self._end(key)
+            self._forget(key)  # what it has laid is nobody's, and is swept
         for key, binding in found.items():
-            if key in self._bound:
-                continue
+            await self._by_hand.forget_leaving(key)  # only if a change was cut off
             try:
-                self._begin(key, binding, _owner(binding))
+                if key in self._bound:
+                    self._live.claim(*key, _owner(binding))
+                else:
+                    self._begin(key, binding, _owner(binding))
             except XdsError as error:
+                if key in self._bound:
+                    self._forget(key)
                 _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
         self._followed.use()
         await self._followed.follow(list(self._followed.services))
@@ -202,38 +213,50 @@ class Bindings:
             held = self._bound.get(key)
             if held is not None and held.binding == binding:
                 return False
+            owner, owned_by = _owner(binding, by, self._clock()), self._live.owner(*key)
             # The name is taken before it is stored, so that nobody sets it by hand meanwhile.
-            self._live.claim(*key, _owner(binding, by, self._clock()))
+            self._live.claim(*key, owner)
             document, old = binding.document(), held.binding.document() if held is not None else None
             note = by.note("binding.put", group=key[0], subject=key[1], old=old, new=document)
             try:
                 await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             except BaseException:
-                if held is None:
-                    self._live.release(key[0], (key[1],), _BOUND)
+                self._live.give(*key, owned_by)
                 raise
-            self._begin(key, binding, _owner(binding, by, self._clock()))
+            async with self._by_hand.lock:
+                await self._by_hand.forget_leaving(key)
+            self._begin(key, binding, owner)
             self._followed.use()
             self._followed.lay(key[0], (key,))
             _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
             return True
 
-    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
-        """End a binding: what was pushed is served again.
+    async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER, drain_s: float | None = None) -> None:
+        """End a binding: what was pushed is served again, with the endpoints that go until they have drained.
 
-        Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
+        They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """
         async with self._locks.groups((key[0],)), self.lock:
             held = self.get(key)
             self.check(key, None, etag)
-            await self._delete(held, by)
+            served = self._live.get(*key)
+            async with self._by_hand.lock:
+                leaving = None
+                if served is not None:
+                    leaving = await self._by_hand.plan_leaving(key, served, WriteOptions(drain_s=drain_s, by=by))
+                await self._delete(held, by, leaving)
 
-    async def _delete(self, held: BoundAssignment, by: Caller) -> None:
+    async def _delete(self, held: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
         group, name = held.key
         note = by.note("binding.deleted", group=group, subject=name, old=held.binding.document())
         with suppress(NotFoundError):  # it is deleted already
             await self._store.put_doc(KIND, document_id(held.key), None, note=note)
-        self._end(held.key)
+        self._forget(held.key)
+        if leaving is not None:
+            self._live.give(group, name, leaving.owner())
+            self._by_hand.begin_leaving(held.key, leaving)
+        else:
+            self._live.release(group, (name,), _BOUND)
         self._followed.use()
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
@@ -246,10 +269,14 @@ class Bindings:
         del self._bound[key]
         self._followed.end(key[0], (key[1],))
 
+    def _forget(self, key: Key) -> None:
+        del self._bound[key]
+        self._followed.forget(key)
 
-def _lower(name: str, rule: EndpointRule, selected: Sequence[Iterable[Selected]]) -> Resource:
-    (instances,) = selected
-    return lower_instances(name, instances, rule)
+
+def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
+    (found,) = endpoints
+    return lower_endpoints(name, found)
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:

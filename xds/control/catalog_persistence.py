@@ -15,7 +15,7 @@ from itertools import islice
 import structlog
 
 from xds.catalog.holding import ServiceHolding
-from xds.catalog.holding_record import decoded, encoded
+from xds.catalog.holding_record import HoldingEncoder, decoded
 from xds.catalog.service_index import ServiceIndex
 from xds.control.source_feed import SourceStatus
 from xds.control.threads import run_rarely_collected
@@ -91,6 +91,7 @@ class CatalogWriter:
         self._index = index
         self._statuses = statuses
         self._stored_at: dict[str, float] = {}  # the time of the last reading that is stored, by source
+        self._encoder = HoldingEncoder()
         self._is_failing = False
 
     async def run(self) -> None:
@@ -120,7 +121,7 @@ class CatalogWriter:
             if holding is None:
                 gone.append((source, service))
             else:
-                put.append(ObservedRecord(source, service, encoded(holding)))
+                put.append(ObservedRecord(source, service, self._encoder.encoded((source, service), holding)))
         read_at = self._newer(status_every_s)
         put += [_status_record(status) for status in self._statuses() if status.name in read_at]
         gone += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]

@@ -8,77 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
-from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import Place, place_of
-from xds.catalog.instance import Health, Instance
-from xds.catalog.service_index import ServiceInstance
+from xds.catalog.draining import Place
 from xds.control.catalog import ServiceCatalog
+from xds.control.followed_target import FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, Owner
 from xds.control.policies import Key
+from xds.lower.instances import ServedEndpoint, priorities_in
 from xds.model.resource import Resource
 
 _LAID_AT_ONCE = 200  # before other tasks run
 _LATER_S = 0.01  # a timer must not end before the time that it waits for
 
-Selected = tuple[Instance, Health]
-Lower = Callable[[Sequence[Iterable[Selected]]], Resource]
+Lower = Callable[[Sequence[Collection[ServedEndpoint]]], Resource]
 
 _log = structlog.get_logger(logger_name="xds.control.followed_assignments")
-
-
-@dataclass(slots=True)
-class FollowedTarget:
-    """One selection of instances of an assignment.
-
-    ``selected`` are the instances that were selected last, where the catalog does not let all of them drain itself.
-    ``leaving`` are instances that are not selected any more and drain, with the time when they are gone.
-    """
-
-    selection: InstanceSelection
-    selected: dict[Place, Selected] = field(default_factory=dict)
-    leaving: dict[Place, tuple[Instance, float]] = field(default_factory=dict)
-
-    @property
-    def binding(self) -> Binding:
-        """Which instances are selected."""
-        return self.selection.binding
-
-    @property
-    def selects_all(self) -> bool:
-        """Whether all instances are selected, so that the catalog alone lets them drain."""
-        return not (self.binding.filter or self.binding.datacenter)
-
-    def advance(self, instances: Iterable[ServiceInstance], now: float, drain_s: float) -> Iterable[Selected]:
-        """Take over what is selected now. Returns the instances to lay: what is selected, and what drains."""
-        if self.selects_all and not (self.selected or self.leaving):
-            return ((one.instance, one.health) for one in instances)
-        selected = by_place(self.selection.select(instances))
-        for place, (instance, health) in self.selected.items():
-            if place not in selected and health is not Health.DRAINING:
-                self.leaving[place] = instance, now + drain_s
-        self.leaving = {
-            place: (instance, until)
-            for place, (instance, until) in self.leaving.items()
-            if place not in selected and until > now
-        }
-        self.selected = {} if self.selects_all else selected
-        return [*selected.values(), *((instance, Health.DRAINING) for instance, _ in self.leaving.values())]
-
-    def succeed(self, before: FollowedTarget, instances: Iterable[ServiceInstance]) -> None:
-        """Take the place of another selection: what it selected drains as soon as something else is laid."""
-        self.selected = by_place(before.selection.select(instances))
-        self.leaving = before.leaving
 
 
 @dataclass(slots=True)
 class FollowedAssignment:
     """An assignment in force. ``is_laid``: it is known which instances its services have, so it is laid.
 
-    ``targets`` are in the order that ``lower`` takes them in. ``is_overdue``: it is laid though it is not known.
+    ``targets`` are in the order that ``lower`` takes them in, and that of the priorities. ``is_overdue``: it is laid
+    though it is not known. ``takes_over``: proxies may hold another assignment of this name; when it is laid next, the
+    endpoints of that one go.
     """
 
     key: Key  # group and assignment
@@ -86,11 +42,29 @@ class FollowedAssignment:
     lower: Lower
     is_laid: bool = False
     is_overdue: bool = False
+    takes_over: bool = False
 
     @property
     def services(self) -> frozenset[str]:
         """The services that it follows."""
         return frozenset(target.binding.service for target in self.targets)
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next endpoint will have drained (epoch seconds); None: none is left."""
+        ends = (target.next_end for target in self.targets if target.leaving)
+        return min((end for end in ends if end is not None), default=None)
+
+    def target_of(self, priority: int) -> FollowedTarget:
+        """The target of a priority; the last one for those behind it."""
+        return self.targets[min(priority, len(self.targets) - 1)]
+
+    def take_over(self, served: Resource, until: float) -> None:
+        """Let the endpoints that proxies hold under the name drain, as far as they do not drain already."""
+        leaving: set[Place] = {place for target in self.targets for place in target.leaving}
+        for priority, endpoints in priorities_in(served).items():
+            gone = [one for place, one in endpoints.items() if place not in leaving]
+            self.target_of(priority).leave(gone, until, again=True)
 
 
 class FollowedAssignments:
@@ -118,6 +92,8 @@ class FollowedAssignments:
         self._grace_s = grace_s
         self._held: dict[Key, FollowedAssignment] = {}
         self._of_service: dict[str, set[Key]] = {}
+        self._serves = False
+        self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be laid again
         catalog.listen(self.follow)
 
     def __len__(self) -> int:
@@ -145,26 +121,43 @@ class FollowedAssignments:
         """The assignments that follow a service."""
         return sorted(self._of_service.get(service, ()))
 
+    def start(self) -> None:
+        """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
+        self._serves = True
+        for held in self._held.values():
+            held.takes_over = not held.is_laid
+
     def begin(self, made: FollowedAssignment, owner: Owner) -> None:
         """Put an assignment in force, in place of one of the same name; then call ``use``, and lay it.
 
-        Instances that it does not select any more drain. Raises ``OwnedError``.
+        Endpoints that it has not any more drain. Raises ``OwnedError``.
         """
         self._live.claim(*made.key, owner)
+        made.takes_over = self._serves
         before = self._held.get(made.key)
-        self._held[made.key] = made
         if before is not None:
-            self._forget_services(before)
+            self.forget(made.key)
             if before.is_laid:
-                self._succeed(before, made)
+                _succeed(before, made)
+        self._held[made.key] = made
         for service in made.services:
             self._of_service.setdefault(service, set()).add(made.key)
 
     def end(self, group: str, names: Collection[str]) -> None:
         """End assignments: what was pushed is served again. Call ``use``."""
         for name in names:
-            self._forget_services(self._held.pop((group, name)))
+            self.forget((group, name))
         self._live.release(group, names, self._owner)
+
+    def forget(self, key: Key) -> None:
+        """End an assignment, and leave its name and what is served as they are. Call ``use``."""
+        self._stop_timer(key)
+        held = self._held.pop(key)
+        for service in held.services:
+            keys = self._of_service[service]
+            keys.discard(key)
+            if not keys:
+                del self._of_service[service]
 
     def use(self) -> None:
         """Let sources observe the services that are followed."""
@@ -209,44 +202,52 @@ class FollowedAssignments:
         """The assignment; None while it is not known which instances its services have."""
         instances = {service: self._catalog.instances(service) for service in held.services}
         if not (held.is_laid or held.is_overdue or all(map(self._catalog.is_known, instances))):
-            if self._grace_s is not None:
-                self._later(self._grace_s, self._lay_overdue, held)
+            self._wait_for_instances(held)
             return None
-        leaving_n = sum(len(target.leaving) for target in held.targets)
         now, drain_s = self._clock(), self._catalog.drain_s
-        laid = [target.advance(instances[target.binding.service], now, drain_s) for target in held.targets]
-        if sum(len(target.leaving) for target in held.targets) > leaving_n:
-            self._later(drain_s + _LATER_S, self._lay_again, held)
+        if held.takes_over:
+            self._take_over(held, now + drain_s)
+        laid = [target.laid(instances[target.binding.service], now, drain_s) for target in held.targets]
+        self._lay_again(held, now)
         return held.lower(laid)
 
-    def _later(self, after_s: float, call: Callable[[FollowedAssignment], None], held: FollowedAssignment) -> None:
-        asyncio.get_running_loop().call_later(after_s, call, held)
+    def _take_over(self, held: FollowedAssignment, until: float) -> None:
+        held.takes_over = False
+        served = self._live.served(*held.key)
+        if served is not None:
+            held.take_over(served, until)
 
-    def _lay_again(self, held: FollowedAssignment) -> None:
+    def _lay_again(self, held: FollowedAssignment, now: float) -> None:
+        """Lay the assignment again when the next endpoint has drained."""
+        self._stop_timer(held.key)
+        if held.next_end is not None:
+            self._later(max(held.next_end - now, 0) + _LATER_S, self._drained, held)
+
+    def _wait_for_instances(self, held: FollowedAssignment) -> None:
+        if self._grace_s is not None and held.key not in self._timers:
+            self._later(self._grace_s, self._lay_overdue, held)
+
+    def _later(self, after_s: float, call: Callable[[FollowedAssignment], None], held: FollowedAssignment) -> None:
+        self._timers[held.key] = asyncio.get_running_loop().call_later(after_s, call, held)
+
+    def _stop_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drained(self, held: FollowedAssignment) -> None:
         self.lay(held.key[0], (held.key,))
 
     def _lay_overdue(self, held: FollowedAssignment) -> None:
         """No source has shown a service in time. Sources are asked only once the catalog is loaded."""
-        if self._held.get(held.key) is held and not held.is_laid:
-            held.is_overdue = self._catalog.is_started
-            self._lay_again(held)
-
-    def _succeed(self, before: FollowedAssignment, made: FollowedAssignment) -> None:
-        made.is_laid = made.services <= before.services
-        by_service = {target.binding.service: target for target in reversed(before.targets)}
-        for index, target in enumerate(made.targets):
-            old = before.targets[index] if index < len(before.targets) else by_service.get(target.binding.service)
-            if old is not None:
-                target.succeed(old, self._catalog.instances(old.binding.service))
-
-    def _forget_services(self, held: FollowedAssignment) -> None:
-        for service in held.services:
-            keys = self._of_service[service]
-            keys.discard(held.key)
-            if not keys:
-                del self._of_service[service]
+        self._stop_timer(held.key)
+        held.is_overdue = self._catalog.is_started
+        self.lay(held.key[0], (held.key,))
 
 
-def by_place(selected: Iterable[Selected]) -> dict[Place, Selected]:
-    """Instances with their health by address and port."""
-    return {place_of(one[0]): one for one in selected}
+def _succeed(before: FollowedAssignment, made: FollowedAssignment) -> None:
+    """What drains goes on to do so; what else the one before has laid drains when the other is laid."""
+    made.is_laid = made.services <= before.services
+    made.takes_over = True
+    for priority, target in enumerate(before.targets):
+        made.target_of(priority).leaving.update(target.leaving)

@@ -20,8 +20,8 @@ _ADDRESSES_SHOWN = 20
 class HandAssignment:
     """An assignment that was set by hand.
 
-    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, and ``wanted`` is what
-    was pushed then. ``actor`` and ``author`` changed it last, at ``time_s``.
+    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, or was bound to a
+    service and is no more, and ``wanted`` is what was pushed. ``actor`` and ``author`` changed it last, at ``time_s``.
     """
 
     wanted: Resource
@@ -36,8 +36,9 @@ class HandAssignment:
         return with_draining(self.wanted, self.draining)
 
     def owner(self) -> Owner:
-        """Its owner."""
-        return Owner(OwnerKind.HAND, actor=self.actor or self.author, time_s=self.time_s)
+        """Its owner: nobody, if it was deleted."""
+        kind = OwnerKind.LEAVING if self.leaving else OwnerKind.HAND
+        return Owner(kind, actor=self.actor or self.author, time_s=self.time_s)
 
     @property
     def etag(self) -> str:
@@ -53,9 +54,10 @@ class HandAssignment:
         """Whether it was deleted and nothing is left to drain."""
         return self.leaving and not self.draining
 
-    def advanced(self, now_s: float) -> HandAssignment:
-        """This assignment without the endpoints that have drained."""
-        return replace(self, draining=still_draining(self.draining, self.wanted, now_s))
+    def advanced(self, now_s: float, wanted: Resource | None = None) -> HandAssignment:
+        """This assignment, or another one in its place, without the endpoints that have drained or are there again."""
+        over = wanted if wanted is not None else self.wanted
+        return replace(self, wanted=over, draining=still_draining(self.draining, over, now_s))
 
     def is_same(self, other: HandAssignment) -> bool:
         """Whether both want and drain the same."""

@@ -39,9 +39,11 @@ from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store, StoreError
+from xds.wire.fields import text_field
 
 KIND = "live_endpoints"
 ASSIGNMENTS_LIMIT = 20_000
+_OURS = (OwnerKind.HAND, OwnerKind.LEAVING)
 TICK_S = 0.25  # an endpoint drains at most so much longer
 
 _log = structlog.get_logger(logger_name="xds.control.hand_assignments")
@@ -236,14 +238,19 @@ class HandAssignments:
             drain_s = self._drain_s(options)
             if before is None or (before.leaving and drain_s > 0):
                 raise NotFoundError(f"no assignment {key[1]!r} of group {key[0]!r} is set by hand")
-            now_s, pushed = self._clock(), self.pushed(key) or empty_assignment(key[1])
-            going = (*before.draining, *drain_missing(before.wanted, pushed, now_s + drain_s))
-            draining = still_draining(going, pushed, now_s) if drain_s > 0 else ()
-            by = options.by
-            after = HandAssignment(pushed, draining, True, by.actor, by.author, now_s) if draining else None
-            change = HandChange(after, before)
+            change = HandChange(self._left(key, before.wanted, before.draining, options), before)
             await self._put(key, "deleted", change, options)
             return change
+
+    def _left(
+        self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
+    ) -> HandAssignment | None:
+        """What was pushed, with the endpoints of ``before`` that go; None where none drains."""
+        now_s, drain_s, by = self._clock(), self._drain_s(options), options.by
+        pushed = self.pushed(key) or empty_assignment(key[1])
+        going = (*draining, *drain_missing(before, pushed, now_s + drain_s))
+        left = still_draining(going, pushed, now_s) if drain_s > 0 else ()
+        return HandAssignment(pushed, left, True, by.actor, by.author, now_s) if left else None
 
     def _check(self, key: Key, etag: str) -> HandAssignment | None:
         group, name = key
@@ -298,8 +305,9 @@ class HandAssignments:
         if after is None or served is None:
             self._live.release(group, (name,), Owner(OwnerKind.HAND))
             return
-        self._live.claim(group, name, after.owner())
-        self._live.assign(group, after.owner(), {name: served})
+        self._live.check(group, (name,), Owner(OwnerKind.HAND))
+        self._live.give(group, name, after.owner())
+        self._live.assign(group, Owner(OwnerKind.HAND), {name: served})
 
     def _remember(self, key: Key, held: HandAssignment | None) -> None:
         self._going.discard(key)
@@ -310,30 +318,86 @@ class HandAssignments:
         if held.draining or held.leaving:
             self._going.add(key)
 
+    # The end and the beginning of bindings. The caller holds ``lock``, unless nothing is served yet.
+
+    async def plan_leaving(self, key: Key, before: Resource, options: WriteOptions) -> HandAssignment | None:
+        """Store that the endpoints of ``before``, which is bound, drain over what was pushed.
+
+        None where none does. Raises ``StoreError``.
+        """
+        left = await run_sized(self._left, key, before, (), options, bytes=len(before.body))
+        if left is not None:
+            await self._store.put_doc(KIND, document_id(key), json.dumps(left.document()).encode())
+        return left
+
+    def begin_leaving(self, key: Key, left: HandAssignment) -> None:
+        """Serve what ``plan_leaving`` has stored. The name must be nobody's."""
+        self._serve(key, left, left.served())
+
+    async def forget_leaving(self, key: Key) -> None:
+        """A name that was leaving is bound or lowered; its owner lets drain what is served. Raises ``StoreError``."""
+        held = self._held.get(key)
+        if held is not None and held.leaving:
+            await self._delete_document(key)
+            self._remember(key, None)
+
+    async def _delete_document(self, key: Key) -> None:
+        with suppress(NotFoundError):  # it is deleted already
+            await self._store.put_doc(KIND, document_id(key), None)
+
     # The end of draining
 
     async def end_drains(self, now_s: float) -> None:
-        """Remove the endpoints whose time is over: those of a group in one step. Raises ``StoreError``."""
-        due = [key for key in self._going if self._held[key].is_due(now_s)]
-        if not due:
+        """Remove the endpoints whose time is over: those of a group in one step. Raises ``StoreError``.
+
+        What is leaving follows what is pushed meanwhile.
+        """
+        if not any(self._is_due(key, now_s) for key in self._going):
             return
         async with self.lock:
-            for key in due:
-                if key in self._held and self._held[key].advanced(now_s).is_over:
-                    with suppress(NotFoundError):
-                        await self._store.put_doc(KIND, document_id(key), None)
-            advanced = {key: self._held[key].advanced(now_s) for key in due if key in self._held}
-            for group, members in _by_group(advanced.items()).items():
+            for key in [key for key in self._going if self._taker(key) is OwnerKind.LOWERED]:
+                await self.forget_leaving(key)
+            due = {key: self._advanced(key, now_s) for key in self._going if self._is_due(key, now_s)}
+            for key, held in due.items():
+                if held.is_over:
+                    await self._delete_document(key)
+            for group, members in _by_group(due.items()).items():
                 self._end_drains(group, members, now_s)
+
+    def _is_due(self, key: Key, now_s: float) -> bool:
+        held, taker = self._held[key], self._taker(key)
+        if taker is not None:
+            return taker is OwnerKind.LOWERED
+        return held.is_due(now_s) or self._is_behind(key, held)
+
+    def _taker(self, key: Key) -> OwnerKind | None:
+        """What has taken a name that was leaving; None: nothing. A binding says so itself once it is stored."""
+        owner = self._live.owner(*key)
+        return owner.kind if owner is not None and owner.kind not in _OURS else None
+
+    def _is_behind(self, key: Key, held: HandAssignment) -> bool:
+        """Whether an assignment that is leaving has not what is pushed now."""
+        if not held.leaving:
+            return False
+        pushed = self.pushed(key)
+        if pushed is None:
+            return held.wanted.body != text_field(1, key[1])
+        return held.wanted.version != pushed.version
+
+    def _advanced(self, key: Key, now_s: float) -> HandAssignment:
+        held = self._held[key]
+        pushed = self.pushed(key) or empty_assignment(key[1]) if self._is_behind(key, held) else None
+        return held.advanced(now_s, pushed)
 
     def _end_drains(self, group: str, members: Mapping[str, HandAssignment], now_s: float) -> None:
         over = [name for name, held in members.items() if held.is_over]
+        drained = [name for name, held in members.items() if len(held.draining) < len(self._held[group, name].draining)]
         kept = {name: held for name, held in members.items() if name not in over}
         for name in members:
             self._remember((group, name), kept.get(name))
         served = {name: held.served() for name, held in kept.items()}
         self._live.assign(group, Owner(OwnerKind.HAND), served, over)
-        for name in members:
+        for name in drained:
             self._events.record(EventKind.ENDPOINTS, "drained", now_s, group=group, details={"resource": name})
 
     # The end of a group

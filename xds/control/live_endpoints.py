@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from xds.model.errors import ConflictError
 from xds.model.resource import Resource
+from xds.model.resource_type import ENDPOINT
 from xds.protocol.cache import SnapshotCache
 
 
@@ -23,6 +24,7 @@ class OwnerKind(StrEnum):
     HAND = "hand"
     BINDING = "binding"
     LOWERED = "lowered"
+    LEAVING = "leaving"  # nobody's any more, but endpoints of it still drain: everybody may have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Owner:
 
     def __str__(self) -> str:
         """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
+        if self.kind is OwnerKind.LEAVING:
+            return "about to be as it was pushed"
         if self.kind is OwnerKind.BINDING:
             return f"bound to service {self.service!r}" if self.service else "bound to a service"
         if self.kind is OwnerKind.LOWERED:
@@ -78,18 +82,33 @@ class LiveEndpoints:
         """The live assignment; None where there is none, or its owner has not given one yet."""
         return self._cache.observed(group).get(name)
 
+    def served(self, group: str, name: str) -> Resource | None:
+        """The assignment that the group is served under this name, live or pushed; None for none."""
+        snapshot = self._cache.get(group)
+        return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else self.get(group, name)
+
     def check(self, group: str, names: Iterable[str], owner: Owner) -> None:
-        """Raises ``OwnedError`` for the first name that has an owner of another kind."""
+        """Raises ``OwnedError`` for the first name that has an owner of another kind, and is not ``LEAVING``."""
         held = self.owners(group)
         for name in names:
             found = held.get(name)
-            if found is not None and found.kind is not owner.kind:
+            if found is not None and found.kind not in (owner.kind, OwnerKind.LEAVING):
                 raise OwnedError(group, name, found, owner)
 
     def claim(self, group: str, name: str, owner: Owner) -> None:
         """Own a name before there is an assignment, or as another owner of the same kind. Raises ``OwnedError``."""
         self.check(group, (name,), owner)
         self._owners.setdefault(group, {})[name] = owner
+
+    def give(self, group: str, name: str, owner: Owner | None) -> None:
+        """Give a name to another owner, or to nobody, whoever has it. What is served does not change."""
+        held = self._owners.setdefault(group, {})
+        if owner is not None:
+            held[name] = owner
+            return
+        held.pop(name, None)
+        if not held:
+            del self._owners[group]
 
     def assign(
         self, group: str, owner: Owner, put: Mapping[str, Resource], gone: Collection[str] = (), *, wakes: bool = True

@@ -7,23 +7,18 @@ change of an instance makes one assignment anew, and no revision.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from xds.catalog.binding import InstanceSelection
 from xds.catalog.service_index import ServiceInstance
 from xds.control.catalog import ServiceCatalog
-from xds.control.followed_assignments import (
-    FollowedAssignment,
-    FollowedAssignments,
-    FollowedTarget,
-    Selected,
-)
+from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
+from xds.control.followed_target import FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
 from xds.control.policies import Key
-from xds.lower.assignments import lower_assignment
+from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
-from xds.model.resource import Resource
 
 USER = "upstreams"  # of the catalog
 # Until then a source may still show a service that is new here. An unknown service has no endpoints from then on, so
@@ -48,6 +43,10 @@ class LoweredEndpoints:
         self._datacenter = datacenter
         self._assigned: dict[str, Mapping[str, LoweredAssignment]] = {}
         self._followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
+
+    def start(self) -> None:
+        """From now on proxies are served: what they hold under a name that is lowered first drains."""
+        self._followed.start()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -116,13 +115,9 @@ class LoweredEndpoints:
 
     def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
         targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)
-        return FollowedAssignment((group, assignment.name), tuple(targets), partial(_lower, assignment))
+        return FollowedAssignment((group, assignment.name), tuple(targets), partial(lower_priorities, assignment))
 
 
 def owner_of(assignment: LoweredAssignment) -> Owner:
     """The owner of a lowered assignment: its first upstream."""
     return Owner(OwnerKind.LOWERED, next(iter(assignment.upstreams), ""))
-
-
-def _lower(assignment: LoweredAssignment, selected: Sequence[Iterable[Selected]]) -> Resource:
-    return lower_assignment(assignment, selected)

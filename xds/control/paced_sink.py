@@ -60,6 +60,7 @@ class PacedSink:
         self._waiting_all: dict[str, Instances] | None = None
         self._waiting_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     # As in `Sink`
 
@@ -73,21 +74,26 @@ class PacedSink:
 
     def replace(self, services: Mapping[str, Instances]) -> None:
         """As in `Sink`. Raises ``TypeError`` for what are no instances."""
-        self._waiting_all = {name: _instances(name, instances) for name, instances in services.items()}
-        self._waiting.clear()
-        self._hand_on()
+        given: dict[str, Instances] = {name: _instances(name, instances) for name, instances in services.items()}
+        if not self._is_closed:
+            self._waiting_all = given
+            self._waiting.clear()
+            self._hand_on()
 
     def alive(self) -> None:
         """As in `Sink`."""
-        self._inner.alive()
+        if not self._is_closed:
+            self._inner.alive()
 
     def failed(self, message: str) -> None:
         """As in `Sink`."""
-        self._inner.failed(message)
+        if not self._is_closed:
+            self._inner.failed(message)
 
     def rejected(self, findings: Sequence[Violation]) -> None:
         """As in `Sink`."""
-        self._inner.rejected(findings)
+        if not self._is_closed:
+            self._inner.rejected(findings)
 
     def wanted(self) -> frozenset[str]:
         """As in `Sink`."""
@@ -110,13 +116,16 @@ class PacedSink:
         return self._waiting_since
 
     def close(self) -> None:
-        """The source no longer runs: what waits is dropped."""
+        """The source no longer runs: what waits is dropped, and so is what it puts if it has not ended."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     # Inside
 
     def _put_or_wait(self, service: str, given: Given) -> None:
+        if self._is_closed:
+            return
         if not self._waiting and self._waiting_all is None and self._bound.admits(monotonic()):
             self._pass(service, given)
             return

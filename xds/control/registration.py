@@ -32,10 +32,13 @@ from xds.catalog.registration_rules import CatalogRegistration
 from xds.catalog.registration_table import Edit, RegistrationTable
 from xds.catalog.service_index import CatalogLimits
 from xds.catalog.source import Sink
+from xds.control.audit_log import SERVER, UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
+from xds.control.registration_audit import registration_note
 from xds.control.registration_store import RegistrationStore
 from xds.control.writes import RunningWrites
 from xds.model.errors import XdsError
+from xds.store.audit_entries import AuditNote
 from xds.store.base import Store, StoreError
 
 KIND = "registration"
@@ -159,7 +162,13 @@ class Registrations:
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
     async def register(
-        self, one: Registration, by: Registrant, permit: Permit = allow_all, *, replaces_checks: bool = False
+        self,
+        one: Registration,
+        by: Registrant,
+        permit: Permit = allow_all,
+        *,
+        replaces_checks: bool = False,
+        caller: Caller = UNKNOWN_CALLER,
     ) -> bool:
         """Register an instance by itself. False if nothing changes. Its TTL checks begin anew."""
 
@@ -167,52 +176,73 @@ class Registrations:
             return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
 
         permit({one.service})
-        changed = await self._change(one.key, edit, permit)
+        changed = await self._change(one.key, edit, permit, caller)
         self._hear(one.key, (check.id for check in one.checks))
         return changed
 
-    async def deregister(self, id: str, permit: Permit = allow_all) -> bool:
+    async def deregister(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
         """Deregister an instance that registered itself. False if there is none."""
         key = Key(AGENT_NODE, id)
-        return await self._change(key, lambda: edits.deregister(self.table, key), permit)
+        return await self._change(key, lambda: edits.deregister(self.table, key), permit, caller)
 
-    async def maintain(self, id: str, is_enabled: bool, reason: str = "", permit: Permit = allow_all) -> bool:
+    async def maintain(
+        self,
+        id: str,
+        is_enabled: bool,
+        reason: str = "",
+        permit: Permit = allow_all,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> bool:
         """Begin or end the maintenance of an instance. False if it is so already."""
         key = Key(AGENT_NODE, id)
         permit(self._services_at(key))
-        return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), permit)
+        return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), permit, caller)
 
-    async def register_in_catalog(self, given: CatalogRegistration, by: Registrant, permit: Permit = allow_all) -> bool:
+    async def register_in_catalog(
+        self,
+        given: CatalogRegistration,
+        by: Registrant,
+        permit: Permit = allow_all,
+        caller: Caller = UNKNOWN_CALLER,
+    ) -> bool:
         """Register a node with an instance or checks, for somebody else. False if nothing changes."""
         one = given.registration
         key = Key(AGENT_NODE, one.id if one is not None else "") if given.node.name == AGENT_NODE else given.node.key
         if one is not None:
             permit({one.service})
-        return await self._change(key, lambda: edits.register_in_catalog(self.table, given, by, self._limits), permit)
 
-    async def deregister_from_catalog(self, form: DeregistrationForm, permit: Permit = allow_all) -> bool:
+        def edit() -> Edit:
+            return edits.register_in_catalog(self.table, given, by, self._limits)
+
+        return await self._change(key, edit, permit, caller)
+
+    async def deregister_from_catalog(
+        self, form: DeregistrationForm, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
+    ) -> bool:
         """Take an instance, a check or a node out of the catalog. False if it is not there."""
         is_ours = form.node == AGENT_NODE
         of = self._owner(form.check_id) if is_ours and form.check_id and not form.service_id else None
         key = Key(form.node, form.service_id if is_ours else "") if of is None else of
         asked = (form.node, form.service_id, form.check_id)
-        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *asked), permit)
+        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *asked), permit, caller)
 
     # Checks
 
-    async def register_check(self, id: str, check: RegisteredCheck, permit: Permit = allow_all) -> bool:
+    async def register_check(
+        self, id: str, check: RegisteredCheck, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
+    ) -> bool:
         """Add a TTL check to an instance that registered itself. Its clock begins anew."""
         key = Key(AGENT_NODE, id)
         permit(self._services_at(key))
-        changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit)
+        changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit, caller)
         self._hear(key, (check.id,))
         return changed
 
-    async def deregister_check(self, id: str, permit: Permit = allow_all) -> bool:
+    async def deregister_check(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
         """Remove a check of an instance that registered itself."""
         check = CheckKey(AGENT_NODE, id)
         key = self._owner(id) or Key(AGENT_NODE, "")
-        return await self._change(key, lambda: edits.remove_check(self.table, check), permit)
+        return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
 
     async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
         """Take the status of a TTL check, whose clock begins anew. False if it is the same as before.
@@ -234,19 +264,22 @@ class Registrations:
 
     # Changing
 
-    async def _change(self, key: Key, edit: Callable[[], Edit], permit: Permit) -> bool:
-        return await self._running.finish(self._changed(key, edit, permit))
+    async def _change(self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller) -> bool:
+        return await self._running.finish(self._changed(key, edit, permit, caller))
 
-    async def _changed(self, key: Key, edit: Callable[[], Edit], permit: Permit) -> bool:
+    async def _changed(
+        self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller, message: str = ""
+    ) -> bool:
         """Store what ``edit`` says, then apply it. It is asked again if a check was heard meanwhile."""
         async with self._locked(key):
             planned = edit()
             if not planned:
                 return False
             permit(edits.services_of(self.table, planned))
+            note: AuditNote | None = registration_note(caller, self.table, planned, message)
             while True:
-                await self._records.write(planned)
-                written = planned
+                await self._records.write(planned, note)
+                written, note = planned, None
                 try:
                     planned = edit()
                 except XdsError:
@@ -376,7 +409,8 @@ class Registrations:
             if not isinstance(owner, Registration):
                 continue
             try:
-                await self._changed(owner.key, partial(edits.deregister, self.table, owner.key), allow_all)
+                gone = partial(edits.deregister, self.table, owner.key)
+                await self._changed(owner.key, gone, allow_all, Caller(SERVER), "critical for too long")
             except StoreError as error:
                 self._reaps.begin(check, RETRY_S, now)
                 _log.warning("registration.not_reaped", service=owner.service, id=owner.id, error_message=str(error))

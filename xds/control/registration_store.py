@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import structlog
 
 from xds.catalog.registered_instance import AGENT_NODE, Key, Registered, RegisteredNode, decode, encode
 from xds.catalog.registration_table import Edit
 from xds.control.threads import run_rarely_collected
+from xds.store.audit_entries import AuditNote
 from xds.store.base import ObservedRecord, Store, StoreError
 
 RECORDS = "registration/records"  # what the store keeps them under; no source has such a name
@@ -18,12 +20,18 @@ BATCH = 500  # edits that are written together
 _log = structlog.get_logger(logger_name="xds.control.registration")
 
 
+class _Write(NamedTuple):
+    edit: Edit
+    note: AuditNote | None
+    done: asyncio.Future[None]
+
+
 class RegistrationStore:
     """Reads and writes registrations. Edits of one key must be written one after the other."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
+        self._waiting: list[_Write] = []
         self._task: asyncio.Task[None] | None = None
 
     async def load(self) -> list[Registered]:
@@ -33,10 +41,10 @@ class RegistrationStore:
         """
         return await run_rarely_collected(_read, await self._store.observed())
 
-    async def write(self, edit: Edit) -> None:
-        """Write an edit durably. Raises ``StoreError``."""
+    async def write(self, edit: Edit, note: AuditNote | None = None) -> None:
+        """Write an edit, and its note for the audit list, durably. Raises ``StoreError``."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((edit, done))
+        self._waiting.append(_Write(edit, note, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         await done
@@ -54,24 +62,25 @@ class RegistrationStore:
         finally:
             self._task = None
 
-    async def _write_batch(self, batch: list[tuple[Edit, asyncio.Future[None]]]) -> None:
+    async def _write_batch(self, batch: list[_Write]) -> None:
         put: dict[Key, ObservedRecord] = {}
         gone: dict[Key, None] = {}
-        for edit, _ in batch:
+        for edit, _, _ in batch:
             for key in edit.gone:
                 put.pop(key, None)
                 gone[key] = None
             for one in edit.put:
                 gone.pop(one.key, None)
                 put[one.key] = ObservedRecord(RECORDS, record_id(one.key), encode(one))
+        notes = [each.note for each in batch if each.note is not None]
         try:
-            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in gone])
+            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in gone], notes)
         except StoreError as error:
-            for _, done in batch:
+            for _, _, done in batch:
                 if not done.done():
                     done.set_exception(error)
             return
-        for _, done in batch:
+        for _, _, done in batch:
             if not done.done():
                 done.set_result(None)
 

@@ -99,14 +99,18 @@ class ServiceView:
         there = tuple(one for one in served if one.drains_until is None)
         if before is None and not there:
             return False
-        if before is not None and _is_same(before.instances, there):
+        replaced = _replaced(before.instances, there) if before is not None else None
+        if before is not None and replaced == []:
             self._states[service] = ServiceState(before.revision, there, before.tags, before.datacenters, served)
             return False
         self.revision += 1
-        tags = tuple(dict.fromkeys(tag for one in there for tag in one.instance.tags))
+        if before is not None and replaced is not None and all(map(_is_named_alike, replaced)):
+            tags, datacenters = before.tags, before.datacenters
+        else:
+            tags = tuple(dict.fromkeys(tag for one in there for tag in one.instance.tags))
+            datacenters = frozenset(one.instance.datacenter for one in there)
         if before is None or not there or set(before.tags) != set(tags):
             self.names_revision = self.revision
-        datacenters = frozenset(one.instance.datacenter for one in there)
         self._datacenters.update(datacenters)
         self._datacenters.subtract(before.datacenters if before is not None else ())
         self._datacenters = +self._datacenters
@@ -124,9 +128,24 @@ class ServiceView:
             _, self._forgotten = self._gone.popitem(last=False)
 
 
-def _is_same(before: tuple[ServiceInstance, ...], there: tuple[ServiceInstance, ...]) -> bool:
-    """Whether readers see the same. Of most services, most instances have not been looked at since."""
-    return len(before) == len(there) and all(
-        one.seen is other.seen or (one.source == other.source and one.instance == other.instance)
-        for one, other in zip(before, there, strict=True)
-    )
+Replaced = tuple[ServiceInstance, ServiceInstance]  # an instance, and what is in its place
+
+
+def _replaced(before: tuple[ServiceInstance, ...], there: tuple[ServiceInstance, ...]) -> list[Replaced] | None:
+    """What readers see differently, one by one; None if there are more or fewer instances.
+
+    Of a large service, most instances are the same objects as before.
+    """
+    if len(before) != len(there):
+        return None
+    pairs = zip(before, there, strict=True)
+    return [(one, other) for one, other in pairs if one.seen is not other.seen and not _is_same(one, other)]
+
+
+def _is_same(one: ServiceInstance, other: ServiceInstance) -> bool:
+    return one.source == other.source and one.instance == other.instance
+
+
+def _is_named_alike(pair: Replaced) -> bool:
+    one, other = pair[0].instance, pair[1].instance
+    return one.tags == other.tags and one.datacenter == other.datacenter

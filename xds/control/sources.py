@@ -46,15 +46,34 @@ class Sources:
     def __init__(
         self, sources: Iterable[tuple[Source, SourceSettings]] = (), make_sink: MakeSink | None = None
     ) -> None:
-        self._running = {}
+        self._make_sink = make_sink
+        self._has_started = False
+        self._running: dict[str, _RunningSource] = {}
         for source, settings in sources:
-            assert make_sink is not None
-            self._running[source.name] = _RunningSource(source, settings, make_sink)
+            self._add(source, settings)
 
     def start(self) -> None:
         """Run all sources."""
+        self._has_started = True
         for running in self._running.values():
             running.start()
+
+    async def replace(self, gone: Iterable[str], made: Iterable[tuple[Source, SourceSettings]]) -> None:
+        """Stop the sources of these names, then run others, of the same names or of new ones.
+
+        What a source has shown stays in the catalog, also for another one of its name.
+        """
+        ended = [self._running.pop(name) for name in gone if name in self._running]
+        await asyncio.gather(*(running.close() for running in ended))
+        for source, settings in made:
+            added = self._add(source, settings)
+            if self._has_started:
+                added.start()
+
+    def _add(self, source: Source, settings: SourceSettings) -> _RunningSource:
+        assert self._make_sink is not None
+        added = self._running[source.name] = _RunningSource(source, settings, self._make_sink)
+        return added
 
     async def close(self) -> None:
         """Stop all sources. What they showed last stays in the catalog."""

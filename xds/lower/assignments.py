@@ -5,13 +5,14 @@ Health, weights, addresses and localities are those of `xds.lower.instances`. Ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from xds.catalog.instance import NOWHERE, Health, Instance
 from xds.lower.instances import (
     EndpointRule,
     ServedEndpoint,
     assignment_of,
+    by_place,
     endpoints_of,
     locality_entries,
     locality_entry,
@@ -28,15 +29,21 @@ _Priority = dict[tuple[str, int], ServedEndpoint]
 
 
 def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
-    """The assignment with these instances: those of each target, in the order of the targets.
+    """The assignment with these instances: those of each target, in the order of the targets."""
+    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
+    found = [endpoints_of(each, rule).values() for each, rule in zip(selected, rules, strict=True)]
+    return lower_priorities(assignment, found)
+
+
+def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
+    """The assignment with these endpoints: those of each target, in the order of the targets, each place once a target.
 
     An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
     the first that has it. With several priorities, and in a member of an aggregate, requests go to the next priority or
     cluster only while no endpoint of those before is healthy. A priority without endpoints has an empty entry: gRPC
     refuses gaps. Those at the end are left out.
     """
-    rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
-    found = _each_once([endpoints_of(each, rule) for each, rule in zip(selected, rules, strict=True)])
+    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_place(each) for each in endpoints])
     while found and not found[-1]:
         found.pop()
     body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
@@ -45,13 +52,13 @@ def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]
     return assignment_of(assignment.name, body)
 
 
-def _entries(priority: int, endpoints: _Priority) -> bytes:
+def _entries(priority: int, endpoints: Collection[ServedEndpoint]) -> bytes:
     if not endpoints:
-        return locality_entry(NOWHERE, (), 0, priority)
-    return locality_entries(endpoints.values(), priority)
+        return locality_entry(NOWHERE, (), priority)
+    return locality_entries(endpoints, priority)
 
 
-def _each_once(priorities: list[_Priority]) -> list[_Priority]:
+def _each_once(priorities: list[_Priority]) -> list[Collection[ServedEndpoint]]:
     """The priorities without the places that another one has."""
     owners: dict[tuple[str, int], int] = {}
     for index, endpoints in enumerate(priorities):
@@ -60,6 +67,6 @@ def _each_once(priorities: list[_Priority]) -> list[_Priority]:
             if one.is_healthy and not priorities[owner][place].is_healthy:
                 owners[place] = index
     return [
-        {place: one for place, one in endpoints.items() if owners[place] == index}
+        [one for place, one in endpoints.items() if owners[place] == index]
         for index, endpoints in enumerate(priorities)
     ]

@@ -1,28 +1,32 @@
 """Instances of a service as a ClusterLoadAssignment.
 
-Health and weights are those that Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one
-does not but has a weight of its own, a weight below 1 means unhealthy. Weights are at most 128; greater ones are scaled
-down in proportion. There is one entry for each locality and priority. Its weight is the sum of those of its healthy
-endpoints, because gRPC ignores an entry without a weight.
+Health is what Consul gives to Envoy: a critical check makes an endpoint unhealthy, a warning one does not but has a
+weight of its own, a weight below 1 means unhealthy. Weights are those of the instances, so that one instance's change
+changes no other endpoint. (Consul cuts them at 128, an early limit of Envoy. Envoy and gRPC take any from 1 on, as
+long as their sum is below 2^32.) There is one entry for each locality and priority. Its weight is the sum
+of those of its healthy endpoints, because gRPC ignores an entry without a weight.
 
-Endpoints are serialized one by one and remembered, so that a change of one instance costs little in a large service.
+Endpoints are serialized one by one, so that those that have not changed need not be serialized again.
 The bytes are the canonical ones: fields in the order of their numbers (https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
+from xds.catalog.draining import Place
 from xds.catalog.instance import Health, Instance
+from xds.lower.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 from xds.wire.fields import bytes_field, text_field, varint_field
 
-WEIGHT_MAX = 128
-_REMEMBERED = 65_536  # serialized endpoints
+_REMEMBERED = 65_536  # serialized endpoints, of all services
+_LOCALITIES = 4_096
 _HEALTHY, _UNHEALTHY, _DRAINING = 1, 2, 3  # envoy.config.core.v3.HealthStatus
 
 _STATUS = {
@@ -46,18 +50,57 @@ class EndpointRule:
 
 @dataclass(frozen=True, slots=True)
 class ServedEndpoint:
-    """One endpoint with its health status and weight, which is not scaled yet."""
+    """An endpoint as proxies get it.
 
-    address: str
-    port: int
+    ``status`` is an ``envoy.config.core.v3.HealthStatus``; ``healthy_weight`` is what it adds to the weight of its
+    locality. ``where`` and ``field`` are its fields ``locality`` and ``lb_endpoints``, serialized.
+    """
+
+    place: Place
     status: int
     weight: int
+    healthy_weight: int
     locality: Locality
+    where: bytes
+    field: bytes
+
+    @classmethod
+    def at(cls, place: Place, status: int, weight: int, locality: Locality) -> ServedEndpoint:
+        """The endpoint at a place."""
+        healthy_weight = weight if status == _HEALTHY else 0
+        where, field = _locality_field(locality), _endpoint_field(*place, status, weight)
+        return cls(place, status, weight, healthy_weight, locality, where, field)
 
     @property
     def is_healthy(self) -> bool:
         """Whether it gets requests."""
         return self.status == _HEALTHY
+
+    @property
+    def drains(self) -> bool:
+        """Whether proxies are told that it is about to go."""
+        return self.status == _DRAINING
+
+    def draining(self) -> ServedEndpoint:
+        """The same endpoint, about to go."""
+        return ServedEndpoint.at(self.place, _DRAINING, self.weight, self.locality)
+
+    def divided(self, divisor: int) -> ServedEndpoint:
+        """The same endpoint with a part of its weight."""
+        return ServedEndpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
+
+
+def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
+    """The endpoint of an instance; None for an instance without the port of the rule."""
+    port = instance.ports.get(rule.port, 0) if rule.port else instance.port
+    if not port:
+        return None
+    warns = health is Health.WARNING
+    weight = instance.warning_weight if warns else instance.weight
+    status = _STATUS[health]
+    if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
+        status = _UNHEALTHY
+    return ServedEndpoint.at((instance.address, port), status, max(weight, 1), instance.locality)
 
 
 def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> Resource:
@@ -65,7 +108,26 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
 
     An instance without the port of the rule is left out. Of two with one address and port the first one counts.
     """
-    return assignment_of(name, locality_entries(endpoints_of(instances, rule).values()))
+    return lower_endpoints(name, endpoints_of(instances, rule).values())
+
+
+def endpoints_of(instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> dict[Place, ServedEndpoint]:
+    """The endpoints of instances, by address and port."""
+    found = (endpoint_of(instance, health, rule) for instance, health in instances)
+    return by_place(one for one in found if one is not None)
+
+
+def by_place(endpoints: Iterable[ServedEndpoint]) -> dict[Place, ServedEndpoint]:
+    """Endpoints by address and port. Of two at one place the first one counts."""
+    found: dict[Place, ServedEndpoint] = {}
+    for one in endpoints:
+        found.setdefault(one.place, one)
+    return found
+
+
+def lower_endpoints(name: str, endpoints: Collection[ServedEndpoint]) -> Resource:
+    """The assignment ``name`` with these endpoints, each at a place of its own. Their order does not matter."""
+    return assignment_of(name, locality_entries(endpoints))
 
 
 def assignment_of(name: str, entries: bytes) -> Resource:
@@ -74,58 +136,67 @@ def assignment_of(name: str, entries: bytes) -> Resource:
     return Resource(ENDPOINT, name, body, content_version(body))
 
 
-def endpoints_of(
-    instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
-) -> dict[tuple[str, int], ServedEndpoint]:
-    """The endpoints of instances by address and port."""
-    found: dict[tuple[str, int], ServedEndpoint] = {}
-    for instance, health in instances:
-        port = instance.ports.get(rule.port, 0) if rule.port else instance.port
-        if port:
-            found.setdefault((instance.address, port), _endpoint(instance, port, health, rule))
+def locality_entries(endpoints: Collection[ServedEndpoint], priority: int = 0) -> bytes:
+    """The entries (fields ``endpoints``) of one priority, by locality; none without endpoints."""
+    divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
+    if divisor > 1:
+        endpoints = [one.divided(divisor) for one in endpoints]
+    by_locality = _by_locality(sorted(endpoints, key=_PLACE))
+    ordered = sorted(by_locality, key=lambda held: _parts(held[0].locality))
+    return b"".join(locality_entry(held[0].locality, held, priority) for held in ordered)
+
+
+def locality_entry(locality: Locality, endpoints: Collection[ServedEndpoint], priority: int) -> bytes:
+    """One entry, of a locality and a priority."""
+    weight = max(sum(map(_HEALTHY_WEIGHT, endpoints)), 1)
+    share = bytes_field(3, varint_field(1, weight)) + varint_field(5, priority)
+    return bytes_field(2, _locality_field(locality) + b"".join(map(_FIELD, endpoints)) + share)
+
+
+def _by_locality(endpoints: list[ServedEndpoint]) -> Collection[list[ServedEndpoint]]:
+    if len(set(map(_WHERE, endpoints))) == 1:
+        return [endpoints]
+    found: dict[bytes, list[ServedEndpoint]] = {}
+    for one in endpoints:
+        found.setdefault(one.where, []).append(one)
+    return found.values()
+
+
+def priorities_in(assignment: Resource) -> dict[int, dict[Place, ServedEndpoint]]:
+    """The endpoints of an assignment by priority, and by address and port: each once, in the first entry that has it.
+
+    Those that are no IP addresses or names are left out.
+    """
+    found: dict[int, dict[Place, ServedEndpoint]] = {}
+    seen: set[Place] = set()
+    for entry in decode_assignment(assignment).endpoints:
+        locality = locality_of(entry)
+        for one in entry.lb_endpoints:
+            at = one.endpoint.address.socket_address
+            place = at.address, at.port_value
+            if all(place) and place not in seen:
+                seen.add(place)
+                weight = max(one.load_balancing_weight.value, 1)
+                endpoint = ServedEndpoint.at(place, one.health_status, weight, locality)
+                found.setdefault(entry.priority, {})[place] = endpoint
     return found
 
 
-def locality_entries(endpoints: Iterable[ServedEndpoint], priority: int = 0) -> bytes:
-    """The entries (fields ``endpoints``) of one priority, by locality; none without endpoints."""
-    ordered = sorted(endpoints, key=lambda one: (one.address, one.port))
-    greatest = max((one.weight for one in ordered), default=0)
-    entries: dict[Locality, list[ServedEndpoint]] = {}
-    for one in ordered:
-        entries.setdefault(one.locality, []).append(one)
-    return b"".join(
-        locality_entry(locality, entries[locality], greatest, priority) for locality in sorted(entries, key=_parts)
-    )
-
-
-def _endpoint(instance: Instance, port: int, health: Health, rule: EndpointRule) -> ServedEndpoint:
-    warns = health is Health.WARNING
-    weight = instance.warning_weight if warns else instance.weight
-    status = _STATUS[health]
-    if (warns and rule.only_passing) or (weight < 1 and status == _HEALTHY):
-        status = _UNHEALTHY
-    return ServedEndpoint(instance.address, port, status, max(weight, 1), instance.locality)
-
-
-def locality_entry(locality: Locality, endpoints: Iterable[ServedEndpoint], greatest: int, priority: int) -> bytes:
-    """One entry, of a locality and a priority. ``greatest``: the greatest weight of an endpoint of the priority."""
-    total, serialized = 0, []
-    for one in endpoints:
-        weight = _scaled(one.weight, greatest)
-        total += weight if one.is_healthy else 0
-        serialized.append(_endpoint_field(one.address, one.port, one.status, weight))
-    where = b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1))
-    # gRPC rejects an entry without a locality, even though all of its parts may be empty.
-    share = bytes_field(3, varint_field(1, max(total, 1)))
-    return bytes_field(2, bytes_field(1, where) + b"".join(serialized) + share + varint_field(5, priority))
-
-
-def _scaled(weight: int, greatest: int) -> int:
-    return weight if greatest <= WEIGHT_MAX else max((weight * WEIGHT_MAX + greatest // 2) // greatest, 1)
+_PLACE: Callable[[ServedEndpoint], Place] = attrgetter("place")
+_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("weight")
+_HEALTHY_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("healthy_weight")
+_WHERE: Callable[[ServedEndpoint], bytes] = attrgetter("where")
+_FIELD: Callable[[ServedEndpoint], bytes] = attrgetter("field")
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:
     return locality.region, locality.zone, locality.sub_zone
+
+
+@lru_cache(_LOCALITIES)
+def _locality_field(locality: Locality) -> bytes:
+    """A field ``locality``. gRPC rejects an entry without one, even though all of its parts may be empty."""
+    return bytes_field(1, b"".join(text_field(number, part) for number, part in enumerate(_parts(locality), 1)))
 
 
 @lru_cache(_REMEMBERED)

@@ -1,7 +1,8 @@
 """The audit list: every write and every refused write, with actor, time, source and content. Pure.
 
-Each entry belongs to one of three lanes with bounds of their own: changes (by age and size), pushes of endpoints alone,
-and refusals (both by number). So neither frequent endpoint updates nor many refused requests displace real changes.
+Each entry belongs to one of three lanes with bounds of their own: changes (by age and size), pushes of endpoints alone
+with registrations of instances, and refusals (both by number). So neither frequent endpoint updates nor many refused
+requests displace real changes.
 Entries of the last two lanes with the same key are merged and counted. A counted entry keeps its id and moves to the
 end of the list.
 """

@@ -441,10 +441,15 @@ class Store(Protocol):
     async def nacks(self) -> list[OpenNack]:
         """All open NACKs, by id."""
 
-    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+    async def put_observed(
+        self,
+        put: Sequence[ObservedRecord],
+        gone: Collection[tuple[str, str]] = (),
+        notes: Sequence[AuditNote] = (),
+    ) -> None:
         """Write records, replacing earlier ones of the same source and service, and delete those in ``gone``.
 
-        All or nothing.
+        ``notes`` are added to the audit list. All or nothing.
         """
 
     async def observed(self) -> list[ObservedRecord]:

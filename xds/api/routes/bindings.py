@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import Strict, expected_etag
+from xds.api.push import DrainTime, Strict, expected_etag
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.services import BindingDeleted, BindingItem, BindingPage, binding_item
@@ -78,15 +78,21 @@ async def put_binding(
 
 @router.delete("/groups/{group}/bindings/{assignment}", response_model=BindingDeleted)
 async def delete_binding(
-    here: Here, group: Segment, assignment: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
+    here: Here,
+    group: Segment,
+    assignment: Segment,
+    expected: Expected,
+    by: Calling,
+    drain_s: DrainTime = None,
+    dry_run: DryRun = False,
 ) -> Response:
-    """End a binding: what was pushed is served again, at once."""
+    """End a binding: what was pushed is served again, with the endpoints that go until they have drained."""
     key: Key = (group, assignment)
     if dry_run:
         here.bindings.get(key)
         here.bindings.check(key, None, expected)
     else:
-        await here.bindings.delete(key, expected, by)
+        await here.bindings.delete(key, expected, by, drain_s)
     return JSONResponse({"group": group, "assignment": assignment, **({"dry_run": True} if dry_run else {})})
 
 

@@ -19,6 +19,7 @@ from xds.api.consul import answer_write, refuse
 from xds.api.consul_services import (
     asked_datacenter,
     bad_request,
+    caller_of,
     done,
     filter_of,
     flag,
@@ -110,7 +111,9 @@ async def register(here: Here, request: Request, body: Body) -> Response:
     by = registrant_of(request, time())
     try:
         one = read_service(value)
-        await here.registrations.register(one, by, permit_of(request), replaces_checks=replaces_checks)
+        await here.registrations.register(
+            one, by, permit_of(request), caller=caller_of(request), replaces_checks=replaces_checks
+        )
     except ValidationError as error:
         refuse_registration(error)
     return done()
@@ -120,7 +123,7 @@ async def register(here: Here, request: Request, body: Body) -> Response:
 async def deregister(here: Here, request: Request, id: str) -> Response:
     """Deregister an instance with its checks."""
     _check_place(request, here)
-    if not await here.registrations.deregister(id, permit_of(request)):
+    if not await here.registrations.deregister(id, permit_of(request), caller_of(request)):
         told = f'Unknown service ID "{id[:80]}". Ensure that the service ID is passed, not the service name.'
         refuse(HTTPStatus.NOT_FOUND, told)
     return done()
@@ -136,7 +139,7 @@ async def maintain(here: Here, request: Request, id: str) -> Response:
         bad_request("Missing value for enable")
     is_enabled, reason = flag(request, "enable"), request.query_params.get("reason", "")
     try:
-        await here.registrations.maintain(id, is_enabled, reason, permit_of(request))
+        await here.registrations.maintain(id, is_enabled, reason, permit_of(request), caller_of(request))
     except NotFoundError as error:
         refuse(HTTPStatus.NOT_FOUND, str(error))
     return done()
@@ -197,7 +200,7 @@ async def register_check(here: Here, request: Request, body: Body) -> Response:
     value = await parse_json(body, "a check")
     try:
         id, check = read_check(value)
-        await here.registrations.register_check(id, check, permit_of(request))
+        await here.registrations.register_check(id, check, permit_of(request), caller_of(request))
     except ValidationError as error:
         refuse_registration(error)
     return done()
@@ -207,7 +210,7 @@ async def register_check(here: Here, request: Request, body: Body) -> Response:
 async def deregister_check(here: Here, request: Request, id: str) -> Response:
     """Remove a check."""
     _check_place(request, here)
-    await here.registrations.deregister_check(id, permit_of(request))
+    await here.registrations.deregister_check(id, permit_of(request), caller_of(request))
     return done()
 
 

@@ -20,6 +20,7 @@ from xds.api.consul_services import (
     Selection,
     WatchedServices,
     bad_request,
+    caller_of,
     filter_of,
     flag,
     own_datacenter,
@@ -63,7 +64,8 @@ async def register(here: Here, request: Request, body: Body) -> Response:
     _check_datacenter(here, value)
     try:
         given = read_catalog_registration(value)
-        await here.registrations.register_in_catalog(given, registrant_of(request, time()), permit_of(request))
+        by, caller = registrant_of(request, time()), caller_of(request)
+        await here.registrations.register_in_catalog(given, by, permit_of(request), caller)
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
@@ -75,7 +77,8 @@ async def deregister(here: Here, request: Request, body: Body) -> Response:
     value = await parse_json(body, "a deregistration")
     _check_datacenter(here, value)
     try:
-        await here.registrations.deregister_from_catalog(read_deregistration(value), permit_of(request))
+        form = read_deregistration(value)
+        await here.registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)

@@ -12,7 +12,7 @@ from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, decode_one, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import finding_item
-from xds.api.push import Strict, expected_etag
+from xds.api.push import DrainTime, Strict, expected_etag
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.endpoints import (
@@ -38,7 +38,6 @@ from xds.lower.live_assignment import check_priorities, endpoint_states
 from xds.model.errors import NotFoundError, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
-from xds.store.retention import DAY_S
 
 router = api_router("endpoints")
 
@@ -49,10 +48,7 @@ _PATH = "/groups/{group}/endpoints/{name:path}"
 async def write_options(
     etag: Annotated[str, Depends(expected_etag("e", "nothing must be set by hand"))],
     by: Calling,
-    drain_s: Annotated[
-        float | None,
-        Query(ge=0, le=DAY_S, description="How long endpoints that go drain; 0: they go at once"),
-    ] = None,
+    drain_s: DrainTime = None,
     dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
 ) -> WriteOptions:
     """The options of a write, from its headers and query."""

@@ -15,7 +15,7 @@ from xds.api.answers import Paging
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.consul_services import BODY_BYTES, permit_of, registrant_of
 from xds.api.middleware import Segment
-from xds.api.routing import ANY, api_router, needs
+from xds.api.routing import ANY, Calling, api_router, needs
 from xds.api.services import Here, Services
 from xds.api.shapes.registrations import (
     RegistrationDeleted,
@@ -48,7 +48,7 @@ async def get_registration(here: Here, id: Segment) -> Response:
 
 @router.put("/registrations/{id}", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def put_registration(
-    here: Here, request: Request, id: Segment, body: Body, content_type: ContentType = ""
+    here: Here, request: Request, id: Segment, body: Body, by: Calling, content_type: ContentType = ""
 ) -> Response:
     """Register an instance, or change it. Durable before it is answered; it makes no revision.
 
@@ -56,31 +56,32 @@ async def put_registration(
     """
     value = await parse_one(body, content_type, "a service", BODY_BYTES)
     one = read_service(value, id)
-    await here.registrations.register(one, registrant_of(request, time()), permit_of(request), replaces_checks=True)
+    registrant = registrant_of(request, time())
+    await here.registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
     return JSONResponse(_item(here, _found(here, id)))
 
 
 @router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
-async def delete_registration(here: Here, request: Request, id: Segment) -> Response:
+async def delete_registration(here: Here, request: Request, id: Segment, by: Calling) -> Response:
     """Deregister an instance with its checks: it drains."""
     one = _found(here, id)
-    await here.registrations.deregister(id, permit_of(request))
+    await here.registrations.deregister(id, permit_of(request), by)
     return JSONResponse({"id": id, "service": one.service})
 
 
 @router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def begin_maintenance(
-    here: Here, request: Request, id: Segment, reason: Annotated[str, Query(max_length=1_000)] = ""
+    here: Here, request: Request, id: Segment, by: Calling, reason: Annotated[str, Query(max_length=1_000)] = ""
 ) -> Response:
     """Take an instance out of service: it has a check that is critical until the maintenance ends."""
-    await here.registrations.maintain(id, True, reason, permit_of(request))
+    await here.registrations.maintain(id, True, reason, permit_of(request), by)
     return JSONResponse(_item(here, _found(here, id)))
 
 
 @router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
-async def end_maintenance(here: Here, request: Request, id: Segment) -> Response:
+async def end_maintenance(here: Here, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance."""
-    await here.registrations.maintain(id, False, "", permit_of(request))
+    await here.registrations.maintain(id, False, "", permit_of(request), by)
     return JSONResponse(_item(here, _found(here, id)))
 
 

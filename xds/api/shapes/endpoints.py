@@ -21,7 +21,7 @@ PUSHED = "pushed"
 
 
 class OwnerItem(TypedDict):
-    """``kind``: ``pushed``, ``hand``, ``binding`` or ``lowered``.
+    """``kind``: ``pushed``, ``hand``, ``binding``, ``lowered``, or ``leaving``: nobody's, but endpoints of it drain.
 
     ``service`` is that of a binding, ``upstream`` the name of the upstream that is lowered.
     """
@@ -62,8 +62,9 @@ class AssignmentSummary(TypedDict):
 class LiveAssignmentItem(AssignmentSummary):
     """An assignment as it is served.
 
-    ``etag`` is empty unless it is set by hand; ``version`` is its content hash. ``leaving``: it was deleted, and what
-    was pushed is served when ``endpoints`` have drained. ``assignment`` is what was set, in the form that PUT accepts.
+    ``etag`` is empty unless it is set by hand; ``version`` is its content hash. ``leaving``: it was deleted, or its
+    binding has ended, and what was pushed is served when ``endpoints`` have drained. ``assignment`` is what was set, in
+    the form that PUT accepts.
     """
 
     endpoints: list[EndpointItem]

@@ -10,7 +10,7 @@ import typer
 from xds.cli.app import Command, shared
 from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
 from xds.cli.client import group_path
-from xds.cli.commands.endpoints import endpoints
+from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query
 from xds.cli.push_options import if_match as header
@@ -99,21 +99,26 @@ def unbind(
     context: typer.Context,
     assignment: AssignmentArgument,
     group: GroupOption = "default",
+    drain: DrainOption = "",
+    now: NowFlag = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check whether it could end; change nothing.")] = False,
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
     """End a binding: what was pushed is served again. Asks first on a terminal.
 
+    Endpoints that go drain first, unless --now is given.
+
     \b
     Examples:
       xds endpoints unbind web -g edge
     """
+    from xds.cli.endpoints import drain_query
 
     options = shared(context)
     if not dry_run:
         confirm(f"end the binding of assignment {assignment} of group {group}?", yes)
-    query = push_query(dry_run=dry_run)
+    query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
     options.connect().call("DELETE", binding_path(group, assignment), query, header(if_match))
     say(f"assignment {assignment} of group {group}: its binding {'would be' if dry_run else 'is'} ended")
 

@@ -103,7 +103,7 @@ def set_assignment(
     from xds.cli.files import read_object
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), _drain_s(drain, now))
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(drain, now))
     body = read_object(file, "one ClusterLoadAssignment", FILE_LIMIT_BYTES)
     _write(context, "PUT", (group, name), query, if_match, body)
 
@@ -168,7 +168,7 @@ def drain(
     from xds.cli.endpoints import drain_query, remove_body
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), _drain_s(for_, now=False))
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s(for_, now=False))
     _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
@@ -193,7 +193,7 @@ def remove(
     from xds.cli.endpoints import drain_query, remove_body
     from xds.cli.push_options import push_query
 
-    query = drain_query(push_query(dry_run=dry_run, strict=strict), _drain_s("", now))
+    query = drain_query(push_query(dry_run=dry_run, strict=strict), drain_time_s("", now))
     _write(context, "PATCH", (group, name), query, if_match, remove_body(addresses))
 
 
@@ -219,7 +219,7 @@ def delete(
 
     if not dry_run:
         confirm(f"serve the pushed endpoints of {name} of group {group} again?", yes)
-    query = drain_query(push_query(dry_run=dry_run), _drain_s(drain, now))
+    query = drain_query(push_query(dry_run=dry_run), drain_time_s(drain, now))
     _write(context, "DELETE", (group, name), query, if_match)
 
 
@@ -241,7 +241,8 @@ def _write(
     show_one(item, options.style(), options.output)
 
 
-def _drain_s(text: str, now: bool) -> float | None:
+def drain_time_s(text: str, now: bool) -> float | None:
+    """The time to drain that is asked for; None: that of the server. Raises ``CommandError``."""
     from xds.cli.arguments import parse_duration
     from xds.cli.errors import CommandError, Exit
 

@@ -28,7 +28,9 @@ class LiveMetrics(Collector):
             owned[self._metrics.group(group), str(kind)] += number
         text = "Assignments that are laid over pushed ones, or beside them"
         yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
-        changes: dict[Labels, float] = {(str(kind),): self._live.changes[kind] for kind in OwnerKind}
+        changes: dict[Labels, float] = {
+            (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)
+        }
         text = "Changes of what groups are served by live assignments"
         yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
         draining = self._by_hand.draining_n()

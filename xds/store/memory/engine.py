@@ -218,8 +218,14 @@ class MemoryStore(Store):
         self._check_open()
         return [nack for _, nack in sorted(self._nacks.items())]
 
-    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
+    async def put_observed(
+        self,
+        put: Sequence[ObservedRecord],
+        gone: Collection[tuple[str, str]] = (),
+        notes: Sequence[AuditNote] = (),
+    ) -> None:
         self._check_open()
+        self._audit.write(notes)
         for key in gone:
             self._observed.pop(key, None)
         self._observed.update(((record.source, record.service), record) for record in put)

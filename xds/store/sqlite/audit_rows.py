@@ -32,13 +32,14 @@ _BODY = ("author", "peer", "subject", "message", "old", "new", "reason", "reques
 def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
     """Append notes. A note with the key of an existing entry is merged into it."""
     grown: set[AuditLane] = set()
-    for note in notes:
+    before = newest(connection) if notes else 0
+    for position, note in enumerate(notes, before + 1):
         held = _held(connection, note) if note.key else None
         if held is not None:
             connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
         else:
             grown.add(note.lane)
-        _put(connection, entry_of_note(note, newest(connection) + 1, held))
+        _put(connection, entry_of_note(note, position, held))
     for lane in grown & LIMITS.keys():
         _bound(connection, lane)
 

@@ -167,9 +167,14 @@ class SqliteStore(Store):
     async def nacks(self) -> list[OpenNack]:
         return await self._read(ledger.nacks)
 
-    async def put_observed(self, put: Sequence[ObservedRecord], gone: Collection[tuple[str, str]] = ()) -> None:
-        records, keys = list(put), list(gone)
-        await self._step(lambda connection: observed_rows.put(connection, records, keys))
+    async def put_observed(
+        self,
+        put: Sequence[ObservedRecord],
+        gone: Collection[tuple[str, str]] = (),
+        notes: Sequence[AuditNote] = (),
+    ) -> None:
+        records, keys, texts = list(put), list(gone), list(notes)
+        await self._step(lambda connection: observed_rows.put(connection, records, keys, texts))
 
     async def observed(self) -> list[ObservedRecord]:
         return await self._read(observed_rows.read)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
+from xds.store.audit_entries import AuditNote
 from xds.store.base import ObservedRecord
+from xds.store.sqlite import audit_rows
 
 _PUT = (
     "INSERT INTO observed (source, service, body) VALUES (?, ?, ?)"
@@ -13,10 +15,16 @@ _PUT = (
 )
 
 
-def put(connection: sqlite3.Connection, records: Sequence[ObservedRecord], gone: Collection[tuple[str, str]]) -> None:
+def put(
+    connection: sqlite3.Connection,
+    records: Sequence[ObservedRecord],
+    gone: Collection[tuple[str, str]],
+    notes: Sequence[AuditNote],
+) -> None:
     """``Store.put_observed``."""
     connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(gone))
     connection.executemany(_PUT, [(record.source, record.service, record.body) for record in records])
+    audit_rows.write(connection, notes)
 
 
 def read(connection: sqlite3.Connection) -> list[ObservedRecord]:
