@@ -39,7 +39,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "compare_ms": ("xds.control.review:plan_change", "xds.control.push:changes"),
     "store_ms": ("xds.store.sqlite.ledger:commit_all",),
     "disk_ms": ("xds.store.sqlite.database:Database.write",),
-    "snapshot_ms": ("xds.control.publisher:build_next_content",),
+    "snapshot_ms": ("xds.control.serving:build_next_content",),
     "publish_ms": ("xds.control.publisher:Publisher._publish_commit",),
 }
 

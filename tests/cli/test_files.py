@@ -15,6 +15,8 @@ from tests.support.commands import xds
 from tests.support.envoy import envoy_binary
 from tests.support.process import REPOSITORY
 from tests.support.resources import (
+    CERTIFICATE_PEM,
+    KEY_PEM,
     cluster_load_assignment,
     eds_cluster,
     refused_cluster,
@@ -133,14 +135,18 @@ def test_wrong_usage_and_absence_are_not_differences(remote: Remote, tmp_path: P
 
 
 def test_secrets_are_compared_and_not_shown(remote: Remote, tmp_path: Path) -> None:
-    files = [snapshot(tmp_path / f"{key}.yaml", tls_secret("s", "chain", key)) for key in ("key-1", "key-2")]
+    one, other = (KEY_PEM.replace("MIIE", key) for key in ("MIIEkey1", "MIIEkey2"))
+    files = [
+        snapshot(tmp_path / f"{number}.yaml", tls_secret("s", CERTIFICATE_PEM, key))
+        for number, key in enumerate((one, other))
+    ]
     remote.xds("apply", "-g", "secret", "-f", files[0])
     hidden = remote.xds("diff", "-g", "secret", "-f", files[1])
-    assert (hidden.code, "key-" in hidden.out) == (1, False)
+    assert (hidden.code, "MIIEkey" in hidden.out) == (1, False)
     assert "redacted" in hidden.out
-    assert "key-2" in remote.xds("diff", "-g", "secret", "-f", files[1], "--show-secrets").out
-    assert "key-1" not in remote.xds("get", "secret", "s", "-g", "secret").out
-    assert "key-1" in remote.xds("get", "secret", "s", "-g", "secret", "--show-secrets").out
+    assert "MIIEkey2" in remote.xds("diff", "-g", "secret", "-f", files[1], "--show-secrets").out
+    assert "MIIEkey1" not in remote.xds("get", "secret", "s", "-g", "secret").out
+    assert "MIIEkey1" in remote.xds("get", "secret", "s", "-g", "secret", "--show-secrets").out
     exported = remote.xds("export", "secret")
     assert (
         remote.xds("apply", "-g", "secret", "-f", "-", stdin=exported.out).out

@@ -149,7 +149,8 @@ def test_redacted_bytes_hold_no_secret_and_can_be_decoded(content: dict[str, obj
 
 def test_redacted_bytes_within_a_cluster() -> None:
     """An inline key within an ``Any`` of a transport socket."""
-    context = {"common_tls_context": {"tls_certificates": [{"private_key": INLINE}]}}
+    pair = {"certificate_chain": {"filename": "/c"}, "private_key": INLINE}
+    context = {"common_tls_context": {"tls_certificates": [pair]}}
     typed = {"@type": f"{T}{TLS.removeprefix(T)}.UpstreamTlsContext", **context}
     socket = {"name": "tls", "typed_config": typed}
     cluster = {"@type": f"{T}envoy.config.cluster.v3.Cluster", "name": "c", "transport_socket": socket}

@@ -122,7 +122,7 @@ def test_refused_endpoints(
     cluster, assignment, *rest = web(variant, "c1", a)
     refused = r.refused_load_assignment(assignment["cluster_name"], a.port)
     server.push(server.group, [cluster, refused, *rest])
-    assert "no-address" in str(server.wait_nack(server.node, "endpoints"))
+    assert "no-resolver" in str(server.wait_nack(server.node, "endpoints"))
     assert get(port).text == "a"
     server.push(server.group, web(variant, "c1", b))
     wait_body(port, "b")

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.struct_pb2 import Struct
 
 from tests.server.conftest import Harness, RawStream, Start, state_of, until, within
+from tests.support.resources import CERTIFICATE_PEM, KEY_PEM
 from xds.codec import schema
 from xds.codec.resources import resource_from_bytes
 from xds.control.access import Access
@@ -179,8 +180,8 @@ async def test_a_response_is_bounded(server: Harness, monkeypatch: pytest.Monkey
 async def test_secrets_are_redacted(server: Harness) -> None:
     secret = schema.require("envoy.extensions.transport_sockets.tls.v3.Secret")(name="s")
     message: Any = secret
-    message.tls_certificate.certificate_chain.inline_string = "CHAIN"
-    message.tls_certificate.private_key.inline_string = "KEY"
+    message.tls_certificate.certificate_chain.inline_string = CERTIFICATE_PEM
+    message.tls_certificate.private_key.inline_string = KEY_PEM
     resource = resource_from_bytes(SECRET, message.SerializeToString())
     server.cache.set(build_snapshot("default", 2, [resource], {SECRET: "2"}))
     server.server.wake(["default"])
@@ -190,7 +191,7 @@ async def test_secrets_are_redacted(server: Harness) -> None:
     (config,) = await fetch(server)
     shown: Any = type(message).FromString(config.generic_xds_configs[0].xds_config.value)
     assert shown.tls_certificate.private_key.inline_string == "[redacted]"
-    assert b"KEY" not in config.SerializeToString()
+    assert b"MIIE" not in config.SerializeToString()
 
 
 async def test_it_needs_the_right_to_read(start: Start) -> None:

@@ -178,7 +178,8 @@ def test_metadata_of_an_endpoint_says_what_it_is_in_the_mesh(site: LinkerdSite, 
         "endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 81}}},
         "metadata": {"filter_metadata": {"io.linkerd": fields}},
     }
-    names = {"endpoint": {"address": {"socket_address": {"address": "a.example", "port_value": 81}}}}
+    name = {"address": "a.example", "port_value": 81, "resolver_name": "acme.resolver"}
+    names = {"endpoint": {"address": {"socket_address": name}}}
     pipe = {"endpoint": {"address": {"pipe": {"path": "/run/x"}}}}
     site.push([{**cluster_load_assignment("web"), "endpoints": [{"lb_endpoints": [end, names, pipe]}]}])
     ((_, found),) = added(client.get("web").next()).items()

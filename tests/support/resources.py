@@ -161,11 +161,11 @@ def refused_cluster(name: str) -> Json:
 
 
 def refused_load_assignment(name: str, *ports: int) -> Json:
-    """An assignment that parses and that every Envoy rejects: an address that is no IP address."""
+    """An assignment that parses and that every Envoy rejects: a resolver of addresses that it does not have."""
     assignment = cluster_load_assignment(name, *ports)
     (locality,) = assignment["endpoints"]
     for endpoint in locality["lb_endpoints"]:
-        endpoint["endpoint"]["address"]["socket_address"]["address"] = "no-address"
+        endpoint["endpoint"]["address"]["socket_address"]["resolver_name"] = "no-resolver"
     return assignment
 
 
