@@ -26,6 +26,7 @@ from xds.server.metrics.assignment_metrics import AssignmentMetrics
 from xds.server.metrics.collectors import (
     AuditMetrics,
     BackupMetrics,
+    CertificateMetrics,
     StoreMetrics,
     WatchMetrics,
 )
@@ -177,6 +178,7 @@ async def test_alerts_use_metrics_that_exist(server: Harness) -> None:
         server.metrics.registry.register(each)
     server.metrics.registry.register(CatalogMetrics(plane.catalog, plane.bindings, plane.publisher.lowered))
     server.metrics.registry.register(SourceMetrics(Sources()))
+    server.metrics.registry.register(CertificateMetrics(plane.publisher.certificates, server.metrics))
     server.metrics.foreign_refused["origin"] += 1
     served = {
         name: {frozenset(sample.labels) for sample in family.samples}
