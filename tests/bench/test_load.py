@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -178,15 +179,15 @@ class Recorder:
 
         reading = asyncio.create_task(read())
         try:
-            while True:
+            for nonce in itertools.count(1):
                 await wakes.get()
-                yield self._response(variant, len(seen))
+                yield self._response(variant, f"{nonce}")
         finally:
             self._queues.remove(wakes)
             reading.cancel()
 
-    def _response(self, variant: Variant, count: int) -> bytes:
-        nonce, version = f"{count}", f"{self._edition}"
+    def _response(self, variant: Variant, nonce: str) -> bytes:
+        version = f"{self._edition}"
         if variant == "sotw":
             sotw = wire_pb2.DiscoveryResponse(version_info=version, type_url=CLUSTER, nonce=nonce)
             for index in range(self.resources):

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,12 @@ def test_envoy_and_linkerd_have_the_same_endpoints_after_every_change(site: Serv
         expected = set(service.passing)
         for follower in followers:
             follower.follow(expected)
-        wait_until(lambda: _usable(envoy) == expected, f"{expected} in Envoy")  # noqa: B023 - called here
+        wait_until(partial(_has, envoy, expected), f"{expected} in Envoy")
     assert not any(each.proxy.violations for each in followers if isinstance(each.proxy, ProxyOfToday))
+
+
+def _has(envoy: Any, ports: set[int]) -> bool:
+    return _usable(envoy) == ports
 
 
 def _usable(envoy: Any) -> set[int]:
