@@ -30,7 +30,13 @@ class ServiceSite:
     """``start`` runs the server with ``sources`` as settings; the cluster's assignment is bound to the service."""
 
     def __init__(
-        self, directory: Path, background: Background, running: ExitStack, sources: Json, **services: object
+        self,
+        directory: Path,
+        background: Background,
+        running: ExitStack,
+        sources: Json,
+        drain_s: float = DRAIN_S,
+        **services: object,
     ) -> None:
         self.background = background
         self.directory = directory
@@ -38,7 +44,7 @@ class ServiceSite:
         self.upstreams: dict[int, Upstream] = {}
         file = directory / "xds.yaml"
         file.write_text(
-            yaml.safe_dump({"sources": sources, "services": services, "order": {"endpoint_drain_s": DRAIN_S}})
+            yaml.safe_dump({"sources": sources, "services": services, "order": {"endpoint_drain_s": drain_s}})
         )
         self.server = running.enter_context(ServerProcess(directory, ["--config", str(file)]))
         pushed = [
@@ -49,10 +55,10 @@ class ServiceSite:
         self.server.push(GROUP, pushed)
         self.bind()
 
-    def bind(self) -> None:
-        """Let the assignment of the cluster follow the service."""
+    def bind(self, **fields: object) -> None:
+        """Let the assignment of the cluster follow the service, with further fields of the binding."""
         path = f"/api/v1/groups/{GROUP}/bindings/{CLUSTER}"
-        answer = self.server.request("PUT", path, json={"service": SERVICE})
+        answer = self.server.request("PUT", path, json={"service": SERVICE, **fields})
         assert answer.is_success, answer.text
 
     def upstream(self) -> Upstream:
@@ -105,6 +111,11 @@ def wait_serving(envoy: EnvoyProcess, expected: Mapping[int, int]) -> None:
     wait_until(
         lambda: serving(envoy) == dict(expected), f"{dict(expected)} in Envoy", detail=lambda: list(_told(envoy))
     )
+
+
+def draining(envoy: EnvoyProcess) -> set[int]:
+    """The ports of the hosts that are about to go."""
+    return {port for port, host in hosts(envoy).items() if _is_draining(host)}
 
 
 def _is_draining(host: Json) -> bool:

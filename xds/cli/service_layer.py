@@ -9,9 +9,12 @@ from prometheus_client.registry import Collector
 from xds.catalog.registered_instance import SOURCE_NAME
 from xds.catalog.source import Source
 from xds.cli.source_builders import build_sources
+from xds.control.bindings import USER as BINDINGS
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
+from xds.control.drain_persistence import DrainPersistence
 from xds.control.hand_assignments import HandAssignments
+from xds.control.lowered_endpoints import USER as UPSTREAMS
 from xds.control.lowered_endpoints import LoweredEndpoints
 from xds.control.publisher import Publisher
 from xds.control.registration import KIND, Registrations
@@ -45,7 +48,9 @@ class ServiceLayer:
         self.catalog = ServiceCatalog(rule, limits, store=store, events=events)
         self.bindings = Bindings(store, self.catalog, live, locks, by_hand, is_group, settings.chains.datacenter)
         self._lowered = publisher.lowered
-        self._lowered.endpoints = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
+        lowered = LoweredEndpoints(self.catalog, live, settings.chains.datacenter)
+        self._lowered.endpoints = lowered
+        self.drains = DrainPersistence(store, {BINDINGS: self.bindings.followed, UPSTREAMS: lowered.followed})
         self.view = ServiceView(self.catalog)
         self.registrations = Registrations(store, limits, told=self.view.suspect)
         self.sources = Sources((*build_sources(settings), *sources), self.catalog.sink)
@@ -57,7 +62,8 @@ class ServiceLayer:
         yield SourceMetrics(self.sources)
 
     async def load_catalog(self) -> None:
-        """Load the last good set of each source that is still set. Raises ``StoreError``."""
+        """Load the last good set of each source that is still set, and what drains. Raises ``StoreError``."""
+        await self.drains.load()
         await self.catalog.load()
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
 
@@ -69,6 +75,7 @@ class ServiceLayer:
     def start(self) -> None:
         """Follow the sources."""
         self.catalog.start()
+        self.drains.start()
         self.bindings.start()
         if self._lowered.endpoints is not None:
             self._lowered.endpoints.start()
@@ -87,4 +94,5 @@ class ServiceLayer:
         """Stop, and store what is not stored yet."""
         await self.registrations.close()
         await self.sources.close()
+        await self.drains.close()
         await self.catalog.close()

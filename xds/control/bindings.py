@@ -88,11 +88,11 @@ class Bindings:
         self._datacenter = datacenter
         self._clock = clock
         self._bound: dict[Key, BoundAssignment] = {}
-        self._followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
+        self.followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
 
     def start(self) -> None:
         """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
-        self._followed.start()
+        self.followed.start()
 
     # Reading
 
@@ -106,12 +106,12 @@ class Bindings:
     @property
     def laid_n(self) -> int:
         """The number of bindings whose assignment is laid. May be called in another thread."""
-        return self._followed.laid_n
+        return self.followed.laid_n
 
     @property
     def failures(self) -> int:
         """Assignments that could not be laid because of a bug."""
-        return self._followed.failures
+        return self.followed.failures
 
     def find(self, key: Key) -> BoundAssignment | None:
         """The binding of an assignment of a group; None where it has none."""
@@ -130,7 +130,7 @@ class Bindings:
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
-        return self._followed.of_service(service)
+        return self.followed.of_service(service)
 
     def draft(self, key: Key, binding: Binding) -> BoundAssignment:
         """A binding that is not in force, to see what it would select."""
@@ -170,8 +170,8 @@ class Bindings:
                 if key in self._bound:
                     self._forget(key)
                 _log.error("binding.refused", group=key[0], assignment=key[1], error_message=str(error))
-        self._followed.use()
-        await self._followed.follow(list(self._followed.services))
+        self.followed.use()
+        await self.followed.follow(list(self.followed.services))
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all bindings of a group."""
@@ -187,7 +187,7 @@ class Bindings:
         """Forget the bindings of a group; the store has deleted them with the group."""
         for bound in self.of(group):
             self._end(bound.key)
-        self._followed.use()
+        self.followed.use()
 
     # Changing
 
@@ -226,8 +226,8 @@ class Bindings:
             async with self._by_hand.lock:
                 await self._by_hand.forget_leaving(key)
             self._begin(key, binding, owner)
-            self._followed.use()
-            self._followed.lay(key[0], (key,))
+            self.followed.use()
+            self.followed.lay(key[0], (key,))
             _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
             return True
 
@@ -257,21 +257,21 @@ class Bindings:
             self._by_hand.begin_leaving(held.key, leaving)
         else:
             self._live.release(group, (name,), _BOUND)
-        self._followed.use()
+        self.followed.use()
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
         made = self.draft(key, binding)
-        self._followed.begin(made, owner)
+        self.followed.begin(made, owner)
         self._bound[key] = made
 
     def _end(self, key: Key) -> None:
         del self._bound[key]
-        self._followed.end(key[0], (key[1],))
+        self.followed.end(key[0], (key[1],))
 
     def _forget(self, key: Key) -> None:
         del self._bound[key]
-        self._followed.forget(key)
+        self.followed.forget(key)
 
 
 def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:

@@ -7,14 +7,14 @@ instances a service has, nothing is laid anew, so that what was laid before stay
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from xds.catalog.draining import Place
 from xds.control.catalog import ServiceCatalog
-from xds.control.followed_target import FollowedTarget
+from xds.control.followed_target import FollowedTarget, Leaving
 from xds.control.live_endpoints import LiveEndpoints, Owner
 from xds.control.policies import Key
 from xds.lower.instances import ServedEndpoint, priorities_in
@@ -84,6 +84,7 @@ class FollowedAssignments:
         grace_s: float | None = None,
     ) -> None:
         self.failures = 0  # assignments that could not be laid because of a bug
+        self.unsaved: set[Key] = set()  # what drains of these may be other than `DrainPersistence` has written
         self._catalog = catalog
         self._live = live
         self._owner = owner
@@ -126,6 +127,19 @@ class FollowedAssignments:
         self._serves = True
         for held in self._held.values():
             held.takes_over = not held.is_laid
+
+    def leaving(self, key: Key) -> dict[int, Leaving]:
+        """What drains of an assignment, by the index of its target."""
+        held = self._held.get(key)
+        targets = enumerate(held.targets if held is not None else ())
+        return {priority: target.leaving for priority, target in targets if target.leaving}
+
+    def resume(self, key: Key, leaving: Mapping[int, Leaving]) -> None:
+        """Let drain what did so before a restart, from when the assignment is laid first."""
+        held = self._held.get(key)
+        if held is not None:
+            for priority, found in leaving.items():
+                held.target_of(priority).leaving.update(found)
 
     def begin(self, made: FollowedAssignment, owner: Owner) -> None:
         """Put an assignment in force, in place of one of the same name; then call ``use``, and lay it.
@@ -208,6 +222,8 @@ class FollowedAssignments:
         if held.takes_over:
             self._take_over(held, now + drain_s)
         laid = [target.laid(instances[target.binding.service], now, drain_s) for target in held.targets]
+        if held.next_end is not None:
+            self.unsaved.add(held.key)
         self._lay_again(held, now)
         return held.lower(laid)
 

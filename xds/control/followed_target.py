@@ -15,18 +15,20 @@ from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint
 
 REMEMBERED_FROM = 200  # instances: below it, making all endpoints anew costs less than it is worth to remember them
 
+Leaving = dict[Place, tuple[ServedEndpoint, float]]  # endpoints that drain, and when they are gone (epoch seconds)
+
 
 @dataclass(slots=True)
 class FollowedTarget:
     """One selection of instances of an assignment.
 
     ``held`` are the endpoints that were laid last, where the catalog does not let all of them drain itself.
-    ``leaving`` are endpoints that go and drain, with the time (epoch seconds) when they are gone.
+    ``leaving`` are endpoints that go and drain.
     """
 
     selection: InstanceSelection
     held: Mapping[Place, ServedEndpoint] = field(default_factory=dict)
-    leaving: dict[Place, tuple[ServedEndpoint, float]] = field(default_factory=dict)
+    leaving: Leaving = field(default_factory=dict)
     _known: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
     @property

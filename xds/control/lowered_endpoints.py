@@ -42,28 +42,28 @@ class LoweredEndpoints:
         self._catalog = catalog
         self._datacenter = datacenter
         self._assigned: dict[str, Mapping[str, LoweredAssignment]] = {}
-        self._followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
+        self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
 
     def start(self) -> None:
         """From now on proxies are served: what they hold under a name that is lowered first drains."""
-        self._followed.start()
+        self.followed.start()
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self.followed)
 
     @property
     def laid_n(self) -> int:
         """The number of assignments that are laid. May be called in another thread."""
-        return self._followed.laid_n
+        return self.followed.laid_n
 
     @property
     def failures(self) -> int:
         """Assignments that could not be laid because of a bug."""
-        return self._followed.failures
+        return self.followed.failures
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
-        return self._followed.of_service(service)
+        return self.followed.of_service(service)
 
     def find(self, key: Key) -> LoweredAssignment | None:
         """The lowered assignment of a group; None where it has none of this name."""
@@ -87,10 +87,10 @@ class LoweredEndpoints:
         held = self._assigned.get(group, {})
         changed = [one for name, one in assignments.items() if held.get(name) != one]
         for one in changed:
-            self._followed.begin(self._made(group, one), owner_of(one))
+            self.followed.begin(self._made(group, one), owner_of(one))
         self._assigned[group] = {**held, **assignments}
-        self._followed.use()
-        return self._followed.lay(group, [(group, one.name) for one in changed], wakes=False)
+        self.followed.use()
+        return self.followed.lay(group, [(group, one.name) for one in changed], wakes=False)
 
     def retain(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
         """Follow no others than these. The streams are woken."""
@@ -100,8 +100,8 @@ class LoweredEndpoints:
         else:
             self._assigned.pop(group, None)
         if gone:
-            self._followed.end(group, sorted(gone))
-            self._followed.use()
+            self.followed.end(group, sorted(gone))
+            self.followed.use()
 
     async def assign_all(self, by_group: Mapping[str, Mapping[str, LoweredAssignment]]) -> None:
         """Follow these assignments and no others: after all owners of live assignments were forgotten."""
@@ -111,7 +111,7 @@ class LoweredEndpoints:
             self.add(group, assignments)
         for group in [*self._assigned]:
             self.retain(group, by_group.get(group, {}))
-        await self._followed.follow(list(self._followed.services))
+        await self.followed.follow(list(self.followed.services))
 
     def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
         targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)

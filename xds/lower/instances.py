@@ -71,6 +71,11 @@ class ServedEndpoint:
         where, field = _locality_field(locality), _endpoint_field(*place, status, weight)
         return cls(place, status, weight, healthy_weight, locality, where, field)
 
+    @classmethod
+    def draining_at(cls, place: Place, weight: int, locality: Locality) -> ServedEndpoint:
+        """The endpoint at a place, about to go."""
+        return cls.at(place, _DRAINING, weight, locality)
+
     @property
     def is_healthy(self) -> bool:
         """Whether it gets requests."""
@@ -83,7 +88,7 @@ class ServedEndpoint:
 
     def draining(self) -> ServedEndpoint:
         """The same endpoint, about to go."""
-        return ServedEndpoint.at(self.place, _DRAINING, self.weight, self.locality)
+        return ServedEndpoint.draining_at(self.place, self.weight, self.locality)
 
     def divided(self, divisor: int) -> ServedEndpoint:
         """The same endpoint with a part of its weight."""
