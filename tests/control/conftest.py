@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from xds.catalog.holding import HoldRule
+from xds.chain.index import Seen
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lowered_endpoints import LoweredEndpoints
-from xds.control.publisher import Publisher
+from xds.control.publisher import DEFAULT_SEEN, Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
@@ -29,9 +30,10 @@ class Plane:
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
     now_s: float = 1_000_000.0  # of live endpoints
+    seen: Seen = DEFAULT_SEEN
 
     def __post_init__(self) -> None:
-        self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend)
+        self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend, seen=self.seen)
         publisher = self.publisher
         self.by_hand = HandAssignments(
             self.store,

@@ -15,7 +15,7 @@ import structlog
 from xds.catalog.draining import Place
 from xds.control.catalog import ServiceCatalog
 from xds.control.followed_target import FollowedTarget, Leaving
-from xds.control.live_endpoints import LiveEndpoints, Owner
+from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
 from xds.control.policies import Key
 from xds.lower.instances import ServedEndpoint, priorities_in
 from xds.model.resource import Resource
@@ -158,10 +158,11 @@ class FollowedAssignments:
             self._of_service.setdefault(service, set()).add(made.key)
 
     def end(self, group: str, names: Collection[str]) -> None:
-        """End assignments: what was pushed is served again. Call ``use``."""
+        """End assignments: what was pushed is served again. Call ``use``. A name that somebody else has stays his."""
+        ours = [name for name in names if self._is_ours((group, name))]
         for name in names:
             self.forget((group, name))
-        self._live.release(group, names, self._owner)
+        self._live.release(group, ours, self._owner)
 
     def forget(self, key: Key) -> None:
         """End an assignment, and leave its name and what is served as they are. Call ``use``."""
@@ -198,7 +199,7 @@ class FollowedAssignments:
         put: dict[str, Resource] = {}
         for key in keys:
             held = self._held.get(key)
-            if held is None:  # it ended while others were laid
+            if held is None or not self._is_ours(key):  # it ended while others were laid, or the store is being loaded
                 continue
             try:
                 resource = self._lowered(held)
@@ -211,6 +212,15 @@ class FollowedAssignments:
                 put[key[1]] = resource
                 held.is_laid = True
         return bool(put) and self._live.assign(group, self._owner, put, wakes=wakes)
+
+    def _is_ours(self, key: Key) -> bool:
+        """Whether no owner of another kind has the name. While the store is loaded, one may have it already."""
+        try:
+            self._live.check(key[0], (key[1],), self._owner)
+        except OwnedError as error:
+            _log.warning("assignment.owned", group=key[0], assignment=key[1], error_message=str(error))
+            return False
+        return True
 
     def _lowered(self, held: FollowedAssignment) -> Resource | None:
         """The assignment; None while it is not known which instances its services have."""

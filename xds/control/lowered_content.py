@@ -25,6 +25,7 @@ from xds.model.resource import Resource, short_hash
 from xds.model.resource_type import ENDPOINT
 from xds.store.base import Delta, Drop, Entry, FullSet, GroupChange, Rollback
 
+OWNED_NAME = "owned_name"  # the code of a finding: a name has another owner
 _DIGEST_BYTES = 20
 _ENTRIES_NAMED = 5
 
@@ -229,7 +230,7 @@ def _clashes(group: str, keys: Iterable[Key], after: LoweredContent) -> Iterator
             label = f"{type_label(key[0])}/{key[1]}"
             detail = f"this name is lowered from {after.origin(key)} of group {group!r}: it cannot be pushed or deleted"
             hint = "change the config entries or the upstreams, or push under another name"
-            yield Violation("owned_name", detail, label, hint=hint, index=index)
+            yield Violation(OWNED_NAME, detail, label, hint=hint, index=index)
 
 
 def _pushed_clashes(
@@ -245,7 +246,7 @@ def _pushed_clashes(
             origin = lowering.after.origin(key)
             detail = f"{origin} of group {group!r} would be lowered to {label}, which is pushed to this group"
             hint = "delete the pushed one, or give it another name"
-            yield Violation("owned_name", detail, label, hint=hint)
+            yield Violation(OWNED_NAME, detail, label, hint=hint)
 
 
 def _refuse(found: Iterable[Violation]) -> None:

@@ -15,7 +15,7 @@ from xds.catalog.service_index import ServiceInstance
 from xds.control.catalog import ServiceCatalog
 from xds.control.followed_assignments import FollowedAssignment, FollowedAssignments
 from xds.control.followed_target import FollowedTarget
-from xds.control.live_endpoints import LiveEndpoints, Owner, OwnerKind
+from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner, OwnerKind
 from xds.control.policies import Key
 from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
@@ -42,6 +42,7 @@ class LoweredEndpoints:
         self._catalog = catalog
         self._datacenter = datacenter
         self._assigned: dict[str, Mapping[str, LoweredAssignment]] = {}
+        self._clashes: dict[str, str] = {}
         self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
 
     def start(self) -> None:
@@ -74,31 +75,38 @@ class LoweredEndpoints:
         targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
         return [each for target in targets for each in target.selected(self._catalog.instances(target.binding.service))]
 
+    def clash(self, group: str) -> str:
+        """The owners of an assignment that a group should have and that has another owner; empty for none."""
+        return self._clashes.get(group, "")
+
     def check(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
         """Raises ``OwnedError`` for the first assignment that has another owner."""
         for name, one in assignments.items():
             self._live.check(group, (name,), owner_of(one))
 
     def add(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> bool:
-        """Follow the assignments that are new or other than before.
+        """Follow the assignments that are new or other than before, but for those that have another owner meanwhile.
 
         Returns whether the group is served other endpoints: the streams are not woken.
         """
         held = self._assigned.get(group, {})
+        self._clashes.pop(group, None)
         changed = [one for name, one in assignments.items() if held.get(name) != one]
-        for one in changed:
-            self.followed.begin(self._made(group, one), owner_of(one))
-        self._assigned[group] = {**held, **assignments}
+        begun = {one.name for one in changed if self._begin(group, one)}
+        followed = {name: one for name, one in assignments.items() if name in begun or held.get(name) == one}
+        self._assigned[group] = {**held, **followed}
         self.followed.use()
-        return self.followed.lay(group, [(group, one.name) for one in changed], wakes=False)
+        return self.followed.lay(group, [(group, name) for name in begun], wakes=False)
 
     def retain(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
         """Follow no others than these. The streams are woken."""
-        gone = self._assigned.get(group, {}).keys() - assignments.keys()
-        if assignments:
-            self._assigned[group] = assignments
-        else:
-            self._assigned.pop(group, None)
+        held = self._assigned.pop(group, {})
+        if not assignments:
+            self._clashes.pop(group, None)
+        kept = {name: one for name, one in assignments.items() if name in held}
+        if kept:
+            self._assigned[group] = kept
+        gone = held.keys() - kept.keys()
         if gone:
             self.followed.end(group, sorted(gone))
             self.followed.use()
@@ -106,12 +114,30 @@ class LoweredEndpoints:
     async def assign_all(self, by_group: Mapping[str, Mapping[str, LoweredAssignment]]) -> None:
         """Follow these assignments and no others: after all owners of live assignments were forgotten."""
         for group, assignments in by_group.items():
-            for one in assignments.values():
-                self._live.claim(group, one.name, owner_of(one))
+            self._claim_held(group)
             self.add(group, assignments)
         for group in [*self._assigned]:
             self.retain(group, by_group.get(group, {}))
         await self.followed.follow(list(self.followed.services))
+
+    def _begin(self, group: str, assignment: LoweredAssignment) -> bool:
+        """Follow an assignment. False where it has another owner: an upstream that is planned has checked that."""
+        try:
+            self.followed.begin(self._made(group, assignment), owner_of(assignment))
+        except OwnedError as error:
+            self._clashes[group] = str(error)
+            return False
+        return True
+
+    def _claim_held(self, group: str) -> None:
+        """Own what is followed already. What somebody else has meanwhile is not followed any more."""
+        held = self._assigned.get(group, {})
+        for name, one in [*held.items()]:
+            try:
+                self._live.claim(group, name, owner_of(one))
+            except OwnedError:
+                self.followed.forget((group, name))
+                self._assigned[group] = {each: kept for each, kept in self._assigned[group].items() if each != name}
 
     def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
         targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)

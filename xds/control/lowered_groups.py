@@ -30,6 +30,7 @@ from xds.control.group_lowering import Compile, GroupLowering, LoweredGroup, own
 from xds.control.lowered_content import (
     NO_LOWERING,
     NOTHING_LOWERED,
+    OWNED_NAME,
     LoweredContent,
     LoweredRecords,
     LoweringChange,
@@ -140,6 +141,8 @@ class LoweredGroups:
             self._keep(made)
         if self.endpoints is not None:
             await self.endpoints.assign_all({group: one.content.assignments for group, one in found.items()})
+            for group in found:
+                self._tell_clash(group)
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of the document of a group."""
@@ -208,6 +211,23 @@ class LoweredGroups:
         self._check_owners(made)
         return made
 
+    async def plan_rest(self, made: LoweredGroup, clash: ValidationError) -> LoweredGroup:
+        """Lower a group at the start without the upstreams that make names which are pushed. Raises ``clash``."""
+        labels = {one.resource for one in clash.violations if one.code == OWNED_NAME}
+        found = [one.upstreams for one in made.content.origins.values() if one.label in labels]
+        found += [one.upstreams for one in made.content.assignments.values() if f"endpoints/{one.name}" in labels]
+        taken = {name for upstreams in found for name in upstreams}
+        if not taken:
+            raise clash
+        left = tuple(one for one in made.document.upstreams if one.name not in taken)
+        rest = await self.plan_document(made.group, replace(made.document, upstreams=left))
+        return replace(made, content=rest.content, error=str(clash))
+
+    def tell(self, group: str, error: str) -> None:
+        """Show why a group is not lowered as its upstreams say, or not wholly."""
+        self._groups[group] = replace(self._groups[group], error=error)
+        _log.error("upstreams.not_lowered", group=group, error_message=error)
+
     async def touched(self, planned: PlannedWrite) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
@@ -271,6 +291,7 @@ class LoweredGroups:
             self._keep(one)
             if self.endpoints is not None and self.endpoints.add(group, one.content.assignments):
                 moved.append(group)
+            self._tell_clash(group)
         return moved
 
     def end(self, groups: Collection[str]) -> None:
@@ -278,6 +299,12 @@ class LoweredGroups:
         if self.endpoints is not None:
             for group in groups:
                 self.endpoints.retain(group, self.content(group).assignments)
+
+    def _tell_clash(self, group: str) -> None:
+        """An assignment got another owner while the store's answer was lost, or it was changed by other means."""
+        clash = self.endpoints.clash(group) if self.endpoints is not None else ""
+        if clash and group in self._groups:
+            self.tell(group, clash)
 
     def _keep(self, made: LoweredGroup) -> None:
         self._drop_entry(made.group)
@@ -303,7 +330,9 @@ class LoweredGroups:
 
     def _check_owners(self, made: LoweredGroup) -> None:
         if self.endpoints is not None:
-            self.endpoints.check(made.group, made.content.assignments)
+            held = self.content(made.group).assignments  # a clash that is there already is told, and refuses nothing
+            new = {name: one for name, one in made.content.assignments.items() if name not in held}
+            self.endpoints.check(made.group, new)
 
     # Chains
 

@@ -481,13 +481,20 @@ class Publisher(ServedState):
         del self._behind[self.entries.line]
 
     async def _lower_again(self) -> None:
-        """Lower the groups again that an earlier release has lowered otherwise. What cannot be, stays as it is."""
+        """Lower the groups again that were lowered otherwise, as by an earlier release. What cannot be, stays."""
         for group in self._hold_lowered():
-            made = self.lowered.get(group)
-            options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
             try:
-                made = await self.lowered.plan_document(group, made.document)
-                planned = await self._plan(derived_request(group, self._lowering(made, None)), options)
-                await self._apply(Transaction([planned], {group: made}), options)
+                made = await self.lowered.plan_document(group, self.lowered.get(group).document)
+                try:
+                    await self._apply_lowered(made)
+                except ValidationError as clash:
+                    made = await self.lowered.plan_rest(made, clash)
+                    await self._apply_lowered(made)
+                    self.lowered.tell(group, made.error)
             except XdsError as error:
-                _log.error("upstreams.not_lowered", group=group, error_message=str(error))
+                self.lowered.tell(group, str(error))
+
+    async def _apply_lowered(self, made: LoweredGroup) -> None:
+        options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
+        planned = await self._plan(derived_request(made.group, self._lowering(made, None)), options)
+        await self._apply(Transaction([planned], {made.group: made}), options)
