@@ -184,6 +184,26 @@ def test_what_lingered_at_a_restart_stays_for_the_drain_time_again(server: Serve
     assert client.texts(CLUSTER) == {"b": "@1"}
 
 
+def test_a_new_process_knows_how_ever_many_names_linger(server: Server, client: Client) -> None:
+    """Beyond some dozen names, their combinations were too many to find the set that a SotW client shows."""
+    for number in range(4):
+        push(server, joined(A, {CLUSTER: {f"x{number}-{each}": "static" for each in range(20)}}))
+        if not number:
+            start(client)
+        client.settle()
+    push(server, with_listener(B, "r1 @2"))
+    client.settle()
+    assert len(client.texts(CLUSTER)) == 82
+    client.disconnect()
+    server.restart()
+    push(server, site("c"))
+    client.reconnect()
+    client.ack(CLUSTER)
+    assert route_of(client) in client.texts(CLUSTER)
+    client.settle()
+    assert (route_of(client), len(client.texts(CLUSTER))) == ("c", 83)
+
+
 def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) -> None:
     """The drain of a client that was away begins when it has taken the new listener."""
     push(server, A)

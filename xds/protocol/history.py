@@ -29,33 +29,54 @@ _ALL_BITS = (1 << DIGEST_BITS) - 1
 
 
 class _Other(NamedTuple):
-    """Other content of a name: its version in the set ``earlier``, or None if the name is missing.
+    """Other content of names: their versions in the set ``earlier``, or None if they are missing.
 
     ``difference`` is what this content adds to the hash.
     """
 
     difference: int
-    name: str
+    names: tuple[str, ...]
     earlier: ResourceSet | None
 
 
 def mixture_of(
     base: ResourceSet, history: Sequence[ResourceSet], shown: str, change_of: ChangeOf
 ) -> ResourceSet | None:
-    """The mixed set with the hash ``shown``: ``base`` with some names as sets of ``history`` have them.
+    """The mixed set with the hash ``shown``: ``base`` with some names as other sets of ``history`` have them.
 
     ``history`` has the newest set first. ``shown`` has the 8 hex digits of a label. None if no combination has this
     hash, or the one that has it is beyond the limit of combinations.
     """
-    choices = _choices(base, history, change_of)
-    found = _search(int.from_bytes(base.digest, "big"), choices, _number(shown))
+    total, number = int.from_bytes(base.digest, "big"), _number(shown)
+    others = [each for each in history if each is not base]
+    found = _search(total, _lingering(base, history), number)
+    if found is None:
+        found = _search(total, _choices(base, others, change_of), number)
     if found is None:
         return None
     made = base
     for earlier in dict.fromkeys(each.earlier for each in found):
-        names = [each.name for each in found if each.earlier is earlier]
+        names = [name for each in found if each.earlier is earlier for name in each.names]
         made = mix(made, earlier, names) if earlier is not None else _without(made, names)
     return _labelled(made, base)
+
+
+def _lingering(base: ResourceSet, history: Sequence[ResourceSet]) -> list[list[_Other]]:
+    """For each earlier set, all names that it was the last one to have.
+
+    What a push removes lingers together, and ends together. So there are few combinations, however many names linger.
+    """
+    found: list[list[_Other]] = []
+    seen, is_earlier = set(base.resources), False
+    for each in history:
+        if is_earlier and 1 << (len(found) + 1) <= _COMBINATIONS_LIMIT:
+            names = tuple(name for name in each.resources if name not in seen)
+            if names:
+                difference = sum(pair_hash(name, each.resources[name].version) for name in names)
+                found.append([_Other(difference, names, each)])
+                seen.update(names)
+        is_earlier = is_earlier or each is base
+    return found
 
 
 def _choices(base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf) -> list[list[_Other]]:
@@ -73,7 +94,7 @@ def _choices(base: ResourceSet, history: Sequence[ResourceSet], change_of: Chang
         held = base.resources.get(name)
         before = pair_hash(name, held.version) if held is not None else 0
         after = pair_hash(name, version) if version else 0
-        others.setdefault(name, {})[version] = _Other(after - before, name, earlier)
+        others.setdefault(name, {})[version] = _Other(after - before, (name,), earlier)
     return [list(each.values()) for each in others.values()]
 
 
@@ -197,9 +218,8 @@ class RevisionHistory:
             return None
         bases = [each for each in history if version_stem(each.version_info, each.digest) == label]
         for base in bases:
-            others = [each for each in history if each is not base]
-            key: tuple[object, ...] = (shown, base.id, *(each.id for each in others))
-            made = self._mixtures.get(key, partial(mixture_of, base, others, shown, self._diffs.change))
+            key: tuple[object, ...] = (shown, base.id, *(each.id for each in history))
+            made = self._mixtures.get(key, partial(mixture_of, base, history, shown, self._diffs.change))
             if made is not None:
                 return made
         return None
