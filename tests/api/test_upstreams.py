@@ -9,12 +9,13 @@ import httpx
 import pytest
 
 from tests.api.conftest import Api
+from tests.control.connected import Client
 from tests.support.resources import static_cluster
 from xds.api.services import ApiOptions
 from xds.catalog.instance import Instance
 from xds.control.tokens import Grant, Tokens
-from xds.model.node import Locality
-from xds.model.resource_type import CLUSTER
+from xds.model.node import Locality, Node
+from xds.model.resource_type import CLUSTER, ENDPOINT, ROUTE, V2_URLS
 
 Json = dict[str, Any]
 
@@ -143,6 +144,24 @@ async def test_explain_names_entry_document_and_instance(shop: Api) -> None:
     (found,) = (await shop.client.post("/api/v1/explain", json=node, params=asked)).json()["resources"]
     assert "service-router/web" in found["lowered"]["entries"]
     assert "it is lowered from upstream 'web' by" in found["detail"]
+
+
+async def test_explain_names_the_origin_for_a_client_of_the_v2_api(shop: Api) -> None:
+    shop.catalog.sink("s", "file").put("web", [Instance("one", "10.0.0.1", 80)])
+    await shop.catalog.tick()
+    view = shop.plane.cache.view("shop", "v2")
+    assert view is not None
+    client = Client(shop.plane.fleet, Node("n1", "shop"), "shop", "v2")
+    for type_url in (CLUSTER, ENDPOINT, ROUTE):
+        held = view.snapshot.get(V2_URLS[type_url])
+        client.subscribe(V2_URLS[type_url], *held.resources)
+        client.ack(held)
+    found = (await shop.client.get("/api/v1/nodes/n1/explain")).json()["resources"]
+    by_name = {(each["type"].rpartition(".")[2], each["name"]): each for each in found}
+    for key in (("Cluster", WEB), ("ClusterLoadAssignment", WEB), ("RouteConfiguration", "web")):
+        assert by_name[key]["lowered"]["upstreams"] == ["web"], by_name
+        assert "it is lowered from upstream 'web'" in by_name[key]["detail"]
+    assert by_name["ClusterLoadAssignment", WEB]["sources"] == {"s": 1}
 
 
 async def test_a_write_of_entries_tells_the_groups(shop: Api) -> None:

@@ -22,7 +22,7 @@ from xds.fleet.node_records import Holding
 from xds.fleet.order_state import Clients, lingering_until, waits_of
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
-from xds.model.resource_type import alias_of
+from xds.model.resource_type import alias_of, v3_url
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import HeldContent
@@ -245,7 +245,7 @@ def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDeliver
     name, owner = answer.name, None
     pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
     notes = [answer.detail]
-    key = target.type.type_url, name
+    key = v3_url(target.type.type_url), name
     if context.lowered.owns(key):
         owner = context.owners.get(name) if name in target.observed else None
         notes.append(f"it is lowered from {context.lowered.origin(key)}")

@@ -140,6 +140,12 @@ V2_URLS = {
     for alias, message in _V3_MESSAGES.items()
     if alias in _V2_MESSAGES
 }
+_V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
+
+
+def v3_url(type_url: str) -> str:
+    """The v3 type URL of a type of the v2 API; any other type URL as it is."""
+    return _V3_URLS.get(type_url, type_url)
 
 
 def resource_type(type_url: str) -> ResourceType:

@@ -30,7 +30,7 @@ from xds.control.policies import Key
 from xds.control.tokens import READ
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Node
-from xds.model.resource_type import alias_of, type_url_of
+from xds.model.resource_type import alias_of, type_url_of, v3_url
 from xds.protocol.membership import SELECTOR, GroupCandidate
 
 router = api_router("fleet")
@@ -217,7 +217,7 @@ def _origins(here: Here, found: Explanation, name: str) -> OriginsOf:
 
     def origin(answer: ResourceDelivery) -> Origins:
         told: Origins = {}
-        lowered = origin_of(content, (type_url_of(answer.type), answer.name)) if answer.version else None
+        lowered = origin_of(content, (v3_url(type_url_of(answer.type)), answer.name)) if answer.version else None
         if lowered is not None:
             told["lowered"] = lowered
         instances = _instances(here, (group, answer.name), answer.owner)
