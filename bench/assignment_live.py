@@ -95,7 +95,7 @@ def main() -> None:
 def _run(directory: Path, stack: ExitStack, phase_s: float) -> Run:
     background = stack.enter_context(Background())
     upstreams = {zone: [_upstream(stack, background, zone) for _ in range(2)] for zone in (NEAR, FAR)}
-    server = stack.enter_context(ServerProcess(directory, ["--store", "memory", "--lrs-interval", "1s"]))
+    server = stack.enter_context(ServerProcess(directory, ["--store", "memory", "--lrs-interval", "1s"], forked=False))
     server.push(GROUP, _resources({zone: [each.port for each in members] for zone, members in upstreams.items()}))
     loads = {}
     for zone, rps in ((NEAR, LOW_RPS), (FAR, FAR_RPS)):

@@ -80,7 +80,7 @@ async def measure(endpoints: int, streams: int, rounds: int) -> Row:
         config = directory / "xds.yaml"
         source = {"kind": "files", "paths": [str(directory / "web.yaml")]}
         config.write_text(yaml.safe_dump({"sources": {"targets": source}}))
-        with ServerProcess(directory, ["--config", str(config), "--store", "memory"]) as server:
+        with ServerProcess(directory, ["--config", str(config), "--store", "memory"], forked=False) as server:
             return await _measured(server, target, endpoints, streams, rounds)
 
 

@@ -14,6 +14,7 @@ from tests.support.background import Background
 from tests.support.examples import register_profiles
 from tests.support.pki import Certificate
 from tests.support.process import LOG_TAIL_BYTES
+from tests.support.server_forks import FORKS
 from tests.support.upstream import Upstream
 
 # grpc's fork handlers break the epoll of a process that starts children (read when grpc is first imported).
@@ -24,6 +25,13 @@ register_profiles()
 # A job in the background of a script ignores it, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks() -> Iterator[None]:
+    """Ends the process that forks servers."""
+    yield
+    FORKS.close()
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def serve(tmp_path: Path, running: ExitStack) -> Callable[..., ServerProcess]:
 
 @pytest.fixture(scope="session")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server without tokens, for attacks that leave nothing behind."""
-    with ServerProcess(tmp_path_factory.mktemp("victim"), ["--store", "memory"]) as server:
+    """A server without tokens, for attacks that leave nothing behind. Its memory is measured: it shares none."""
+    with ServerProcess(tmp_path_factory.mktemp("victim"), ["--store", "memory"], forked=False) as server:
         server.push(GROUP, [r.static_cluster("served")])
         yield server
 

@@ -22,7 +22,7 @@ A = static_cluster("a", 80)
 
 
 def test_restart_serves_what_was_acknowledged(tmp_path: Path, running: ExitStack) -> None:
-    server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}))
+    server = running.enter_context(ServerProcess(tmp_path, environment={"XDS_SERVER__DRAIN_S": "0"}, forked=False))
     server.push("edge", [A], version="label-1")
     before = server.get("/groups/edge")
     server.kill()
@@ -36,7 +36,7 @@ def test_restart_serves_what_was_acknowledged(tmp_path: Path, running: ExitStack
 
 
 def test_ready_server_says_where_it_is_and_what_is_next(tmp_path: Path, running: ExitStack) -> None:
-    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], forked=False))
     server.process.wait_until(lambda: "xds nodes" in server.process.log(), "welcome")
     log = server.process.log()
     assert f"xDS   {LOOPBACK}:{server.grpc_port}" in log

@@ -36,7 +36,7 @@ def memory_bytes(server: ServerProcess, field: str) -> int:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     flags = ["--store", "memory"]
-    with ServerProcess(tmp_path, flags, {"XDS_LIMITS__IN_FLIGHT_BYTES": str(BOUND_BYTES)}) as started:
+    with ServerProcess(tmp_path, flags, {"XDS_LIMITS__IN_FLIGHT_BYTES": str(BOUND_BYTES)}, forked=False) as started:
         yield started
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -112,6 +112,19 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**environment, "GRPC_ENABLE_FORK_SUPPORT": "0", "PYTHONUNBUFFERED": "1", **(extra or {})}
 
 
+class Running(Protocol):
+    """A started process: what is used of ``subprocess.Popen``."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+
+
 class ChildProcess:
     """One started child. Its standard error, and its output unless that is piped, is kept in ``log_path``."""
 
@@ -126,14 +139,19 @@ class ChildProcess:
         self.name = name
         self.log_path = directory / f"{name}.log"
         with self.log_path.open("ab") as log:
-            self._popen = subprocess.Popen(
-                _dying_with_us([str(argument) for argument in argv]),
-                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if piped else log,
-                stderr=log,
-                cwd=REPOSITORY,
-                env=child_environment(environment),
-            )
+            self._popen = self._start([str(argument) for argument in argv], log, environment, piped)
+
+    def _start(
+        self, argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None, piped: bool
+    ) -> Running:
+        return subprocess.Popen(
+            dying_with_us(argv),
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else log,
+            stderr=log,
+            cwd=REPOSITORY,
+            env=child_environment(environment),
+        )
 
     @property
     def pid(self) -> int:
@@ -231,11 +249,12 @@ class CommandChild(ChildProcess):
             return self.read()
 
 
-def _dying_with_us(argv: list[str]) -> list[str]:
+def dying_with_us(argv: Sequence[str]) -> list[str]:
+    """The command, ended by the kernel when this process ends."""
     # The kernel's parent-death signal follows the thread that created the child, so it only works from the main thread.
     setpriv = shutil.which("setpriv")
     if setpriv is None or threading.current_thread() is not threading.main_thread():
-        return argv
+        return list(argv)
     return [setpriv, "--pdeathsig", "KILL", "--", *argv]
 
 

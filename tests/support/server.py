@@ -12,6 +12,7 @@ from typing import Any, Self
 import httpx
 
 from tests.support.process import DEADLINE_S, LOOPBACK, ChildProcess, free_port, wait_until
+from tests.support.server_forks import ForkedServer, can_fork
 
 Json = dict[str, Any]
 
@@ -23,8 +24,9 @@ REQUEST_TIMEOUT_S = 30.0
 class ServerProcess:
     """``xds serve`` on fixed free ports and one data directory, so that a restart finds both again.
 
-    ``prefix`` is a command that runs the server by ``exec``. ``tls`` and ``token`` are how the harness itself calls the
-    admin API; the server learns of them by ``environment``.
+    The server is a fork of a process that has imported it, unless a test is about the start itself or about memory
+    (``forked=False``). ``prefix`` is a command that runs the server by ``exec``. ``tls`` and ``token`` are how the
+    harness itself calls the admin API; the server learns of them by ``environment``.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class ServerProcess:
         tls: ssl.SSLContext | None = None,
         token: str = "",
         prefix: Sequence[str] = (),
+        forked: bool = True,
     ) -> None:
         self.grpc_port = free_port()
         self.http_port = free_port()
@@ -46,6 +49,7 @@ class ServerProcess:
         self._prefix = tuple(prefix)
         # Tests compare counters before and after, so two scrapes must not share a rendered page.
         self._environment = {"XDS_METRICS__KEPT_S": "0", **(environment or {})}
+        self._forked = forked and not prefix and can_fork(environment or {})
         self._process: ChildProcess | None = None
         self._client = httpx.Client(
             base_url=f"{'https' if tls else 'http'}://{LOOPBACK}:{self.http_port}",
@@ -66,8 +70,12 @@ class ServerProcess:
     def start(self) -> Self:
         """Start, and wait until ``/readyz`` says 200."""
         ports = ["--grpc", f"{LOOPBACK}:{self.grpc_port}", "--http", f"{LOOPBACK}:{self.http_port}"]
-        argv = [*self._prefix, *SERVE, *ports, "--data", str(self.data), *self._flags]
-        self._process = ChildProcess("xds", argv, self._directory, self._environment)
+        arguments = [*ports, "--data", str(self.data), *self._flags]
+        if self._forked:
+            self._process = ForkedServer("xds", ["serve", *arguments], self._directory, self._environment)
+        else:
+            command = [*self._prefix, *SERVE, *arguments]
+            self._process = ChildProcess("xds", command, self._directory, self._environment)
         self._process.wait_until(lambda: self.request("GET", "/readyz").status_code == 200, "/readyz")
         return self
 
