@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.codec.value_cases import DEPENDING, REFUSED, TAKEN, WARNED, Case
+from tests.codec import value_cases
+from tests.codec.case_forms import Case, Json
+from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
+from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
+from xds.codec.lua_syntax import lua_fault
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 
-Json = dict[str, Any]
+REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS}
+TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +94,19 @@ def test_a_filter_without_a_configuration_has_a_hint_at_its_type() -> None:
 def test_names_have_a_hint_at_the_types_that_resolve_them() -> None:
     (error,) = errors_of(REFUSED["a name in an assignment"].resource)
     assert "STRICT_DNS" in error.hint
+
+
+def test_a_script_has_the_line_of_its_mistake() -> None:
+    (error,) = errors_of(REFUSED["a script without its end"].resource)
+    assert "line 3: 'end' expected before the end" in error.detail
+
+
+def test_what_is_too_deep_to_tell_passes() -> None:
+    assert lua_fault(f"local a = {'(' * 100}1{')' * 100}") == ""
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "secret" not in str(errors_of(users("bad_users", "a:secret").resource))
 
 
 def test_the_content_of_a_key_is_not_shown() -> None:

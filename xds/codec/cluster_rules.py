@@ -7,10 +7,12 @@ from typing import Any
 
 from xds.codec.address_rules import assignment_problems, bound_address_problems
 from xds.codec.rules import MessageRule, Problem
+from xds.model.resource_type import TYPE_PREFIX
 
 _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
 _CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
 _CODE = "cluster_conflict"
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _NOTHING: list[Problem] = []
 
 
@@ -20,13 +22,28 @@ def _cluster(cluster: Any) -> list[Problem]:
     Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
     """
     kind = cluster.type
+    options = cluster.typed_extension_protocol_options
+    found = _empty_options(options) if _HTTP_OPTIONS in options else _NOTHING
+    has_eds = cluster.HasField("eds_cluster_config")
     if cluster.lb_policy < _CLUSTER_PROVIDED and (
-        kind == _STRICT_DNS or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
+        (kind == _STRICT_DNS and not has_eds) or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
     ):
-        return _NOTHING
+        return found
+    if has_eds and kind != _EDS:
+        detail = "eds_cluster_config is for clusters of type EDS"
+        found = [*found, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS")]
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
-        return []
-    return [*_of_type(cluster, kind), *_policy(cluster, kind)]
+        return found
+    return [*found, *_of_type(cluster, kind), *_policy(cluster, kind)]
+
+
+def _empty_options(options: Any) -> list[Problem]:
+    """An empty value has no ``@type``: Envoy knows the type by its key, and reads the value as an empty message."""
+    if options[_HTTP_OPTIONS].type_url:
+        return _NOTHING
+    path = ("typed_extension_protocol_options", _HTTP_OPTIONS)
+    detail = "the options are empty, and one of the protocols is required"
+    return [Problem(path, "missing_field", detail, f'"@type": {TYPE_PREFIX}{_HTTP_OPTIONS}', is_absence=True)]
 
 
 def _of_type(cluster: Any, kind: int) -> Iterator[Problem]:

@@ -36,7 +36,10 @@ _TERMINAL_NETWORK = frozenset(
         f"{_MANAGER}.HttpConnectionManager",
         *(f"{_NETWORK}.{name}.v3.{kind}" for name, kind in (("direct_response", "Config"), ("echo", "Echo"))),
         *(f"{_NETWORK}.{name}.v3.{kind}" for name, kind in (("tcp_proxy", "TcpProxy"), ("dubbo_proxy", "DubboProxy"))),
-        *(f"{_NETWORK}.{name}.v3.{kind}" for name, kind in (("redis_proxy", "RedisProxy"),)),
+        *(
+            f"{_NETWORK}.{name}.v3.{kind}"
+            for name, kind in (("redis_proxy", "RedisProxy"), ("generic_proxy", "GenericProxy"))
+        ),
         f"{_NETWORK}.thrift_proxy.v3.ThriftProxy",
     )
 )

@@ -1,4 +1,4 @@
-"""Rules on certificates, keys and other inline data, measured with Envoy 1.40.
+"""Rules on certificates and keys, measured with Envoy 1.40.
 
 Findings say nothing of the content of a key.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xds.codec.extension_rules import inline_content
 from xds.codec.rules import MessageRule, Problem
 
 _TLS = "envoy.extensions.transport_sockets.tls.v3"
@@ -20,7 +20,6 @@ _HEADERS = re.compile(r"\A(?:[A-Za-z-]+:.*\n)+\s*")  # of an encrypted key
 _SPACE = re.compile(r"\s+")
 _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 _CRL = ("X509 CRL",)
-_LINES_LIMIT = 20
 
 
 def _certificate(one: Any) -> list[Problem]:
@@ -37,7 +36,7 @@ def _certificate(one: Any) -> list[Problem]:
 
 
 def _key(one: Any) -> Iterator[Problem]:
-    data = _content(one, "private_key")
+    data = inline_content(one, "private_key")
     if data is not None and not any(kind.endswith("PRIVATE KEY") for kind in _blocks(data)):
         yield _no_pem("private_key", one.private_key, "a PRIVATE KEY")
 
@@ -48,7 +47,7 @@ def _validation(one: Any) -> list[Problem]:
 
 
 def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:
-    data = _content(one, field)
+    data = inline_content(one, field)
     if data is not None and not any(kind in kinds for kind in _blocks(data)):
         yield _no_pem(field, getattr(one, field), f"a {kinds[0]}")
 
@@ -56,19 +55,6 @@ def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:
 def _no_pem(field: str, source: Any, what: str) -> Problem:
     path = (field, str(source.WhichOneof("specifier")))
     return Problem(path, "bad_pem", f"{field} is no PEM of {what}", f'it begins with "-----BEGIN {what[2:]}-----"')
-
-
-def _content(message: Any, field: str) -> str | None:
-    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
-    if not message.HasField(field):
-        return None
-    source = getattr(message, field)
-    match source.WhichOneof("specifier"):
-        case "inline_string":
-            return str(source.inline_string)
-        case "inline_bytes":
-            return bytes(source.inline_bytes).decode(errors="replace")
-    return None
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -110,41 +96,9 @@ def _downstream(context: Any) -> list[Problem]:
     return [Problem(("common_tls_context",), "missing_field", detail, hint, is_absence=True)]
 
 
-def _provider(provider: Any) -> list[Problem]:
-    """A ``JwtProvider``: an inline key set is JSON."""
-    data = _content(provider, "local_jwks")
-    if data is None:
-        return []
-    try:
-        keys = json.loads(data)
-    except ValueError:
-        keys = None
-    if isinstance(keys, dict):
-        return []
-    path = ("local_jwks", str(provider.local_jwks.WhichOneof("specifier")))
-    if data.strip().startswith("-----BEGIN"):  # Envoy takes keys as PEM too
-        return []
-    return [Problem(path, "bad_jwks", "local_jwks is no JSON Web Key Set", '{"keys": [...]}')]
-
-
-def _users(config: Any) -> list[Problem]:
-    """A ``BasicAuth``: lines of ``user:{SHA}hash``."""
-    data = _content(config, "users")
-    if data is None:
-        return []
-    lines = [line.strip() for line in data.splitlines()[:_LINES_LIMIT]]
-    if all(":" in line for line in lines if line and not line.startswith("#")) and data:
-        return []
-    path = ("users", str(config.users.WhichOneof("specifier")))
-    return [Problem(path, "bad_users", "users are not in the format of htpasswd", "one user:{SHA}hash a line")]
-
-
 TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.TlsCertificate": _certificate,
     f"{_TLS}.CertificateValidationContext": _validation,
     f"{_TLS}.UpstreamTlsContext": _upstream,
     f"{_TLS}.DownstreamTlsContext": _downstream,
-    "envoy.extensions.filters.http.jwt_authn.v3.JwtProvider": _provider,
-    "envoy.extensions.filters.http.basic_auth.v3.BasicAuth": _users,
-    "envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute": _users,
 }

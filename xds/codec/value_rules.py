@@ -2,7 +2,7 @@
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
 the form of those in the .proto files. Rules on whole messages are functions by type: see `filter_rules`,
-`cluster_rules` and `tls_rules`.
+`cluster_rules`, `extension_rules` and `tls_rules`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
+from xds.codec.extension_rules import EXTENSION_RULES
 from xds.codec.filter_rules import FILTER_FIELD_RULES, FILTER_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.tls_rules import TLS_RULES
@@ -36,7 +37,7 @@ _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
     "envoy.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
     "xds.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
 }
-_OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **FILTER_RULES, **TLS_RULES}
+_OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **EXTENSION_RULES, **FILTER_RULES, **TLS_RULES}
 _OF_VALUES: Mapping[str, Mapping[str, MessageRule]] = {**CLUSTER_FIELD_RULES, **FILTER_FIELD_RULES}
 # What Envoy loads: not what it answers, logs or reports.
 _CONFIGURATION = re.compile(r"envoy\.(config|extensions|type)\.(\w+\.)*v3(alpha)?\.")

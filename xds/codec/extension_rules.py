@@ -1,0 +1,201 @@
+"""Rules on single extensions, measured with Envoy 1.40: scripts, key sets, users, and what each cannot do without.
+
+Inline data is looked at; data in files is the proxy's matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xds.codec.findings import FieldPath
+from xds.codec.lua_syntax import lua_fault
+from xds.codec.rules import MessageRule, Problem
+
+_HTTP = "envoy.extensions.filters.http"
+_NETWORK = "envoy.extensions.filters.network"
+_GENERIC_ROUTER = f"{_NETWORK}.generic_proxy.router.v3.Router"
+_ROUTE_FUNCTION = "envoy_on_route"
+_SHA1 = "{SHA}"
+_SHA1_LENGTH = 28  # in base64
+_LINES_LIMIT = 10_000
+
+
+def inline_content(message: Any, field: str) -> str | None:
+    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
+    return _content(getattr(message, field)) if message.HasField(field) else None
+
+
+def _content(source: Any) -> str | None:
+    match source.WhichOneof("specifier"):
+        case "inline_string":
+            return str(source.inline_string)
+        case "inline_bytes":
+            return bytes(source.inline_bytes).decode(errors="replace")
+    return None
+
+
+def _specifier(source: Any) -> str:
+    return str(source.WhichOneof("specifier"))
+
+
+# Lua
+
+
+def _lua(config: Any) -> list[Problem]:
+    """The scripts of a ``Lua`` filter: each is loaded with the listener."""
+    found = [*_script(config.inline_code, ("inline_code",)), *_source(config, "default_source_code")]
+    for name, source in config.source_codes.items():
+        found += _script(_content(source) or "", ("source_codes", name, _specifier(source)))
+    if config.inline_code and config.HasField("default_source_code"):
+        detail = "only one of inline_code and default_source_code can be set"
+        found.append(Problem(("inline_code",), "not_allowed", detail, "leave inline_code out"))
+    return found
+
+
+def _script(text: str, path: FieldPath) -> list[Problem]:
+    fault = lua_fault(text)
+    return [Problem(path, "bad_script", f"the script is no Lua: {fault}")] if fault else []
+
+
+def _source(config: Any, field: str) -> list[Problem]:
+    text = inline_content(config, field)
+    return [] if text is None else _script(text, (field, _specifier(getattr(config, field))))
+
+
+def _route_script(config: Any) -> list[Problem]:
+    """Of a cluster specifier, whose script has the function that it calls."""
+    text = inline_content(config, "source_code")
+    if text is None or _ROUTE_FUNCTION in text:
+        return _source(config, "source_code")
+    path = ("source_code", _specifier(config.source_code))
+    detail = f"the script has no function {_ROUTE_FUNCTION}"
+    return [Problem(path, "bad_script", detail, f"function {_ROUTE_FUNCTION}(route_handle) return ... end")]
+
+
+# Key sets and users
+
+
+def _provider(provider: Any) -> list[Problem]:
+    """A ``JwtProvider``: an inline key set is JSON with at least one key. Envoy passes over an empty text."""
+    text = inline_content(provider, "local_jwks")
+    fault = _key_set_fault(text) if text else ""
+    if not fault:
+        return []
+    path = ("local_jwks", _specifier(provider.local_jwks))
+    return [Problem(path, "bad_jwks", f"local_jwks {fault}", '{"keys": [...]}')]
+
+
+def _key_set_fault(text: str) -> str:
+    """Envoy's reader of JSON takes line ends within strings, single quotes and bare keys: what begins so may pass."""
+    try:
+        keys = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return "" if text.lstrip().startswith(("{", "-----BEGIN")) else "is no JSON Web Key Set"
+    if not isinstance(keys, dict):
+        return "is no JSON Web Key Set"
+    listed = keys.get("keys")
+    if not isinstance(listed, list):
+        return "has no list 'keys'"
+    if not any(isinstance(key, dict) and key.get("kty") for key in listed):
+        return "has no key with its type ('kty')"
+    return ""
+
+
+def _users(config: Any) -> list[Problem]:
+    """A ``BasicAuth``: lines of ``user:{SHA}hash``, each user once."""
+    text = inline_content(config, "users")
+    fault = "" if text is None else _users_fault(text)
+    if not fault:
+        return []
+    return [Problem(("users", _specifier(config.users)), "bad_users", f"users {fault}", "one user:{SHA}hash a line")]
+
+
+def _users_fault(text: str) -> str:
+    """The content of a line is not shown."""
+    if not text:
+        return "are not in the format of htpasswd"
+    seen: set[str] = set()
+    for number, line in enumerate(text.split("\n", _LINES_LIMIT)[:_LINES_LIMIT], 1):
+        if not line or line.startswith("#"):
+            continue
+        user, colon, password = line.partition(":")
+        if not (user and colon and password):
+            return f"are not in the format of htpasswd: line {number}"
+        if not password.startswith(_SHA1) or len(password) != len(_SHA1) + _SHA1_LENGTH:
+            return f"have no {_SHA1} hash of {_SHA1_LENGTH} characters in line {number}"
+        if user in seen:
+            return f"have a user twice: line {number}"
+        seen.add(user)
+    return ""
+
+
+# What an extension cannot do without
+
+
+def _cache(config: Any) -> list[Problem]:
+    if config.HasField("typed_config") or config.disabled.value:
+        return []
+    detail = "a cache needs its typed_config, or disabled: true"
+    return [Problem(("typed_config",), "missing_field", detail, is_absence=True)]
+
+
+def _zipkin(config: Any) -> list[Problem]:
+    if config.HasField("collector_service"):
+        return []
+    detail = "Zipkin needs a collector: collector_cluster and collector_endpoint, or collector_service"
+    return [
+        Problem((field,), "missing_field", detail, is_absence=True)
+        for field in ("collector_cluster", "collector_endpoint")
+        if not getattr(config, field)
+    ][:1]
+
+
+def _redis(config: Any) -> list[Problem]:
+    """A ``RedisProxy``: each prefix has one route, and something has one."""
+    routes = config.prefix_routes
+    if not routes.routes and not routes.HasField("catch_all_route"):
+        detail = "a Redis proxy needs a route or a catch_all_route"
+        return [Problem(("prefix_routes",), "missing_field", detail, is_absence=True)]
+    return [*_repeated_prefixes(routes)]
+
+
+def _repeated_prefixes(routes: Any) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, route in enumerate(routes.routes):
+        prefix = route.prefix.lower() if routes.case_insensitive else route.prefix
+        if prefix in seen:
+            detail = f"prefix {route.prefix[:80]!r} stands there already"
+            yield Problem(("prefix_routes", "routes", index, "prefix"), "duplicate_item", detail)
+        seen.add(prefix)
+
+
+def _generic_proxy(config: Any) -> list[Problem]:
+    """A ``GenericProxy``: its router ends its own filters."""
+    filters = list(config.filters)
+    if not filters:
+        detail = "a generic proxy needs a terminal filter: envoy.filters.generic.router"
+        return [Problem(("filters",), "missing_field", detail, is_absence=True)]
+    detail = "the router of a generic proxy must be the last of its filters"
+    return [
+        Problem(("filters", index), "filter_order", detail, "move it to the end, once")
+        for index, one in enumerate(filters[:-1])
+        if one.typed_config.type_url.rpartition("/")[2] == _GENERIC_ROUTER
+    ]
+
+
+EXTENSION_RULES: Mapping[str, MessageRule] = {
+    f"{_HTTP}.basic_auth.v3.BasicAuth": _users,
+    f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _users,
+    f"{_HTTP}.cache.v3.CacheConfig": _cache,
+    f"{_HTTP}.cache_v2.v3.CacheV2Config": _cache,
+    f"{_HTTP}.jwt_authn.v3.JwtProvider": _provider,
+    f"{_HTTP}.lua.v3.Lua": _lua,
+    f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _source(config, "source_code"),
+    f"{_NETWORK}.generic_proxy.v3.GenericProxy": _generic_proxy,
+    f"{_NETWORK}.redis_proxy.v3.RedisProxy": _redis,
+    "envoy.config.trace.v3.ZipkinConfig": _zipkin,
+    "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _route_script,
+    "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _source(config, "source_code"),
+}
