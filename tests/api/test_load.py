@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.lrs.reports import (
     row,
     stats,
 )
+from xds.api.shapes.load import load_item
 from xds.control.load_view import LoadView, ReportStream
 from xds.model.node import Node
 from xds.proto import wire_pb2
@@ -128,6 +130,11 @@ async def test_a_cluster_with_two_services_and_a_name_that_is_a_path(get: Callab
     assert listed == [("a/b", ""), ("a/b", "x"), ("api", ""), ("web", "")]
     assert (await get("/load/a%2Fb"))["successes"] == 3
     assert (await get("/load/a%2Fb", service_name="x"))["successes"] == 1
+
+
+async def test_a_cluster_whose_only_node_went_while_it_reported_has_no_time(book: Books) -> None:
+    found, *_ = book.clusters(T0 + 10, 10)
+    assert load_item(replace(found, reported=0.0))["reported"] is None
 
 
 async def test_a_series(get: Callable[..., Any]) -> None:

@@ -5,17 +5,22 @@ So each command is a process with its own environment, streams and exit code, wi
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
 import pkgutil
+import pty
 import signal
 import socket
+import struct
 import sys
 import tempfile
+import termios
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,16 +65,44 @@ class Commands:
             streams[0].write(stdin.encode())
             for stream in streams:
                 stream.seek(0)
+            code = self._run(arguments, [stream.fileno() for stream in streams], environment)
+            out, err = (_content(stream.fileno()) for stream in streams[1:])
+        assert code is not None, f"xds {' '.join(arguments)} ended without an exit code\n{err}"
+        return Ran(code, out, err)
+
+    def run_in_terminal(
+        self, arguments: Sequence[str], columns: int, environment: Mapping[str, str] | None = None
+    ) -> Ran:
+        """As `run`; standard output is a terminal of this width."""
+        with ExitStack() as stack:
+            stdin, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            screen, stdout = pty.openpty()
+            stack.callback(os.close, screen)
+            with ThreadPoolExecutor(1) as reading:
+                try:
+                    fcntl.ioctl(stdout, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+                    shown = reading.submit(_read_screen, screen)
+                    code = self._run(arguments, [stdin.fileno(), stdout, err.fileno()], environment)
+                finally:
+                    os.close(stdout)
+                out = shown.result()
+            errors = _content(err.fileno())
+        assert code is not None, f"xds {' '.join(arguments)} ended without an exit code\n{errors}"
+        return Ran(code, out.replace("\r\n", "\n"), errors)
+
+    def _run(
+        self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str] | None
+    ) -> int | None:
+        """The exit code; None if there is none."""
+        with ExitStack() as stack:
             connection = stack.enter_context(socket.socket(socket.AF_UNIX))
             connection.settimeout(COMMAND_TIMEOUT_S)
             connection.connect(str(self._started()))
-            socket.send_fds(connection, [b"\n"], [stream.fileno() for stream in streams])
+            socket.send_fds(connection, [b"\n"], list(streams))
             request = {"arguments": list(arguments), "environment": child_environment(environment)}
             connection.sendall(json.dumps(request).encode() + b"\n")
             answer = stack.enter_context(connection.makefile("r")).readline()
-            out, err = (_content(stream.fileno()) for stream in streams[1:])
-        assert answer, f"xds {' '.join(arguments)} ended without an exit code\n{err}"
-        return Ran(int(answer), out, err)
+        return int(answer) if answer else None
 
     def close(self) -> None:
         """End the forking process; the next command starts another."""
@@ -100,6 +133,19 @@ def xds(*arguments: str | Path, stdin: str = "", environment: Mapping[str, str] 
 def address(http_port: int) -> dict[str, str]:
     """The environment of commands for a server."""
     return {"XDS_ADDR": f"http://{LOOPBACK}:{http_port}"}
+
+
+def _read_screen(screen: int) -> str:
+    """All that is written to a terminal, until nobody has it open."""
+    data = b""
+    while True:
+        try:
+            found = os.read(screen, 1 << 16)
+        except OSError:  # the other side is closed
+            found = b""
+        if not found:
+            return data.decode("utf-8", "replace")
+        data += found
 
 
 def _content(descriptor: int) -> str:

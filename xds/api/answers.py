@@ -1,5 +1,7 @@
 """Answers in JSON or YAML, and lists in pages with ``limit`` and an opaque ``page_token``, in a stable order.
 
+Lists by name are in natural order: ``c2`` before ``c10``.
+
 Large answers are encoded and compressed in a thread, piece by piece.
 """
 
@@ -21,6 +23,7 @@ from fastapi.responses import Response
 
 from xds.api.problem import RequestError
 from xds.codec.text import to_yaml
+from xds.model.natural_order import natural_key
 
 JSON_TYPE = "application/json"
 YAML_TYPE = "application/yaml"
@@ -100,6 +103,7 @@ def _encode_yaml(document: Mapping[str, Any]) -> bytes:
 DEFAULT_LIMIT = 1000
 LIMIT = 10_000
 ITEMS_AT_ONCE = 50
+ORDERED_ON_LOOP = 500
 
 T = TypeVar("T")
 
@@ -110,6 +114,19 @@ class Page:
 
     limit: int
     after: str
+
+    def behind(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
+        """The items that follow ``after``, in natural order of their keys."""
+        start = natural_key(self.after) if self.after else ""
+        ordered = sorted(((natural_key(key(item)), item) for item in items), key=lambda pair: pair[0])
+        return [item for place, item in ordered if place > start]
+
+    async def following(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
+        """As ``behind``; a long list is ordered in a thread."""
+        found = list(items)
+        if len(found) <= ORDERED_ON_LOOP:
+            return self.behind(found, key)
+        return await asyncio.to_thread(self.behind, found, key)
 
     def of(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
         """The answer: the items that follow ``after``, up to the limit, and the token of the next page."""

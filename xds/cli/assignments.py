@@ -38,7 +38,7 @@ SOURCES = TableLayout(
         Column("STANDING", lambda row: row["standing"], lambda row: _STYLES.get(row["standing"], "")),
         Column("RPS", lambda row: row["rps"]),
         Column("SHARES", lambda row: row["shares"]),
-        Column("WHY", lambda row: row["why"]),
+        Column("WHY", lambda row: row["why"], is_prose=True),
         Column("CHANGED", lambda row: row["changed_at"], is_time=True),
         Column("WANTED", lambda row: row["wanted"], is_wide=True),
         Column("NODES", lambda row: row["nodes"], is_wide=True),
@@ -83,7 +83,12 @@ def _view(width: int) -> TableLayout:
         Column("REAL", lambda row: _percent(row["real_share"]), _real_style),
         Column("PRIORITY", lambda row: str(row["pushed_priority"]), is_wide=True),
         Column("DECIDED-RPS", lambda row: f"{row['decided_rps']:.1f}", is_wide=True),
-        Column("METRICS", lambda row: ",".join(f"{k}={v:.3g}" for k, v in row["metrics"].items()), is_wide=True),
+        Column(
+            "METRICS",
+            lambda row: ",".join(f"{k}={v:.3g}" for k, v in row["metrics"].items()),
+            is_wide=True,
+            is_prose=True,
+        ),
     )
     return TableLayout(lambda row: f"{row['cluster']} {row['place']}", columns)
 
@@ -136,13 +141,20 @@ HISTORY = TableLayout(
         Column("NUMBER", lambda item: str(item["number"])),
         Column("AGE", lambda item: item["time"], is_time=True),
         Column("SOURCE", lambda item: place(item["source"])),
-        Column("WHAT", lambda item: ",".join(item["actions"])),
+        Column("WHAT", lambda item: ",".join(item["actions"]), is_prose=True),
         Column("RPS", lambda item: f"{item['demand_rps']:.1f}"),
         Column("BEFORE", lambda item: _split(item["before"])),
         Column("AFTER", lambda item: _split(item["after"])),
-        Column("WHY", lambda item: ",".join(dict.fromkeys(reason["code"] for reason in item["reasons"]))),
+        Column(
+            "WHY", lambda item: ",".join(dict.fromkeys(reason["code"] for reason in item["reasons"])), is_prose=True
+        ),
         Column("STANDING", lambda item: item["standing"], is_wide=True),
-        Column("DETAIL", lambda item: "; ".join(reason["detail"] for reason in item["reasons"]), is_wide=True),
+        Column(
+            "DETAIL",
+            lambda item: "; ".join(reason["detail"] for reason in item["reasons"]),
+            is_wide=True,
+            is_prose=True,
+        ),
     ),
 )
 
@@ -160,7 +172,7 @@ def list_text(client: Client, group: str, style: Style) -> str:
     items = client.items(assignment_path(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         return rendered(items, SOURCES, style)
-    return _tables(list(items), style)
+    return _tables(list(items), style, f"group {group} has no policies: `xds assignment set -f FILE` sets one")
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
@@ -173,16 +185,17 @@ def show(item: Json, style: Style, format: Format | None) -> None:
         say(line)
 
 
-def _tables(items: Sequence[Json], style: Style) -> str:
+def _tables(items: Sequence[Json], style: Style, empty: str = "") -> str:
     """The sources and, below them, the targets."""
     targets = targets_text(items, style)
-    sources = rendered((row for item in items for row in _rows(item)), SOURCES, style)
+    sources = rendered((row for item in items for row in _rows(item)), SOURCES, style, empty)
     return "\n".join(filter(None, (sources, targets)))
 
 
 def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
     """What was decided for a cluster, the latest first. Raises ``CommandError``."""
-    return rendered(client.items(f"{assignment_path(group, cluster)}/history"), HISTORY, style)
+    found = client.items(f"{assignment_path(group, cluster)}/history")
+    return rendered(found, HISTORY, style, f"nothing was decided yet: `xds assignment show {cluster}` says why")
 
 
 def put(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ENTRIES = "/config-entries"
+NO_ENTRIES = "no config entries: `xds config-entry write -f FILE` writes them"
 _HCL_SUFFIX = ".hcl"
 _NAMES_SHOWN = 20
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}

@@ -33,8 +33,8 @@ TYPES = TableLayout(
         Column("REVISION", lambda item: "" if item["revision"] is None else str(item["revision"])),
         Column("SENT", lambda item: item["version_sent"]),
         Column("ACKED", lambda item: item["version_acked"]),
-        Column("SUBSCRIBED", lambda item: _names(item["subscribed"])),
-        Column("MISSING", lambda item: _names(item["missing"])),
+        Column("SUBSCRIBED", lambda item: _names(item["subscribed"]), is_prose=True),
+        Column("MISSING", lambda item: _names(item["missing"]), is_prose=True),
     ),
 )
 

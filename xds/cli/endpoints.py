@@ -79,7 +79,9 @@ def endpoints_path(group: str, name: str = "") -> str:
 
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
-    return rendered(client.items(endpoints_path(group), {"live": "true"} if live else {}), ASSIGNMENTS, style)
+    found = client.items(endpoints_path(group), {"live": "true"} if live else {})
+    what = "live assignments: `xds endpoints list`" if live else "assignments: `xds get resources`"
+    return rendered(found, ASSIGNMENTS, style, f"group {group} has no {what} shows what it has")
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
@@ -87,7 +89,8 @@ def show(item: Json, style: Style, format: Format | None) -> None:
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
     else:
-        write(rendered(item["endpoints"], ENDPOINTS, style))
+        empty = f"{item['name']} has no endpoints: `xds endpoints add {item['name']} ADDRESS` adds one"
+        write(rendered(item["endpoints"], ENDPOINTS, style, empty))
         for line in _told(item):
             say(line)
     tell_warnings(item.get("warnings", ()))

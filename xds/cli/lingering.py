@@ -71,6 +71,6 @@ LINGERING = TableLayout(
         Column("TYPE", lambda item: item["type"]),
         Column("REVISION", lambda item: str(item["revision"])),
         Column("UNTIL", lambda item: item["until"] or ""),
-        Column("NAMES", lambda item: some(item["names"], item["count"])),
+        Column("NAMES", lambda item: some(item["names"], item["count"]), is_prose=True),
     ),
 )

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from xds.cli.lingering import some
-from xds.cli.table import Column, TableLayout, natural
+from xds.cli.table import Column, TableLayout
+from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
 
@@ -25,8 +26,8 @@ NACKS = TableLayout(
         Column("REFUSED", lambda record: some(record["guilty"], len(record["guilty"]))),
         Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
         Column("NONCE", lambda record: record["nonce"], is_wide=True),
-        Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True),
-        Column("MESSAGE", lambda record: record["message"]),
+        Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True, is_prose=True),
+        Column("MESSAGE", lambda record: record["message"], is_prose=True),
     ),
 )
 
@@ -48,7 +49,7 @@ ALIKE = TableLayout(
         Column("NODES", lambda item: some(item["nodes"][:NODES_NAMED], len(item["nodes"]))),
         Column("COUNT", lambda item: str(item["count"])),
         Column("STATE", lambda item: item["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
-        Column("MESSAGE", lambda item: item["message"]),
+        Column("MESSAGE", lambda item: item["message"], is_prose=True),
     ),
 )
 
@@ -69,6 +70,6 @@ def alike(records: Iterable[Json]) -> list[Json]:
         same["count"] += record["count"]
         same["last"] = max(same["last"], record["last"])
     for same in found.values():
-        same["nodes"] = sorted(set(same["nodes"]), key=natural)
+        same["nodes"] = sorted(set(same["nodes"]), key=natural_key)
     latest_first = sorted(found.values(), key=lambda same: str(same["last"]), reverse=True)
     return sorted(latest_first, key=lambda same: (same["state"] != "open", not same["guilty"], -len(same["nodes"])))

@@ -82,6 +82,11 @@ def say(message: str) -> None:
         complain(message)
 
 
+def is_quiet() -> bool:
+    """Whether only data and errors are printed."""
+    return _hushed
+
+
 def complain(message: str) -> None:
     """Print an error message."""
     sys.stderr.write(f"{_safe(message, sys.stderr)}\n")

@@ -17,6 +17,7 @@ from xds.model.resource_type import V3_TYPES, type_url_of
 
 Json = dict[str, Any]
 
+NO_GROUPS = "no groups: `xds apply -g NAME -f FILE` pushes the first"
 _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
 
@@ -35,8 +36,8 @@ GROUPS = TableLayout(
         Column("NODES", lambda item: str(item["nodes"])),
         Column("AGE", lambda item: item["time"], is_time=True),
         Column("AUTHOR", who),
-        Column("MESSAGE", lambda item: item["message"]),
-        Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True),
+        Column("MESSAGE", lambda item: item["message"], is_prose=True),
+        Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True, is_prose=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
         Column("DELAY", partial(seconds, "removal_delay_s"), is_wide=True),
         Column("DRAIN", partial(seconds, "listener_drain_s"), is_wide=True),
@@ -91,9 +92,12 @@ def list_text(client: Client, wanted: Wanted, style: Style) -> str:
     """A list of groups or resources as text."""
     if wanted.kind in {"group", "groups"}:
         found = [client.call("GET", group_path(wanted.name))] if wanted.name else client.items("/groups")
-        return rendered(found, GROUPS, style)
+        return rendered(found, GROUPS, style, NO_GROUPS)
     types = () if wanted.kind in {"snapshot", "resources"} else (known_type(wanted.kind),)
-    return rendered(list_resources(client, wanted.group, types, wanted.show_secrets), RESOURCES, style)
+    found = list_resources(client, wanted.group, types, wanted.show_secrets)
+    what = types[0] if types else "resources"
+    empty = f"group {wanted.group} has no {what}: `xds describe group {wanted.group}` shows what it has"
+    return rendered(found, RESOURCES, style, empty)
 
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:

@@ -1,4 +1,4 @@
-"""Lists as tables, documents or names. The columns do not depend on the terminal or on the data.
+"""Lists as tables, documents or names. The columns do not depend on the data; on a terminal, a table fits its width.
 
 An author column has the authenticated actor and, in parentheses, what the client said about itself, which is not
 verified.
@@ -6,7 +6,6 @@ verified.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,14 @@ from itertools import islice
 from typing import Any
 
 from xds.cli.errors import CommandError, Exit
-from xds.cli.output import Color, Format, age, is_colored, paint, printable, to_json, to_yaml, write
+from xds.cli.fitting import GAP, ColumnWidth, fitted, shortened, terminal_width, text_width, total
+from xds.cli.output import Color, Format, age, is_colored, is_quiet, paint, printable, say, to_json, to_yaml, write
+from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
 
-_GAP = "  "
-_DIGITS = re.compile(r"(\d+)")
+_GAP = " " * GAP
+_MORE = " …"  # behind the headers: some columns have no room
 
 
 def no_style(item: Json) -> str:
@@ -31,7 +32,7 @@ def no_style(item: Json) -> str:
 class Column:
     """A column. ``cell`` gives the text of an item; for a column of times it gives an RFC 3339 time.
 
-    ``style`` names a color of `paint`.
+    ``style`` names a color of `paint`. ``is_prose``: a text of which the beginning says most, such as a message.
     """
 
     header: str
@@ -39,6 +40,7 @@ class Column:
     style: Callable[[Json], str] = no_style
     is_time: bool = False
     is_wide: bool = False
+    is_prose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +73,21 @@ class Style:
         return self.format in {Format.TABLE, Format.WIDE}
 
 
-def write_items(items: Iterable[Json], layout: TableLayout, style: Style) -> None:
-    """Write a list. Raises ``CommandError`` for an unknown column."""
+def write_items(items: Iterable[Json], layout: TableLayout, style: Style, empty: str = "") -> None:
+    """Write a list; ``empty`` as of `rendered`. Raises ``CommandError`` for an unknown column."""
     if style.format is Format.JSONL:
         for item in chosen(items, layout, style):
             write(to_json(item, Format.JSONL))
     else:
-        write(rendered(items, layout, style))
+        write(rendered(items, layout, style, empty))
 
 
-def rendered(items: Iterable[Json], layout: TableLayout, style: Style) -> str:
-    """A list as text. Raises ``CommandError`` for an unknown column."""
+def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: str = "") -> str:
+    """A list as text. Raises ``CommandError`` for an unknown column.
+
+    ``empty`` says in words that a table has no rows, and what to do: on a terminal instead of the headers, else as a
+    message beside them.
+    """
     found = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
@@ -93,17 +99,18 @@ def rendered(items: Iterable[Json], layout: TableLayout, style: Style) -> str:
         case Format.JSONL:
             return "".join(to_json(item, Format.JSONL) for item in found)
         case _:
-            return _table(list(found), _columns(layout, style), style)
+            rows, columns = list(found), _columns(layout, style)
+            return _table(rows, columns, style) if rows or not empty else _empty_table(columns, style, empty)
 
 
 def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator[Json]:
     """The items in the requested order and number."""
     if style.sort_by:
         column = _named(layout, style.sort_by)
-        items = sorted(items, key=lambda item: natural(column.cell(item)))
+        items = sorted(items, key=lambda item: natural_key(column.cell(item)))
     elif layout.in_order is not None:
         by = layout.in_order
-        items = sorted(items, key=lambda item: natural(by(item)))
+        items = sorted(items, key=lambda item: natural_key(by(item)))
     return islice(items, style.limit or None)
 
 
@@ -121,19 +128,61 @@ def _named(layout: TableLayout, header: str) -> Column:
     raise CommandError(Exit.USAGE, f"no such column: {header!r} (one of {known})")
 
 
+def _empty_table(columns: Sequence[Column], style: Style, empty: str) -> str:
+    if sys.stdout.isatty() and not is_quiet():
+        return f"{printable(empty)}\n"
+    say(empty)
+    return _table([], columns, style)
+
+
 def _table(items: Sequence[Json], columns: Sequence[Column], style: Style) -> str:
     rows = [[_text(column, item, style) for column in columns] for item in items]
-    headers = [[column.header for column in columns]] if style.has_headers else []
-    widths = [max((len(line[at]) for line in (*headers, *rows)), default=0) for at in range(len(columns))]
-    colored = is_colored(style.color, sys.stdout)
-    lines = [_line(header, widths, ["head"] * len(columns) if colored else ()) for header in headers]
-    for item, row in zip(items, rows, strict=True):
-        lines.append(_line(row, widths, [column.style(item) for column in columns] if colored else ()))
+    widths = [_width(column, [row[at] for row in rows], style) for at, column in enumerate(columns)]
+    wanted = [width.wanted for width in widths]
+    screen = terminal_width()
+    given = fitted(widths, screen - text_width(_MORE)) if screen and total(wanted) > screen else wanted
+    left_out = [column.header for column in columns[len(given) :]]
+    lines = list(_lines(items, rows, columns[: len(given)], given, style))
+    if left_out and style.has_headers:
+        lines[0] += _MORE
+    if given != wanted and not is_quiet():
+        lines.append(shortened(_note(left_out), screen, at_end=True))
     return "".join(f"{line}\n" for line in lines)
 
 
+def _lines(
+    items: Sequence[Json], rows: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int], style: Style
+) -> Iterator[str]:
+    """The headers, and a line for each item."""
+    colored = is_colored(style.color, sys.stdout)
+    if style.has_headers:
+        headers = [column.header for column in columns]
+        yield _line(_fitting(headers, columns, widths), widths, ["head"] * len(columns) if colored else ())
+    for item, row in zip(items, rows, strict=True):
+        styles = [column.style(item) for column in columns] if colored else ()
+        yield _line(_fitting(row, columns, widths), widths, styles)
+
+
+def _width(column: Column, cells: Sequence[str], style: Style) -> ColumnWidth:
+    header = text_width(column.header) if style.has_headers else 0
+    return ColumnWidth(header, max(map(text_width, cells), default=0), column.is_prose)
+
+
+def _fitting(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """The cells of the columns that have room."""
+    return [
+        shortened(cell, width, column.is_prose) for cell, column, width in zip(cells, columns, widths, strict=False)
+    ]
+
+
+def _note(left_out: Sequence[str]) -> str:
+    """Where the rest is."""
+    without = f", without {', '.join(left_out)}" if left_out else ""
+    return f"(shortened; append `| cat` for all{without})"
+
+
 def _line(cells: Sequence[str], widths: Sequence[int], styles: Sequence[str]) -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    padded = [cell + " " * (width - text_width(cell)) for cell, width in zip(cells, widths, strict=True)]
     if cells:
         padded[-1] = cells[-1]
     painted = [paint(cell, style) for cell, style in zip(padded, styles, strict=True)] if styles else padded
@@ -145,15 +194,6 @@ def _text(column: Column, item: Json, style: Style) -> str:
     if column.is_time and not style.timestamps:
         return age(cell)
     return printable(" ".join(cell.split())) if cell else "-"
-
-
-def natural(text: str) -> list[tuple[bool, int, str]]:
-    """A sort key that compares numbers within a text as numbers: ``edge-9`` before ``edge-10``."""
-    return [
-        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-        for part in _DIGITS.split(text.casefold())
-        if part
-    ]
 
 
 def who(item: dict[str, Any]) -> str:
@@ -171,9 +211,9 @@ def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
             Column("REVISION", lambda item: str(item["revision"])),
             Column("AGE", lambda item: item["time"], is_time=True),
             Column("AUTHOR", who),
-            Column("WHAT", what, lambda item: "dim" if item["undone_by"] else ""),
+            Column("WHAT", what, lambda item: "dim" if item["undone_by"] else "", is_prose=True),
             size,
-            Column("MESSAGE", lambda item: item["message"]),
+            Column("MESSAGE", lambda item: item["message"], is_prose=True),
         ),
     )
 

@@ -35,6 +35,7 @@ from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, held_back, s
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
 from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync
+from xds.model.natural_order import OrderedNames
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, resource_type, type_url_of
 from xds.model.snapshot import ResourceSet, Snapshot
@@ -79,6 +80,7 @@ class Fleet:
         self.nack_log = NackLog(nacks_limit, first_id=first_nack_id)
         self._streams: dict[int, StreamRecord] = {}
         self._nodes: dict[str, NodeRecord] = {}
+        self._order = OrderedNames()
         self._disconnected: dict[str, float] = {}  # node id -> when it disconnected, oldest first
         self._cut_recorded: dict[str, int] = {}  # group -> the newest revision recorded as removed early
         self._partial_sets = PartialSets()
@@ -148,11 +150,11 @@ class Fleet:
     # Reading
 
     def nodes(self, group: str | None = None, after: str = "") -> Iterator[NodeState]:
-        """Nodes with ids after ``after``, ordered by id, connected or recently disconnected.
+        """Nodes with ids behind ``after`` in natural order, connected or recently disconnected.
 
         They are built one by one.
         """
-        for node_id in sorted(node_id for node_id in self._nodes if node_id > after):
+        for node_id in self._order.behind(after):
             record = self._nodes.get(node_id)
             if record is not None and group in (None, record.group):
                 yield record.state(self._revisions)
@@ -310,6 +312,7 @@ class Fleet:
                 return
             del gone[node_id]
             self._nodes.pop(node_id, None)
+            self._order.discard(node_id)
             for refusal in self.nack_log.open_of_node(node_id):
                 record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
 
@@ -319,6 +322,7 @@ class Fleet:
         node = self._nodes.get(event.node.id)
         if node is None:
             node = self._nodes[event.node.id] = NodeRecord(event.node, now)
+            self._order.add(event.node.id)
         came = not node.streams
         self._disconnected.pop(event.node.id, None)
         node.node = event.node

@@ -37,7 +37,7 @@ Expected = Annotated[str, Depends(expected_etag("p", "there must be no policy"))
 async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """The policies of a group by cluster, each with its latest decision."""
     here.publisher.check_group(group)
-    found = (cluster for cluster in here.publisher.policies.of(group) if cluster > paging.after)
+    found = await paging.following(here.publisher.policies.of(group))
     return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
 
 

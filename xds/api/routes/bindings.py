@@ -34,7 +34,7 @@ Expected = Annotated[str, Depends(expected_etag("b", "there must be no binding")
 async def list_bindings(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
     """The bindings of a group by assignment, with their state."""
     here.publisher.check_group(group)
-    found = (bound for bound in here.bindings.of(group) if bound.key[1] > paging.after)
+    found = await paging.following(here.bindings.of(group), lambda bound: bound.key[1])
     return await paging.answer(request, found, lambda bound: bound.key[1], lambda bound: _item(here, bound))
 
 

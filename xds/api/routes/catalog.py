@@ -27,7 +27,7 @@ async def list_services(
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
     here.registrations.tell()
-    names = (name for name in here.catalog.names() if name > paging.after)
+    names = await paging.following(here.catalog.names())
     return await paging.answer(
         request,
         (service_summary(here.catalog, name, sum(map(len, _followers(here, name)))) for name in names),

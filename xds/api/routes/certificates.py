@@ -52,8 +52,7 @@ async def list_certificates(
         raise NotFoundError(f"no such group: {group!r}")
     found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
     found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
-    behind = (each for each in sorted(found, key=_key) if _key(each) > paging.after)
-    return await paging.answer(request, behind, _key, _item)
+    return await paging.answer(request, await paging.following(found, _key), _key, _item)
 
 
 def _key(found: PushedCertificate) -> str:

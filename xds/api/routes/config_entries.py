@@ -80,8 +80,7 @@ async def list_config_entries(
         check_kind(kind)
     entries = here.publisher.entries
     beside = {"revision": entries.revision, "etag": entries.etag}
-    after = tuple(paging.after.split(" ", 1))
-    found = (record for record in entries.records(kind or None) if record.key > after)
+    found = await paging.following(entries.records(kind or None), lambda record: _place(record.key))
     return await paging.answer(request, found, lambda record: _place(record.key), entry_item, beside=beside)
 
 

@@ -71,8 +71,9 @@ async def list_endpoints(
     names = set(here.publisher.live.owners(group))
     if not live:
         names |= here.by_hand.served(group).keys()
-    found = (name for name in sorted(names) if name > paging.after)
-    return await paging.answer(request, found, str, lambda name: _summary(_shown(here, (group, name))))
+    return await paging.answer(
+        request, await paging.following(names), str, lambda name: _summary(_shown(here, (group, name)))
+    )
 
 
 @router.get(_PATH, response_model=LiveAssignmentItem)

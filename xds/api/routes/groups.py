@@ -71,7 +71,7 @@ WithLowered = Annotated[
 async def list_groups(here: Here, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
     counts = here.fleet.nodes_by_group()
-    found = (group for group in here.publisher.group_names() if group > paging.after)
+    found = await paging.following(here.publisher.group_names())
     return await paging.answer(
         request, found, lambda group: group, lambda group: item_of(here, group, nodes=counts[group])
     )
@@ -125,7 +125,7 @@ async def list_resources(
 ) -> Response:
     """The resources of one type, by name."""
     held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
-    found = (held[name] for name in sorted(name for name in held if name > paging.after))
+    found = (held[name] for name in await paging.following(held))
     owners = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
     content = here.publisher.lowered.content(group)
 

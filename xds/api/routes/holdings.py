@@ -110,8 +110,7 @@ def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None, 
         for name in _names(held, resources)
         if not glob or fnmatchcase(name, glob)
     }
-    keys = (key for key in sorted(found) if key > paging.after)
-    return paging.of(keys, lambda key: key, lambda key: _item(*found[key], render, lingering))
+    return paging.of(paging.behind(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
 
 
 def _chosen(here: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:

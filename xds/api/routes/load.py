@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
 from http import HTTPStatus
-from itertools import dropwhile
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
@@ -64,7 +62,7 @@ async def list_load(here: Here, request: Request, paging: Paging, window_s: Wind
     """The clusters that clients have reported, by cluster name and service name."""
     found = await asyncio.to_thread(here.load.clusters, window_s)
     beside = {"reporting": reporting_item(here.load.reporting())}
-    return await paging.answer(request, _behind(found, paging.after), _key, load_item, beside=beside)
+    return await paging.answer(request, await paging.following(found, _key), _key, load_item, beside=beside)
 
 
 @router.get("/load/{cluster}", response_model=LoadDetailItem)
@@ -107,8 +105,7 @@ async def get_load_series(
     found = await asyncio.to_thread(here.load.series, cluster, window_s, step_s, by)
     if not found:
         raise _unreported(cluster)
-    lines = dropwhile(lambda line: _line_key(line) <= paging.after, sorted(found, key=_line_key))
-    page = await asyncio.to_thread(paging.of, lines, _line_key, series_item)
+    page = await asyncio.to_thread(paging.of, await paging.following(found, _line_key), _line_key, series_item)
     return await answer_json(request, {"cluster": cluster, "window_s": window_s, "step_s": found[0].step_s, **page})
 
 
@@ -135,13 +132,8 @@ def _key(found: ClusterFigures) -> str:
     return f"{found.cluster}{_BEHIND_ALL}{found.service_name}"
 
 
-def _behind(found: Iterable[ClusterFigures], after: str) -> Iterable[ClusterFigures]:
-    return dropwhile(lambda each: _key(each) <= after, found) if after else found
-
-
 def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
-    rows = sorted(found.rows, key=_row_key)
-    return paging.of(dropwhile(lambda row: _row_key(row) <= paging.after, rows), _row_key, row_item)
+    return paging.of(paging.behind(found.rows, _row_key), _row_key, row_item)
 
 
 def _row_key(row: LoadRow) -> str:

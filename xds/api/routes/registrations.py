@@ -35,9 +35,9 @@ ServiceFilter = Annotated[str, Query(description="Only instances of this service
 @router.get("/registrations", response_model=RegistrationPage)
 async def list_registrations(here: Here, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
     """All registered instances by id, those of other nodes by ``node/id``."""
-    found = sorted(here.registrations.table, key=lambda one: one.instance_id)
-    wanted = (one for one in found if one.instance_id > paging.after and service in ("", one.service))
-    return await paging.answer(request, wanted, lambda one: one.instance_id, lambda one: _item(here, one))
+    chosen = (one for one in here.registrations.table if service in ("", one.service))
+    found = await paging.following(chosen, lambda one: one.instance_id)
+    return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(here, one))
 
 
 @router.get("/registrations/{id}", response_model=RegistrationItem)

@@ -206,8 +206,7 @@ async def get_difference(
 
 def _page(paging: Page, touched: list[Key]) -> Json:
     places = {_place(key): key for key in touched}
-    behind = sorted(place for place in places if place > paging.after)
-    return paging.of(behind, str, lambda place: places[place])
+    return paging.of(paging.behind(places), str, lambda place: places[place])
 
 
 def _place(key: Key) -> str:

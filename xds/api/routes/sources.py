@@ -88,7 +88,7 @@ class _Source:
 @router.get("/sources", response_model=SourcePage)
 async def list_sources(request: Request, here: Here, page: Annotated[Page, Depends(page)]) -> Response:
     """All sources by name, with their state."""
-    found = (each for each in _sources(here) if each.name > page.after)
+    found = await page.following(_sources(here), lambda each: each.name)
     return await page.answer(request, found, lambda each: each.name, _item)
 
 

@@ -47,7 +47,7 @@ async def list_upstreams(here: Here, request: Request, paging: Paging) -> Respon
     def item(group: str) -> Any:
         return upstreams_summary(lowered.get(group), counts[group], here.publisher.settings.get(group).selector)
 
-    page = paging.of((group for group in lowered if group > paging.after), lambda group: group, item)
+    page = paging.of(paging.behind(lowered), lambda group: group, item)
     return await answer_json(request, {**page, "limit": lowered.limit})
 
 

@@ -78,7 +78,8 @@ class LoadRowItem(FiguresItem):
 class LoadItem(FiguresItem):
     """A cluster's load over the ``window_s`` seconds that end at ``until``, as far as nodes have reported.
 
-    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did, ``groups`` are theirs.
+    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did (null if it
+    went while it did), ``groups`` are theirs.
     ``attempts`` are all tries, those included that clients dropped; ``drop_ratio`` and ``failed_ratio`` (errors and
     drops) are their parts, 0 to 1. ``dropped_rps`` is a second.
     """
@@ -95,7 +96,7 @@ class LoadItem(FiguresItem):
     failed_ratio: float
     drops: dict[str, float]
     nodes: int
-    reported: str
+    reported: str | None
 
 
 class LoadDetailItem(LoadItem):
@@ -186,7 +187,7 @@ def load_item(found: ClusterFigures) -> LoadItem:
         "failed_ratio": _ratio(found.failed_ratio),
         "drops": {category or NO_CATEGORY: _rounded(number) for category, number in found.drops.items()},
         "nodes": found.nodes,
-        "reported": timestamp(found.reported),
+        "reported": timestamp(found.reported) if found.reported else None,
     }
 
 

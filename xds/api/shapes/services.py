@@ -16,6 +16,7 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key
 from xds.model.errors import Violation
+from xds.model.natural_order import natural_key
 
 
 class ServiceSummary(TypedDict):
@@ -176,10 +177,13 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
 def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], lowered: list[Key]) -> ServiceItem:
     """A service with its instances."""
     states = {status.name: (status.kind, status.read_at) for status in catalog.statuses()}
+    served = sorted(
+        catalog.instances(service), key=lambda one: natural_key(f"{one.instance.address} {one.instance.port}")
+    )
     return {
         "service": service,
         "is_known": catalog.is_known(service),
-        "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in catalog.instances(service)],
+        "instances": [_instance_item(one, *states.get(one.source, ("", 0.0))) for one in served],
         "bindings": [
             {"group": group, "assignment": assignment, "lowered": is_lowered}
             for keys, is_lowered in ((bindings, False), (lowered, True))

@@ -24,7 +24,7 @@ RULES = TableLayout(
         Column("RULE", lambda item: str(item["rule"])),
         Column("PRINCIPAL", lambda item: item["principal"]),
         Column("ALLOWS", lambda item: "yes" if item["allows"] else "no", lambda item: "good" if item["allows"] else ""),
-        Column("DETAIL", lambda item: item["detail"]),
+        Column("DETAIL", lambda item: item["detail"], is_prose=True),
     ),
 )
 

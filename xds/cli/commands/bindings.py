@@ -32,10 +32,15 @@ BINDINGS = TableLayout(
         Column("SERVICE", lambda item: item["service"]),
         Column("STATE", lambda item: item["state"], lambda item: "good" if item["state"] == "laid" else "warn"),
         Column("ENDPOINTS", lambda item: str(item["endpoints"])),
-        Column("SELECTS", selection_text),
+        Column("SELECTS", selection_text, is_prose=True),
         Column("BY", lambda item: item["actor"]),
         Column("SINCE", lambda item: item["time"] or "", is_time=True),
-        Column("WARNINGS", lambda item: "; ".join(each["detail"] for each in item["warnings"]), lambda item: "warn"),
+        Column(
+            "WARNINGS",
+            lambda item: "; ".join(each["detail"] for each in item["warnings"]),
+            lambda item: "warn",
+            is_prose=True,
+        ),
     ),
 )
 
@@ -56,7 +61,8 @@ def bindings(context: typer.Context, group: GroupOption = "default") -> None:
     """
 
     options = shared(context)
-    write_items(options.connect().items(binding_path(group)), BINDINGS, options.style())
+    empty = f"nothing of group {group} follows a service: `xds endpoints bind` lets an assignment do so"
+    write_items(options.connect().items(binding_path(group)), BINDINGS, options.style(), empty)
 
 
 @endpoints.command(cls=Command)

@@ -88,12 +88,12 @@ def list_entries(
       xds config-entry list
       xds config-entry list service-resolver -o wide
     """
-    from xds.cli.config_entries import ENTRIES, LIST
+    from xds.cli.config_entries import ENTRIES, LIST, NO_ENTRIES
     from xds.cli.table import write_items
 
     options = shared(context)
     query = {"kind": kind} if kind else {}
-    write_items(options.connect().items(ENTRIES, query), LIST, options.style())
+    write_items(options.connect().items(ENTRIES, query), LIST, options.style(), NO_ENTRIES)
 
 
 @config_entry.command(cls=Command)
@@ -158,11 +158,11 @@ def history(context: typer.Context) -> None:
       xds config-entry history
       xds config-entry history --limit 5 -o json
     """
-    from xds.cli.config_entries import ENTRIES, HISTORY
+    from xds.cli.config_entries import ENTRIES, HISTORY, NO_ENTRIES
     from xds.cli.table import write_items
 
     options = shared(context)
-    write_items(options.connect().items(f"{ENTRIES}/revisions"), HISTORY, options.style())
+    write_items(options.connect().items(f"{ENTRIES}/revisions"), HISTORY, options.style(), NO_ENTRIES)
 
 
 @config_entry.command(cls=Command)

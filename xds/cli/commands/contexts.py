@@ -24,6 +24,8 @@ context = typer.Typer(
 
 NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME")]
 
+NO_CONTEXTS = "no contexts: `xds context set NAME --server URL` adds one"
+
 CONTEXTS = TableLayout(
     name=lambda item: str(item["name"]),
     columns=(
@@ -33,6 +35,7 @@ CONTEXTS = TableLayout(
         Column("TOKEN", lambda item: item["token_file"]),
         Column("CERTIFICATE", lambda item: item["cert"]),
     ),
+    in_order=lambda item: str(item["name"]),
 )
 
 
@@ -43,11 +46,9 @@ def list_contexts(context: typer.Context) -> None:
     items: list[Json] = [
         {"name": name, "current": name == found.current, "server": each.server, "token_file": each.token_file}
         | {"cacert": each.cacert, "cert": each.cert, "key": each.key}
-        for name, each in sorted(found.named.items())
+        for name, each in found.named.items()
     ]
-    write_items(items, CONTEXTS, shared(context).style())
-    if not items:
-        say("no contexts; xds context set NAME --server URL adds one")
+    write_items(items, CONTEXTS, shared(context).style(), NO_CONTEXTS)
 
 
 @context.command("set", cls=Command)

@@ -177,7 +177,7 @@ AUDIT = TableLayout(
         Column("FROM", lambda item: item["peer"]),
         Column("ACTION", lambda item: item["action"], lambda item: "bad" if item["refused"] else ""),
         Column("GROUP", lambda item: item.get("group", "")),
-        Column("WHAT", _changed),
+        Column("WHAT", _changed, is_prose=True),
         Column("ID", lambda item: item["id"], is_wide=True),
         Column("FIRST", lambda item: item["first_time"], is_time=True, is_wide=True),
         Column("REQUEST", lambda item: item.get("request_id", ""), is_wide=True),
@@ -192,7 +192,7 @@ HISTORY = TableLayout(
         Column("GROUP", lambda item: item.get("group", "")),
         Column("ACTION", lambda item: item["action"]),
         Column("WHO", who),
-        Column("WHAT", _changed),
+        Column("WHAT", _changed, is_prose=True),
         Column("FROM", lambda item: item["peer"], is_wide=True),
         Column("ID", lambda item: item["id"], is_wide=True),
     ),
@@ -312,7 +312,8 @@ def history(
 
     options = shared(context)
     found = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
-    write_items(found, HISTORY, options.style())
+    empty = f"no changes since {since}: `xds rollout history GROUP` has those of a group from the beginning"
+    write_items(found, HISTORY, options.style(), empty)
 
 
 @app.command(cls=Command)
@@ -340,4 +341,5 @@ def audit(
     options = shared(context)
     chosen = "" if refused is None else str(refused).lower()
     filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
-    write_items(read_audit(options.connect(), filters, cursor), AUDIT, options.style())
+    empty = "no write matches: `xds audit` shows all" if filters or cursor else "no writes: `xds apply` makes the first"
+    write_items(read_audit(options.connect(), filters, cursor), AUDIT, options.style(), empty)

@@ -15,7 +15,7 @@ from xds.cli.arguments import EmptyFlag, GroupArgument, IfMatchOption, MessageOp
 from xds.cli.client import Client, RefusedError, group_path, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age
-from xds.cli.resources import known_type, resources_path, seconds
+from xds.cli.resources import NO_GROUPS, known_type, resources_path, seconds
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ SETTINGS = TableLayout(
         Column("NODES", lambda item: str(item["nodes"])),
         Column("REVISION", lambda item: str(item["revision"])),
         Column("PRIORITY", lambda item: str(item["priority"])),
-        Column("SELECTOR", lambda item: item["selector"]),
+        Column("SELECTOR", lambda item: item["selector"], is_prose=True),
         Column("ON_NACK", lambda item: item["on_nack"]),
         Column("DELAY", partial(seconds, "removal_delay_s")),
         Column("DRAIN", partial(seconds, "listener_drain_s")),
@@ -191,7 +191,7 @@ def list_groups(context: typer.Context) -> None:
     from xds.cli.table import write_items
 
     options = shared(context)
-    write_items(options.connect().items("/groups"), SETTINGS, options.style())
+    write_items(options.connect().items("/groups"), SETTINGS, options.style(), NO_GROUPS)
 
 
 @group.command(cls=Command)

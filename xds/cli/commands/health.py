@@ -44,7 +44,7 @@ CHECKS = TableLayout(
     columns=(
         Column("CHECK", lambda item: item["check"]),
         Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
-        Column("DETAIL", lambda item: item["detail"]),
+        Column("DETAIL", lambda item: item["detail"], is_prose=True),
         Column("SEE", lambda item: item["see"]),
     ),
 )

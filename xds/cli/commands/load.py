@@ -17,6 +17,10 @@ from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
+NO_LOAD = "no load reports: `xds bootstrap` lets proxies report, `xds nodes` shows which are connected"
+_NO_ROWS = {
+    "endpoint": "no load by endpoint: set load.by_endpoint at the server, `xds load --by locality` has the rest"
+}
 # The breakdowns of a cluster's load, and the key of each in the API's answer.
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
 _BAD, _WARN = 0.05, 0.005  # parts of the requests that fail or are dropped
@@ -24,7 +28,7 @@ _BAD, _WARN = 0.05, 0.005  # parts of the requests that fail or are dropped
 
 def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
     """All clusters as text. Raises ``CommandError``."""
-    return rendered(client.items("/load", query), CLUSTERS, style)
+    return rendered(client.items("/load", query), CLUSTERS, style, NO_LOAD)
 
 
 def cluster_text(found: Json, style: Style) -> str:
@@ -33,7 +37,7 @@ def cluster_text(found: Json, style: Style) -> str:
         return to_yaml(found)
     if style.format in {Format.JSON, Format.JSONL}:
         return to_json(found, style.format)
-    return rendered(found[ROWS[found["by"]]], _VIEWS[found["by"]], style)
+    return rendered(found[ROWS[found["by"]]], _VIEWS[found["by"]], style, _NO_ROWS.get(found["by"], ""))
 
 
 def cluster_load(client: Client, cluster: str, query: Mapping[str, str]) -> Json:
@@ -126,7 +130,7 @@ _COUNTS = (
     Column("SUCCEEDED", partial(_count, "successes"), is_wide=True),
     Column("FAILED", partial(_count, "errors"), is_wide=True),
     Column("ISSUED", partial(_count, "issued"), is_wide=True),
-    Column("METRICS", _metrics, is_wide=True),
+    Column("METRICS", _metrics, is_wide=True, is_prose=True),
 )
 _SHARE = Column("SHARE", partial(_percent, "share"))
 _FROM = Column("FROM", partial(_place, "source"))
@@ -144,10 +148,10 @@ CLUSTERS = TableLayout(
         Column("NODES", lambda item: str(item["nodes"])),
         _SEEN,
         Column("SERVICE", lambda item: item["service_name"], is_wide=True),
-        Column("GROUPS", lambda item: ",".join(item["groups"]), is_wide=True),
+        Column("GROUPS", lambda item: ",".join(item["groups"]), is_wide=True, is_prose=True),
         *_COUNTS,
         Column("DROPPED", partial(_count, "dropped"), is_wide=True),
-        Column("DROPS", _drops, is_wide=True),
+        Column("DROPS", _drops, is_wide=True, is_prose=True),
     ),
 )
 

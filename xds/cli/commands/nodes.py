@@ -35,6 +35,9 @@ _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label o
 
 NODE_LIMIT_BYTES = 1 << 20
 
+NO_NODES = "no proxy is connected: `xds bootstrap --node-id NAME` writes the configuration of one"
+NO_NACKS = "no NACKs: `xds nodes` shows what each proxy runs"
+
 CANDIDATES = TableLayout(
     name=lambda item: str(item["group"]),
     columns=(
@@ -44,7 +47,7 @@ CANDIDATES = TableLayout(
         Column(
             "MATCHED", lambda item: "yes" if item["matched"] else "no", lambda item: "good" if item["matched"] else ""
         ),
-        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or item.get("selector") or "", is_prose=True),
     ),
 )
 
@@ -55,9 +58,9 @@ ANSWERS = TableLayout(
         Column("NAME", lambda item: item["name"]),
         Column("ANSWER", lambda item: item["answer"], lambda item: "good" if item["answer"] == "sent" else "warn"),
         Column("VERSION", lambda item: item.get("version") or ""),
-        Column("DETAIL", lambda item: item.get("detail") or ""),
+        Column("DETAIL", lambda item: item.get("detail") or "", is_prose=True),
         Column("OWNER", lambda item: item["owner"]["kind"] if "owner" in item else "", is_wide=True),
-        Column("SOURCES", lambda item: _counted(item.get("sources", {})), is_wide=True),
+        Column("SOURCES", lambda item: _counted(item.get("sources", {})), is_wide=True, is_prose=True),
     ),
 )
 
@@ -175,7 +178,7 @@ NODES = TableLayout(
         Column("PEER", partial(_streams, "peer"), is_wide=True),
         Column("PRINCIPAL", partial(_streams, "principal"), is_wide=True),
         Column("SEEN", lambda node: node["last_seen"], is_time=True, is_wide=True),
-        Column("NOTE", note),
+        Column("NOTE", note, is_prose=True),
     ),
     in_order=lambda node: str(node["id"]),
 )
@@ -294,17 +297,18 @@ def nodes(
     client, style = options.connect(), options.style()
     query = given(group=group, selector=selector)
     states = [word.strip() for word in state.split(",") if word.strip()]
+    empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
 
     def render() -> str:
         found = list(list_nodes(client, query, states))
-        return rendered(found, nodes_layout(found), style)
+        return rendered(found, nodes_layout(found), style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
     found = list(list_nodes(client, query, states))
-    write(rendered(found, nodes_layout(found), style))
-    if style.is_table:
+    write(rendered(found, nodes_layout(found), style, empty))
+    if found and style.is_table:
         say(counts(found, group))
 
 
@@ -335,12 +339,13 @@ def nacks(
     options = shared(context)
     client, style = options.connect(), options.style()
     query = given(group=group, node=node, type=type, since=since, state=state)
+    empty = "no NACK matches: `xds nacks` shows all" if query else NO_NACKS
 
     def render() -> str:
         records = client.items("/nacks", query)
         if each or style.format is not Format.TABLE or style.columns or style.sort_by:
-            return rendered(records, NACKS, style)
-        return rendered(alike(records), ALIKE, style)
+            return rendered(records, NACKS, style, empty)
+        return rendered(alike(records), ALIKE, style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "nack"}, render)
@@ -377,7 +382,8 @@ def config(
     query = given(type=known_type(type) if type else "", name=name, side="sent" if sent else "acked")
     if not style.is_table:
         query["contents"] = "true"
-    write_items(held(options.connect(), node, {**query, **secrets_query(options.show_secrets)}), HELD, style)
+    found = held(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
+    write_items(found, HELD, style, f"node {node} holds no such resource: `xds explain {node}` shows what it is served")
 
 
 @app.command(cls=Command)

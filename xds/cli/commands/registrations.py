@@ -21,6 +21,7 @@ Json = dict[str, Any]
 
 SERVICE_LIMIT_BYTES = 256 * 1024
 PATH = "/registrations"
+NO_REGISTRATIONS = "no registered instances: `xds service register -f FILE` registers one"
 _STYLES = {"passing": "good", "warning": "warn", "critical": "bad"}
 
 
@@ -37,10 +38,10 @@ INSTANCES = TableLayout(
         Column("SERVICE", lambda item: item["service"]),
         Column("ADDRESS", lambda item: _place(item["address"], item["port"])),
         Column("HEALTH", lambda item: item["health"], lambda item: _STYLES.get(item["health"], "")),
-        Column("CHECKS", _checks),
+        Column("CHECKS", _checks, is_prose=True),
         Column("AGE", lambda item: item["registered_at"], is_time=True),
         Column("NODE", lambda item: item["node"], is_wide=True),
-        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True, is_prose=True),
         Column("WEIGHT", lambda item: str(item["weight"]), is_wide=True),
         Column("ZONE", lambda item: "/".join(filter(None, item["locality"].values())), is_wide=True),
         Column("BY", lambda item: item["actor"], is_wide=True),
@@ -95,7 +96,7 @@ def registered(
     """
     options = shared(context)
     items = options.connect().items(PATH, {"service": name} if name else {})
-    write(rendered(items, INSTANCES, options.style()))
+    write(rendered(items, INSTANCES, options.style(), NO_REGISTRATIONS))
 
 
 @service.command(cls=Command)

@@ -227,7 +227,8 @@ def history(
 
     options = shared(context)
     query = {"endpoints": str(endpoints).lower()}
-    write_items(options.connect().items(group_path(group, "/revisions"), query), HISTORY, options.style())
+    found = options.connect().items(group_path(group, "/revisions"), query)
+    write_items(found, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
 
 
 @rollout.command(cls=Command)

@@ -38,6 +38,8 @@ def _checks(item: Json) -> str:
     return ",".join(f"{each['id']}:{each['status']}" for each in item["checks"])
 
 
+NO_SERVICES = "no services: `xds sources` shows where they come from, `xds service register` adds an instance"
+
 SERVICES = TableLayout(
     name=lambda item: str(item["service"]),
     columns=(
@@ -68,10 +70,10 @@ INSTANCES = TableLayout(
         Column("READ", lambda item: item["source_read_at"] or "", is_time=True),
         Column("DATACENTER", lambda item: item["datacenter"], is_wide=True),
         Column("NODE", lambda item: item["node"], is_wide=True),
-        Column("PORTS", lambda item: _pairs(item["ports"]), is_wide=True),
-        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True),
-        Column("META", lambda item: _pairs(item["meta"]), is_wide=True),
-        Column("CHECKS", _checks, is_wide=True),
+        Column("PORTS", lambda item: _pairs(item["ports"]), is_wide=True, is_prose=True),
+        Column("TAGS", lambda item: ",".join(item["tags"]), is_wide=True, is_prose=True),
+        Column("META", lambda item: _pairs(item["meta"]), is_wide=True, is_prose=True),
+        Column("CHECKS", _checks, is_wide=True, is_prose=True),
     ),
 )
 
@@ -109,7 +111,7 @@ def services(
 
     options = shared(context)
     query = {"source": source} if source else {}
-    write_items(options.connect().items("/services", query), SERVICES, options.style())
+    write_items(options.connect().items("/services", query), SERVICES, options.style(), NO_SERVICES)
 
 
 @service.command(cls=Command)
@@ -158,7 +160,7 @@ def show_service(client: Client, name: str, style: Style, format: Format | None)
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return
-    write_items(item["instances"], INSTANCES, style)
+    write_items(item["instances"], INSTANCES, style, f"service {name} has no instances: `xds sources` shows why")
     if not item["is_known"]:
         say(f"no source has shown the service {name} yet")
     for bound in item["bindings"]:

@@ -45,8 +45,13 @@ SOURCES = TableLayout(
         Column("INSTANCES", lambda item: str(item["instances_n"])),
         Column("READ", lambda item: item["read_at"] or "", is_time=True),
         Column("HELD", lambda item: str(item["held_n"]), lambda item: "bad" if item["held_n"] else ""),
-        Column("LEFT OUT", lambda item: str(item["findings_n"]), lambda item: "warn" if item["findings_n"] else ""),
-        Column("DETAIL", trouble),
+        Column(
+            "LEFT OUT",
+            lambda item: str(item["findings_n"]),
+            lambda item: "warn" if item["findings_n"] else "",
+            is_prose=True,
+        ),
+        Column("DETAIL", trouble, is_prose=True),
         Column("CHANGES", lambda item: str(item["changes_n"]), is_wide=True),
         Column("FAILURES", lambda item: str(item["failures_n"]), is_wide=True),
         Column("RESTARTS", lambda item: str(item["restarts_n"]), is_wide=True),
@@ -59,14 +64,18 @@ FINDINGS = TableLayout(
     columns=(
         Column("SERVICE", lambda item: item["service"]),
         Column("PLACE", lambda item: " ".join(part for part in (item["source"], item["pointer"]) if part)),
-        Column("LEFT OUT", lambda item: f"{item['detail']}; {item['hint']}" if item["hint"] else item["detail"]),
+        Column(
+            "LEFT OUT",
+            lambda item: f"{item['detail']}; {item['hint']}" if item["hint"] else item["detail"],
+            is_prose=True,
+        ),
     ),
 )
 
 
 def _list_sources(client: Client, style: Style) -> None:
     """All sources. Raises ``CommandError``."""
-    write_items(client.items("/sources"), SOURCES, style)
+    write_items(client.items("/sources"), SOURCES, style, "no sources: docs/services.md says how to set one")
 
 
 def _show_source(client: Client, name: str, style: Style, format: Format | None) -> None:

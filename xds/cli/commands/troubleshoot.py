@@ -18,7 +18,7 @@ STEPS = TableLayout(
     columns=(
         Column("STEP", lambda item: item["step"]),
         Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
-        Column("DETAIL", lambda item: item["detail"]),
+        Column("DETAIL", lambda item: item["detail"], is_prose=True),
         Column("NEXT", lambda item: item["next"]),
     ),
 )

@@ -42,10 +42,10 @@ SUMMARIES = TableLayout(
         Column("GROUP", lambda item: item["group"]),
         Column("NODES", lambda item: str(item["nodes"])),
         Column("UPSTREAMS", lambda item: str(item["upstreams"])),
-        Column("RESOURCES", resources_text),
-        Column("SELECTOR", lambda item: item["selector"]),
+        Column("RESOURCES", resources_text, is_prose=True),
+        Column("SELECTOR", lambda item: item["selector"], is_prose=True),
         Column("ETAG", lambda item: item["etag"], is_wide=True),
-        Column("ERROR", lambda item: item.get("error", ""), lambda item: "bad"),
+        Column("ERROR", lambda item: item.get("error", ""), lambda item: "bad", is_prose=True),
     ),
 )
 
@@ -54,9 +54,10 @@ LOWERED = TableLayout(
     columns=(
         Column("TYPE", lambda item: item["type"]),
         Column("NAME", lambda item: item["name"]),
-        Column("UPSTREAMS", lambda item: ", ".join(item["upstreams"])),
-        Column("ENTRIES", lambda item: ", ".join(item["entries"])),
+        Column("UPSTREAMS", lambda item: ", ".join(item["upstreams"]), is_prose=True),
+        Column("ENTRIES", lambda item: ", ".join(item["entries"]), is_prose=True),
     ),
+    in_order=lambda item: f"{item['type']} {item['name']}",
 )
 
 
@@ -71,7 +72,8 @@ def list_upstreams(context: typer.Context) -> None:
     """
 
     options = shared(context)
-    write_items(options.connect().items("/upstreams"), SUMMARIES, options.style())
+    empty = "no group has upstreams: `xds upstreams set GROUP -f FILE` names them"
+    write_items(options.connect().items("/upstreams"), SUMMARIES, options.style(), empty)
 
 
 @upstreams.command(cls=Command)
@@ -92,7 +94,8 @@ def get(context: typer.Context, group: GroupArgument) -> None:
         write_document(item, options.output)
         return
     endpoints = [{"type": "endpoints", **one} for one in item["assignments"]]
-    write_items([*item["lowered"], *endpoints], LOWERED, options.style())
+    empty = f"the upstreams of {group} are lowered to nothing: `xds upstreams get {group} -o yaml` shows them"
+    write_items([*item["lowered"], *endpoints], LOWERED, options.style(), empty)
     tell_warnings(item["warnings"])
 
 

@@ -1,0 +1,105 @@
+"""Tables as wide as the terminal: the widest cells are shortened, and columns that still do not fit are left out.
+
+A row is never wrapped. Output that goes elsewhere than to a terminal has all columns with their full values.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+GAP = 2
+PROSE_LEAST = 24  # texts are shortened to this before names are
+NAME_LEAST = 16
+CELL_LEAST = 8  # only where all columns have room then
+_ELLIPSIS = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWidth:
+    """The width of a column's header and of its widest cell; prose is shortened before all else, at its end."""
+
+    header: int
+    cell: int
+    is_prose: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """The width at which nothing is shortened."""
+        return max(self.header, self.cell)
+
+
+def terminal_width() -> int:
+    """The columns of the terminal that standard output is; 0 where it is none. ``COLUMNS`` has precedence."""
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+
+
+def fitted(columns: Sequence[ColumnWidth], width: int) -> list[int]:
+    """The widths of the columns that have room within ``width``, from the left; there may be fewer than columns."""
+    prose = [PROSE_LEAST if column.is_prose else width for column in columns]
+    readable = _narrowed(columns, (prose, [NAME_LEAST] * len(columns)), width)
+    if total(readable) <= width:
+        return readable
+    narrowest = _narrowed(columns, (prose, [CELL_LEAST] * len(columns)), width)
+    if total(narrowest) <= width:
+        return narrowest
+    return _with_room(readable, width) or [width]
+
+
+def total(widths: Sequence[int]) -> int:
+    """The width of a row."""
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _narrowed(columns: Sequence[ColumnWidth], steps: Sequence[Sequence[int]], width: int) -> list[int]:
+    """The widths after each step has taken what it may, but never from a header."""
+    widths = [min(column.wanted, width) for column in columns]
+    for step in steps:
+        _narrow(widths, [max(column.header, least) for column, least in zip(columns, step, strict=True)], width)
+    return widths
+
+
+def _with_room(widths: Sequence[int], width: int) -> list[int]:
+    ends = accumulate(widths, lambda end, each: end + GAP + each)
+    return [each for each, end in zip(widths, ends, strict=True) if end <= width]
+
+
+def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Take from the widest column that is above its least width, until all fit or none is."""
+    for _ in range(total(widths) - width):
+        widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
+        if widths[widest] <= least[widest]:
+            return
+        widths[widest] -= 1
+
+
+def text_width(text: str) -> int:
+    """How many columns of a terminal a printable text takes."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def shortened(text: str, width: int, at_end: bool) -> str:
+    """The text within ``width``: without its end, or its middle, since names often differ in their ends."""
+    if text_width(text) <= width:
+        return text
+    tail = "" if at_end else _end(text, (width - 1) // 2)
+    return f"{_start(text, width - 1 - text_width(tail))}{_ELLIPSIS}{tail}"
+
+
+def _start(text: str, width: int) -> str:
+    ends = accumulate(map(_character_width, text))
+    return text[: sum(end <= width for end in ends)]
+
+
+def _end(text: str, width: int) -> str:
+    return _start(text[::-1], width)[::-1]
