@@ -283,6 +283,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a cluster that an earlier response removed is cold, whatever was accepted before that": (
+        SOTW,
+        False,
+        "cuts delays refusals twins",
+        Plan(load="2"),
+        [
+            Push(Plan(r2="c", svc="r2")),
+            Cut(missed=(Plan(texts=("hc:2", "@1", "@1"), trouble="leading"),)),
+            Wait(3.0),
+            Cut(missed=(Plan(r1="c", trouble="malformed"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -180,13 +180,13 @@ class Offers:
             if now - ack.dirty_since < self._offer_timeout_s:
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
-        self.lose_removed(watch, watch.supersede())
+        self.lose_removed(watch, watch.supersede().resource_set)
         return True
 
-    def lose_removed(self, watch: Watch, response: Response) -> None:
+    def lose_removed(self, watch: Watch, sent: ResourceSet) -> None:
         """Count clusters that an unACKed response removes as removed. Rule 18: the client may have applied it."""
         if watch.type.is_route_target and watch.acked_set is not None:
-            watch.acked_set = self._cache.releases.common(watch.acked_set, response.resource_set)
+            watch.acked_set = self._cache.releases.common(watch.acked_set, sent)
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
@@ -296,8 +296,10 @@ def _refuse(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers,
     assert request.error is not None, "a NACK has an error"
     type_url, asked, shown = watch.type.type_url, watch.asked, watch.shown
     watch.accept_superseded(dialect.accepted_version(request))
+    for later in watch.superseded:  # it may have applied those since the accepted one
+        offers.lose_removed(watch, later)
     response, guilty = watch.refuse(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
-    offers.lose_removed(watch, response)
+    offers.lose_removed(watch, response.resource_set)
     if asked and watch.acked_set is not None:
         # It does not hold the resources that it asked for, even if it had ACKed the rest of the set.
         unproved = asked - _still_held(shown, response) if shown is not None else asked
