@@ -71,10 +71,6 @@ def test_service_name_goes_before_the_clusters_own() -> None:
     assert _references(_eds(ADS, service_name=name))[0].name.endswith("?a=2&b=1")
 
 
-def test_only_eds_clusters_have_endpoints() -> None:
-    assert _references({**_eds(ADS), "type": "STATIC"}) == []
-
-
 def test_secrets_in_packed_transport_sockets() -> None:
     assert _references(CASES["cluster with tls and http2"]) == [
         Reference(ENDPOINT, "s1", "ads"),
@@ -315,7 +311,8 @@ PLUGIN = {
 STRUCT = {"type_url": f"{T}foo.Bar", "value": {"cluster": "c"}}
 OPAQUE = {"@type": f"{T}acme.Filter", "@value_base64": "CgFh"}
 SPECIFIERS = "envoy.extensions.router.cluster_specifiers"
-LUA_SPECIFIER = _typed(f"{SPECIFIERS}.lua.v3.LuaConfig", source_code={"inline_string": "x"})
+ON_ROUTE = {"inline_string": "function envoy_on_route(handle) return 'c1' end"}
+LUA_SPECIFIER = _typed(f"{SPECIFIERS}.lua.v3.LuaConfig", source_code=ON_ROUTE)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +393,7 @@ def test_specifiers_that_name_their_clusters_are_read() -> None:
     assert _references(_route(inline_cluster_specifier_plugin={"extension": matcher})) == [Reference(CLUSTER, "c1")]
     named = {**_route(cluster_specifier_plugin="x"), "cluster_specifier_plugins": [{"extension": matcher}]}
     assert _references(named) == [Reference(CLUSTER, "c1")]
-    lua = _typed(f"{SPECIFIERS}.lua.v3.LuaConfig", source_code={"inline_string": "x"}, default_cluster="c1")
+    lua = _typed(f"{SPECIFIERS}.lua.v3.LuaConfig", source_code=ON_ROUTE, default_cluster="c1")
     assert set(_references(_route(inline_cluster_specifier_plugin={"extension": lua}))) == {
         ANY_CLUSTER,
         Reference(CLUSTER, "c1"),
@@ -406,7 +403,7 @@ def test_specifiers_that_name_their_clusters_are_read() -> None:
 def test_a_script_that_a_route_turns_off_leads_nowhere() -> None:
     per_route = {"x": {"@type": f"{T}{FILTERS}.http.lua.v3.LuaPerRoute", "disabled": True}}
     assert _references({**_route(cluster="c1"), "typed_per_filter_config": per_route}) == [Reference(CLUSTER, "c1")]
-    per_route["x"] = {"@type": f"{T}{FILTERS}.http.lua.v3.LuaPerRoute", "source_code": {"inline_string": "x"}}
+    per_route["x"] = {"@type": f"{T}{FILTERS}.http.lua.v3.LuaPerRoute", "source_code": {"inline_string": "local a"}}
     assert ANY_CLUSTER in _references({**_route(cluster="c1"), "typed_per_filter_config": per_route})
 
 

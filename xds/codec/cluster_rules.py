@@ -31,7 +31,7 @@ def _cluster(cluster: Any) -> list[Problem]:
         return found
     if has_eds and kind != _EDS:
         detail = "eds_cluster_config is for clusters of type EDS"
-        found = [*found, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS")]
+        found = [*found, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS", is_absence=True)]
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
         return found
     return [*found, *_of_type(cluster, kind), *_policy(cluster, kind)]
