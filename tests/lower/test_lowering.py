@@ -98,6 +98,12 @@ REFUSED = [
         "bad_header_value",
     ),
     (
+        router("{Destination: {RequestHeaders: {Set: {x: '%USER%'}}}}"),
+        ROUTER,
+        "/Routes/1/Destination/RequestHeaders",
+        "bad_header_value",
+    ),
+    (
         router("{Destination: {ResponseHeaders: {Remove: [Host]}}}"),
         ROUTER,
         "/Routes/1/Destination/ResponseHeaders",

@@ -12,7 +12,6 @@ from xds.model.errors import ValidationError
 
 Json = dict[str, Any]
 
-# Names of commands are not among them: which ones there are depends on Envoy's release.
 TEXTS = (
     *("a", " ", "a b", "\u00e9", "\u2028", "\n", "a\x00b", "\t", '"', "'", "x;y", "x,y", "x=y", "a" * 300, "a" * 5_000),
     *(
@@ -27,6 +26,10 @@ TEXTS = (
         "%REQ(x):y%",
         "%PROTOCOL%",
         "%PROTOCOL%%",
+        "%PROTOCOL(x)%",
+        "%USER%",
+        "%REQ%",
+        "%START_TIME(%Y):3%",
     ),
     *(
         "(",

@@ -6,7 +6,6 @@ proxy is sent what it rejects.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from xds.catalog.router import Route, ServiceRouter
@@ -15,11 +14,10 @@ from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath, short_repr
 from xds.filter.values import Pattern
+from xds.lower.header_commands import refused_command
 from xds.lower.mesh_names import service_of
 from xds.lower.upstream_context import UpstreamContext
 
-# A percent sign begins a command, such as %DOWNSTREAM_REMOTE_ADDRESS% or %REQ(x-id):8%; %% is one percent sign.
-_VALUE = re.compile(r"(?:[^%]|%%|%[A-Z0-9_]+(?:\([^)]*\))?(?::[0-9]+)?%)*")
 _Place = tuple[str, str, FieldPath]
 _PERCENT_HINT = "write %% for a percent sign"
 _SIZE_HINT = (
@@ -97,6 +95,7 @@ def _check_headers(
             if key.startswith(":") or key.lower() == "host":
                 context.refuse("fixed_header", f"Envoy does not change the header {key}", kind, name, where)
         for key, value in {**changes.add, **changes.set}.items():
-            if not _VALUE.fullmatch(value):
-                told = f"header {key}: {short_repr(value)} has a percent sign that begins no command"
+            refusal = refused_command(value)
+            if refusal:
+                told = f"header {key}: {short_repr(value)} {refusal}"
                 context.refuse("bad_header_value", told, kind, name, where, _PERCENT_HINT)
