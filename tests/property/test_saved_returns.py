@@ -296,6 +296,28 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what each of several streams showed is remembered of all": (
+        SOTW,
+        True,
+        "delays restarts twins",
+        Plan(r1="b", svc="r2", web="r1"),
+        [Cut(restart=True), Push(Plan(r1="bt", texts=("sds:s", "@1", "@1"), behind="cluster"))],
+        PLAIN,
+    ),
+    "a label of its own group says what a moved client has of it": (
+        SOTW,
+        False,
+        "cuts delays groups",
+        PLAIN,
+        [
+            Push(Plan(r2="t", svc="r2", behind="assignment", within="to:c"), group="node"),
+            Push(Plan(r1="t"), group="node"),
+            Wait(16.0),
+            Cut(),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 

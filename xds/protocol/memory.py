@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet
+from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases
@@ -288,12 +288,17 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     """The set that a watch ACKed, and its label. ``before`` is that of another stream of the client.
 
-    Of two streams, the set of the one that lags counts. The label is empty if the streams have different labels.
+    Of two streams, the set of the one that lags counts. On separate streams each may have shown its own names only: of
+    a partial type, names that only the other has are added. The label is empty if the streams have different labels.
     """
-    assert watch.acked_set is not None
+    held = watch.acked_set
+    assert held is not None
     if before is None:
-        return watch.acked_set, watch.acked_label
-    return watch.acked_set if watch.lags else before[0], watch.acked_label if before[1] == watch.acked_label else ""
+        return held, watch.acked_label
+    lagging, other = (held, before[0]) if watch.lags else (before[0], held)
+    if other is not lagging and not watch.type.full_state:
+        lagging = mix(lagging, other, [name for name in other.resources if name not in lagging.resources])
+    return lagging, watch.acked_label if before[1] == watch.acked_label else ""
 
 
 def _sent_by(watch: Watch) -> Sets:

@@ -157,7 +157,9 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if held is not None and not _takes_all(type, request):
         unproved = NOTHING
         if origin.is_guarded(type):
-            held, unproved = empty_set(type.type_url), request.names
+            # A label of its own group proves what it was sent of that.
+            held = cache.history.recall(origin.group, url, label, origin.api) or empty_set(url)
+            unproved = request.names.difference(held.resources)
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
