@@ -14,12 +14,26 @@ from structlog.testing import capture_logs
 
 from tests.control.conftest import Plane
 from tests.control.connected import Client
+from tests.control.test_lowered_groups import (
+    HTTP,
+    RESOLVER,
+    V1,
+    V2,
+    WEB,
+    put_entries,
+    put_upstreams,
+    served,
+    splitter,
+)
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
 from xds.codec.resources import ResourceDecoder
+from xds.control.entry_records import DeleteEntry
 from xds.control.watched_directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, EventKind
+from xds.model.errors import ValidationError
 from xds.model.node import Node
+from xds.model.resource_type import CLUSTER
 from xds.store.audit_entries import AuditFilter, AuditLane
 
 Logs = Sequence[MutableMapping[str, Any]]
@@ -291,3 +305,72 @@ def test_a_file_and_a_directory_of_one_name_are_one_group(tmp_path: Path) -> Non
     for file in files:
         file.touch()
     assert {group: list(found.files) for group, found in scan(tmp_path).items()} == {"edge": files}
+
+
+class TestBesideLowered:
+    """A group whose pushed part comes from files, and that has upstreams."""
+
+    @pytest.fixture
+    async def shop(self, watched: Watched) -> Watched:
+        watched.put("shop.yaml", "pushed")
+        await watched.directory.start()
+        await put_entries(watched.plane, HTTP, RESOLVER, splitter(90))
+        await put_upstreams(watched.plane, "web")
+        return watched
+
+    def refusals(self, shop: Watched) -> list[str]:
+        return [refused.detail for refused in shop.directory.refused]
+
+    async def test_files_replace_only_what_files_brought(self, shop: Watched) -> None:
+        shop.put("shop.yaml", "other")
+        await shop.wait(lambda: "other" in shop.held()["shop"])
+        assert set(served(shop.plane, CLUSTER)) == {"other", V1, V2}
+        shop.directory.apply_again()
+        await put_entries(shop.plane, splitter(50))
+        assert set(served(shop.plane, CLUSTER)) == {"other", V1, V2}
+
+    async def test_a_file_with_a_lowered_name_is_refused_until_it_is_mended(
+        self, shop: Watched
+    ) -> None:
+        shop.put("shop.yaml", "pushed", V1)
+        await shop.wait(lambda: bool(self.refusals(shop)))
+        (detail,) = self.refusals(shop)
+        assert "is lowered from upstream 'web' by" in detail
+        assert set(served(shop.plane, CLUSTER)) == {"pushed", V1, V2}
+        shop.put("shop.yaml", "pushed", "new")
+        await shop.wait(lambda: not self.refusals(shop))
+        assert set(served(shop.plane, CLUSTER)) == {"pushed", "new", V1, V2}
+
+    async def test_an_entry_that_wants_a_name_of_a_file_is_refused_with_both_owners(self, shop: Watched) -> None:
+        shop.put("shop.yaml", "pushed", WEB)
+        await shop.wait(lambda: WEB in shop.held()["shop"])
+        deleted = shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        with pytest.raises(ValidationError, match=f"upstream 'web' .*clusters/{WEB}, which is pushed to this group"):
+            await deleted
+        shop.put("shop.yaml", "pushed")
+        await shop.wait(lambda: WEB not in shop.held()["shop"])
+        await shop.plane.publisher.entries.apply([DeleteEntry("service-splitter", "web")])
+        assert set(served(shop.plane, CLUSTER)) == {"pushed", WEB}
+
+    async def test_undo_takes_back_what_files_brought_until_they_change(self, shop: Watched) -> None:
+        shop.put("shop.yaml", "bad")
+        await shop.wait(lambda: "bad" in shop.held()["shop"])
+        await put_entries(shop.plane, splitter(50))
+        plan = await shop.plane.publisher.undo_plan("shop")
+        assert plan.to is not None
+        await shop.plane.publisher.rollback("shop", plan.to.revision)
+        assert set(served(shop.plane, CLUSTER)) == {"pushed", V1, V2}
+        shop.put("shop.yaml", "good")
+        await shop.wait(lambda: "good" in shop.held()["shop"])
+        assert set(served(shop.plane, CLUSTER)) == {"good", V1, V2}
+
+    async def test_pruned_files_take_the_upstreams_with_the_group(self, plane: Plane, tmp_path: Path) -> None:
+        pruned = Watched(plane, tmp_path, prune=True)
+        pruned.put("other.yaml", "a")
+        file = pruned.put("shop.yaml", "pushed")
+        await pruned.directory.start()
+        await put_upstreams(plane, "web")
+        file.unlink()
+        await pruned.wait(lambda: "shop" not in pruned.held())
+        assert list(plane.publisher.lowered) == []
+        await pruned.directory.close()

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 GROUP, NODE = "test", "envoy-1"
 SERVE = [sys.executable, "-m", "xds.cli.main", "serve"]
 REQUEST_TIMEOUT_S = 30.0
+START_S = 90.0  # on a machine with many other processes; a start alone takes about a second
 
 
 class ServerProcess:
@@ -76,7 +77,7 @@ class ServerProcess:
         else:
             command = [*self._prefix, *SERVE, *arguments]
             self._process = ChildProcess("xds", command, self._directory, self._environment)
-        self._process.wait_until(lambda: self.request("GET", "/readyz").status_code == 200, "/readyz")
+        self._process.wait_until(lambda: self.request("GET", "/readyz").status_code == 200, "/readyz", START_S)
         return self
 
     def stop(self) -> int:
