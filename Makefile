@@ -18,7 +18,7 @@ SOURCES := xds api tests bench examples tools
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak browser bench bench-quick bench-envoys bench-attacks check format generate clean
+.PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate clean
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
@@ -27,6 +27,7 @@ help:
 	@echo "make soak      run the long tests, and the property tests with many more examples (needs go, and"
 	@echo "               etcd, or apt-get to fetch it); of one area: make soak AREA=tests/store"
 	@echo "make browser   the pages, and attacks from foreign pages, in a real Chromium (installs it: Debian, as root)"
+	@echo "make linkerd   a real linkerd2-proxy on this server (Debian, as root; builds it: needs cargo, half an hour)"
 	@echo "make bench     measure against go-control-plane, write docs/performance.md (needs go; an hour)"
 	@echo "make bench-quick  the smaller part of it, under ten minutes"
 	@echo "make bench-envoys  pushes to fleets of 5, 20 and 50 real Envoys, half an hour (needs go)"
@@ -74,6 +75,15 @@ browser: $(STAMP)
 	@test -n "$$XDS_TEST_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 		apt-get update && apt-get install --yes --no-install-recommends chromium; }
 	$(BIN)/python -m pytest -q -m browser tests/browser
+
+# XDS_TEST_LINKERD_PROXY names a linkerd2-proxy that is elsewhere. Each test has a network of its own.
+linkerd: $(STAMP)
+	@command -v nft >/dev/null && command -v ip >/dev/null || { \
+		apt-get update && apt-get install --yes --no-install-recommends nftables iproute2; }
+	@test -n "$$XDS_TEST_LINKERD_PROXY" || { command -v cmake && command -v cc; } >/dev/null || { \
+		apt-get update && apt-get install --yes --no-install-recommends cmake gcc g++ make; }
+	$(BIN)/python -m tests.support.linkerd_binary
+	$(BIN)/python -m pytest -q -m linkerd tests/e2e/test_linkerd_proxy.py
 
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m bench.suite --all

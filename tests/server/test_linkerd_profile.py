@@ -352,6 +352,45 @@ def test_what_is_no_service_is_forwarded_by_the_proxy(site: LinkerdSite, client:
     refuses(client.watch(address, 8080), grpc.StatusCode.NOT_FOUND)
 
 
+def test_nothing_is_said_of_an_unknown_address_before_the_sources_were_read() -> None:
+    """NOT_FOUND is final to a proxy, which would send to the virtual address itself from then on."""
+    site = LinkerdSite(is_read=False)
+    try:
+        stream, other = site.client().watch("10.96.0.10", 80), site.client().watch("10.96.0.11", 80)
+        assert stream.is_quiet() and other.is_quiet()
+        site.put("web", instance("10.0.0.1", virtual_addresses=("10.96.0.10",)))
+        assert backends(stream.next()) == {f"{HOST}:80": 1}
+        refuses(other, grpc.StatusCode.NOT_FOUND)
+    finally:
+        site.close()
+
+
+def test_sources_that_are_never_read_do_not_hold_up_connections_for_ever() -> None:
+    site = LinkerdSite(DestinationSettings(start_s=0.5), is_read=False)
+    try:
+        stream = site.client().watch("10.9.9.9", 80)
+        assert stream.is_quiet(0.2)
+        refuses(stream, grpc.StatusCode.NOT_FOUND)
+    finally:
+        site.close()
+
+
+def test_a_proxy_with_a_policy_keeps_it_while_the_address_has_no_service(
+    site: LinkerdSite, client: LinkerdClient
+) -> None:
+    held = instance("10.0.0.1", virtual_addresses=("10.96.0.10",))
+    site.put("web", held)
+    stream = client.watch("10.96.0.10", 80)
+    stream.next()
+    site.put("web", instance("10.0.0.1"))
+    assert stream.is_quiet()
+    refuses(client.watch("10.96.0.10", 80), grpc.StatusCode.NOT_FOUND)
+    site.put("web", held)
+    assert stream.is_quiet()
+    site.write(HTTP, _splitter(90, 10))
+    assert backends(stream.next()) == {f"{V1}:80": 9000, f"{V2}:80": 1000}
+
+
 def test_a_policy_without_a_target_is_refused(client: LinkerdClient) -> None:
     refuses(client.watch(authority="web:0"), grpc.StatusCode.INVALID_ARGUMENT)
     refuses(client.watch("10.0.0.1", 0), grpc.StatusCode.INVALID_ARGUMENT)

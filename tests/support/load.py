@@ -71,6 +71,7 @@ class HttpLoad:
         rps: float = 0.0,
         per_connection: int = 0,
         headers: Mapping[str, str] | None = None,
+        address: str = LOOPBACK,
     ) -> None:
         self.report = LoadReport()
         self.rps = rps
@@ -78,7 +79,7 @@ class HttpLoad:
         self._connections = connections
         self._tls = tls
         self._background = background
-        self._port = port
+        self._place = address, port
         lines = [
             f"GET {path} HTTP/1.1",
             *(f"{name}: {value}" for name, value in {"host": host, **(headers or {})}.items()),
@@ -118,7 +119,7 @@ class HttpLoad:
                 await asyncio.sleep(RECONNECT_PAUSE_S)
 
     async def _connection(self) -> None:
-        reader, writer = await asyncio.open_connection(LOOPBACK, self._port, ssl=self._tls)
+        reader, writer = await asyncio.open_connection(*self._place, ssl=self._tls)
         sent = 0
         try:
             due = time.monotonic() + random.uniform(0, self._share_s())

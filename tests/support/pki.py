@@ -80,6 +80,24 @@ class CertificateAuthority:
         key_path.write_text(key_pem)
         return Certificate(pem, key_pem, path, key_path, certificate.serial_number)
 
+    def certify(self, request_der: bytes, name: str) -> bytes:
+        """A certificate, as DER, for the key of a signing request and one DNS name."""
+        request = x509.load_der_x509_csr(request_der)
+        key = request.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey), "the keys of tests are of this kind"
+        builder = _builder(_subject(name[:64]), self._name, key)
+        builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(name)]), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def signing_request(name: str) -> tuple[bytes, bytes]:
+    """A new key (PKCS#8) and a signing request for a DNS name, both as DER."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name[:64]))
+    builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(name)]), critical=False)
+    request = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    return key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()), request
+
 
 def served_serial(port: int, ca: CertificateAuthority) -> int:
     """Serial number of the certificate that a loopback TLS port serves."""

@@ -19,7 +19,7 @@ FIRST_ATTEMPT = b"\r\nx-envoy-attempt-count: 1\r\n"
 
 
 class Upstream:
-    """An HTTP/1.1 server on a free loopback port; each answer's body is its name.
+    """An HTTP/1.1 server on a free port, of the loopback by default; each answer's body is its name.
 
     ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
     ``health_requests`` count requests. Everything else is answered with ``status``, ``delay_s`` seconds late;
@@ -35,8 +35,11 @@ class Upstream:
     answered after a random time up to ``pause_s``, in seconds.
     """
 
-    def __init__(self, background: Background, name: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, background: Background, name: str, tls: ssl.SSLContext | None = None, address: str = LOOPBACK
+    ) -> None:
         self.name = name
+        self.address = address
         self.healthy = True
         self.health_delay_s = 0.0
         self.status = 200
@@ -55,7 +58,7 @@ class Upstream:
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     async def _listen(self, tls: ssl.SSLContext | None) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(lambda: _Connection(self), LOOPBACK, 0, ssl=tls)
+        return await asyncio.get_running_loop().create_server(lambda: _Connection(self), self.address, 0, ssl=tls)
 
     def close(self) -> None:
         """Stop listening and drop all connections."""

@@ -21,7 +21,8 @@ class DestinationSettings(Section):
     """What Linkerd proxies are told. ``labels`` are keys of the metadata of instances that become labels.
 
     ``periodic_update_s`` is the interval of periodic updates to proxies of 2018, ``periodic_update_today_s`` to those
-    of today; 0 for none. A first answer waits ``settle_s`` for what was not read yet.
+    of today; 0 for none. A first answer waits ``settle_s`` for what was not read yet, a policy for an address that
+    nobody knows ``start_s`` after the start of the server.
     """
 
     cluster_domains: tuple[Domain, ...] = Field(("cluster.local",), min_length=1, max_length=16)
@@ -39,6 +40,7 @@ class DestinationSettings(Section):
     periodic_update_s: float = Field(10.0, ge=0, le=3600)
     periodic_update_today_s: float = Field(0.0, ge=0, le=3600)
     settle_s: float = Field(2.0, ge=0, le=60)
+    start_s: float = Field(30.0, ge=0, le=600)
 
     def rules(self, datacenter: str) -> DestinationRules:
         """The settings as the resolver takes them. Imported here, since light commands read settings too."""

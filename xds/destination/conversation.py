@@ -6,7 +6,7 @@ Nothing queues here: each time only the difference between what was sent and wha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import TypeVar
 
@@ -145,10 +145,23 @@ class ProfileConversation(Conversation):
 
 
 class OutboundConversation(ProfileConversation):
-    """``OutboundPolicies.Watch`` and ``Get``."""
+    """``OutboundPolicies.Watch`` and ``Get``.
+
+    NOT_FOUND is final to a proxy: it does not ask again as long as it has connections to the address. So it is said
+    when all sources were read, and never to a proxy that has a policy: that one stays until there is another one.
+    """
 
     def advance(self, client: DestinationClient) -> list[bytes]:
-        rule, answer = self._resolver.outbound(self._authority, client)
+        try:
+            found = self._resolver.outbound(self._authority, client)
+        except RemoteProtocolError as error:
+            if not self._sent or error.code is not StatusCode.NOT_FOUND:
+                raise
+            self.told = replace(self.told, source="nothing", exists=False)
+            return []
+        if found is None:
+            return []
+        rule, answer = found
         self._note(answer)
         return self._due(encode_outbound(rule))
 

@@ -246,14 +246,17 @@ class DestinationResolver:
 
     # OutboundPolicies
 
-    def outbound(self, authority: Authority, client: DestinationClient) -> tuple[OutboundRule, ProfileAnswer]:
-        """The outbound policy of an address or a name, and the profile that it was made of.
+    def outbound(self, authority: Authority, client: DestinationClient) -> tuple[OutboundRule, ProfileAnswer] | None:
+        """The outbound policy of an address or a name, and the profile that it was made of; None while a service that
+        was not read yet may have the address.
 
         Raises ``RemoteProtocolError``: NOT_FOUND where the proxy is to forward connections as they are, and as
         ``profile``.
         """
         is_address = authority.address is not None
         answer = self._behind(authority, client) if is_address else self.profile(authority, client)
+        if answer is None and client.starts and self._services.is_starting():
+            return None
         if answer is None or answer.profile.endpoint is not None or not answer.profile.name:
             raise RemoteProtocolError(StatusCode.NOT_FOUND, f"there is no service at {authority}")
         profile = answer.profile

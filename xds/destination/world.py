@@ -76,13 +76,14 @@ class DestinationRules:
 @dataclass(frozen=True, slots=True)
 class DestinationClient:
     """Who asks: its zone and node, where known, and the snapshot of its group. ``waits``: it can still wait for what is
-    not known yet.
+    not known yet. ``starts``: the server has just started, so that sources that were never read will be.
     """
 
     zone: str = ""
     node: str = ""
     snapshot: Snapshot | None = None
     waits: bool = True
+    starts: bool = True
 
 
 class Remembered:

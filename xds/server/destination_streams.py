@@ -7,7 +7,7 @@ difference to what it was sent last. So a client that never reads costs the mess
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
@@ -45,7 +45,8 @@ class LinkerdServing:
     """What all Linkerd streams of a server share, besides what streams share anyway.
 
     ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. A first answer waits ``settle_s`` for what is not known yet.
+    none. A first answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
+    for ``start_s`` after the server's start.
     """
 
     deps: DiscoveryDependencies
@@ -53,6 +54,8 @@ class LinkerdServing:
     periodic_s: float = 10.0
     periodic_today_s: float = 0.0
     settle_s: float = 2.0
+    start_s: float = 30.0
+    started_at: float = field(default_factory=monotonic)
 
     @property
     def cache(self) -> SnapshotCache:
@@ -275,8 +278,10 @@ class LinkerdHandler(StreamHandler):
         token = self._conversation.token
         view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
-        waits = monotonic() - self._opened_at < self._serving.settle_s
-        return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits)
+        now = monotonic()
+        waits = now - self._opened_at < self._serving.settle_s
+        starts = now - self._serving.started_at < self._serving.start_s
+        return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits, starts)
 
     def _warn(self) -> None:
         """What a Linkerd proxy cannot be told is logged once per stream."""

@@ -124,7 +124,7 @@ class XdsServer:
     def serve_linkerd(self, destinations: Destinations, settings: DestinationSettings) -> None:
         """Serve the Linkerd API as well. Call it before ``start``."""
         intervals = (settings.periodic_update_s, settings.periodic_update_today_s)
-        self._linkerd = LinkerdServing(self._deps, destinations, *intervals, settings.settle_s)
+        self._linkerd = LinkerdServing(self._deps, destinations, *intervals, settings.settle_s, settings.start_s)
         self._introspection.add(dict.fromkeys(each.service for each in LINKERD_METHODS))
         self._metrics.registry.register(LinkerdMetrics(self._metrics, destinations))
 

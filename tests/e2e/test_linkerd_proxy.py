@@ -1,0 +1,116 @@
+"""A real linkerd2-proxy takes everything from this server, under load: no request may be lost.
+
+In its normal mode it takes the address of a connection, which the kernel redirects to it; in ingress mode the name in a
+header. `make linkerd` runs these tests, each in a network of its own (`tests.support.linkerd_binary` finds the proxy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.background import Background
+from tests.support.linkerd_binary import linkerd_proxy
+from tests.support.linkerd_mesh import HTTP, LinkerdMesh, wait_bodies
+from tests.support.load import HttpLoad
+from tests.support.own_network import own_network
+from tests.support.process import wait_until
+
+pytestmark = [pytest.mark.linkerd, pytest.mark.timeout(600)]
+
+VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11"}
+MODES = pytest.mark.parametrize("is_ingress", [False, True], ids=["sidecar", "ingress"])
+
+
+@pytest.fixture(scope="module")
+def binary() -> Path:
+    return linkerd_proxy()
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> Iterator[LinkerdMesh]:
+    """Everything that a test starts is in its network."""
+    with own_network(), ExitStack() as running:
+        yield LinkerdMesh(tmp_path, running.enter_context(Background()), running, VIRTUAL)
+
+
+def lost_nothing(*loads: HttpLoad) -> None:
+    for load in loads:
+        report = load.stop()
+        assert not report.failed, f"{report.failed} of {report.total}: {report.samples}"
+
+
+@MODES
+def test_requests_are_balanced_over_the_endpoints_and_stay_through_churn(
+    mesh: LinkerdMesh, binary: Path, is_ingress: bool
+) -> None:
+    ups = [mesh.upstream(name) for name in "abcd"]
+    mesh.put("web", ups[:2])
+    mesh.proxy(binary, is_ingress=is_ingress)
+    load = mesh.load("web", is_ingress=is_ingress)
+    answered = wait_bodies(load, {"a", "b"}, 400)
+    assert min(answered.values()) > 400 * 0.2, answered
+    for held in (ups, ups[1:], ups[3:], ups[:3]):
+        mesh.put("web", held)
+        wait_bodies(load, {one.name for one in held})
+    lost_nothing(load)
+
+
+@MODES
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+def test_requests_go_on_while_the_server_is_away_and_follow_it_when_it_is_back(
+    mesh: LinkerdMesh, binary: Path, is_ingress: bool, ends: str
+) -> None:
+    ups = [mesh.upstream(name) for name in "abc"]
+    mesh.put("web", ups[:2])
+    mesh.proxy(binary, is_ingress=is_ingress)
+    load = mesh.load("web", is_ingress=is_ingress)
+    wait_bodies(load, {"a", "b"})
+    getattr(mesh.server, ends)()
+    wait_bodies(load, {"a", "b"}, 500)
+    mesh.put("web", ups[1:])  # while nobody tells the proxy
+    mesh.server.start()
+    wait_bodies(load, {"b", "c"})
+    lost_nothing(load)
+
+
+@MODES
+def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: bool) -> None:
+    old, new = mesh.upstream("old"), mesh.upstream("new")
+    mesh.put("web", [old, new], {"old": {"version": "1"}, "new": {"version": "2"}})
+    mesh.proxy(binary, is_ingress=is_ingress)
+    load = mesh.load("web", is_ingress=is_ingress, per_connection=50)
+    wait_bodies(load, {"old", "new"})
+    mesh.write(HTTP, SUBSETS, _splitter(90, 10))
+    wait_until(lambda: _share(load) < 0.2, "a tenth to the new version", detail=lambda: load.report)
+    assert 0.06 < _share(load, 2_000) < 0.14
+    mesh.write(_splitter(0, 100))
+    wait_bodies(load, {"new"})
+    mesh.write(_splitter(50, 50))
+    wait_bodies(load, {"old", "new"})
+    assert 0.4 < _share(load, 600) < 0.6
+    lost_nothing(load)
+
+
+SUBSETS: dict[str, Any] = {
+    "Kind": "service-resolver",
+    "Name": "web",
+    "Subsets": {f"v{n}": {"Filter": f"Service.Meta.version == {n}"} for n in (1, 2)},
+}
+
+
+def _splitter(first: int, second: int) -> dict[str, Any]:
+    legs = [{"Weight": first, "ServiceSubset": "v1"}, {"Weight": second, "ServiceSubset": "v2"}]
+    return {"Kind": "service-splitter", "Name": "web", "Splits": legs}
+
+
+def _share(load: HttpLoad, requests: int = 400) -> float:
+    """The share of ``new`` among the next requests."""
+    before = dict(load.report.bodies)
+    load.wait_total(requests)
+    found = {name: load.report.bodies[name] - before.get(name, 0) for name in ("old", "new")}
+    return found["new"] / sum(found.values())
