@@ -329,9 +329,7 @@ class TestBesideLowered:
         await put_entries(shop.plane, splitter(50))
         assert set(served(shop.plane, CLUSTER)) == {"other", V1, V2}
 
-    async def test_a_file_with_a_lowered_name_is_refused_until_it_is_mended(
-        self, shop: Watched
-    ) -> None:
+    async def test_a_file_with_a_lowered_name_is_refused_until_it_is_mended(self, shop: Watched) -> None:
         shop.put("shop.yaml", "pushed", V1)
         await shop.wait(lambda: bool(self.refusals(shop)))
         (detail,) = self.refusals(shop)
