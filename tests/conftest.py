@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.background import Background
 from tests.support.examples import register_profiles
+from tests.support.own_logging import own_logging
 from tests.support.pki import Certificate
 from tests.support.process import LOG_TAIL_BYTES
 from tests.support.server_forks import FORKS
@@ -32,6 +33,13 @@ def forks() -> Iterator[None]:
     """Ends the process that forks servers."""
     yield
     FORKS.close()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Undoes what the test changes of logging; a server within the process of the tests configures all of it."""
+    with own_logging():
+        yield
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from tests.server.conftest import Start, until
 from xds.control import journal as journal_module
@@ -18,15 +16,6 @@ from xds.model.errors import ConflictError
 from xds.server import observer
 from xds.server.logs import ERROR_TEXT_LIMIT, configure_logging, get_logger
 from xds.store.base import Meta, Rollback
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:], root.level = handlers, level
 
 
 def lines(out: io.StringIO) -> list[dict[str, object]]:
