@@ -79,18 +79,46 @@ def _tracer(code: str, pointer: str, **fields: Any) -> Case:
     return network_case(code, f"{FILTER}/tracing/provider/typed_config{pointer}", manager(tracing={"provider": tracer}))
 
 
-def _redis(code: str, pointer: str, **routes: Any) -> Case:
+def _redis(code: str, pointer: str, **fields: Any) -> Case:
     kind = "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy"
-    one = _configured("redis", kind, stat_prefix="x", settings={"op_timeout": "1s"}, **routes)
+    one = _configured("redis", kind, stat_prefix="x", **{"settings": {"op_timeout": "1s"}, **fields})
     return network_case(code, FILTER + pointer, one)
 
 
-def _generic(*filters: Json) -> Json:
-    codec = _configured("dubbo", f"{_GENERIC}.codecs.dubbo.v3.DubboCodecConfig")
+_CODEC = _configured("dubbo", f"{_GENERIC}.codecs.dubbo.v3.DubboCodecConfig")
+
+
+def _generic(*filters: Json, codec: Json = _CODEC) -> Json:
     fields = {"stat_prefix": "x", "codec_config": codec, "route_config": {"name": "r"}, "filters": list(filters)}
     return _configured("generic", f"{_GENERIC}.v3.GenericProxy", **fields)
 
 
+def _metadata(code: str, pointer: str, **rule: Any) -> Case:
+    kind = "envoy.extensions.filters.http.header_to_metadata.v3.Config"
+    return _first(code, f"/request_rules/0{pointer}", kind, request_rules=[rule])
+
+
+def _action(code: str, pointer: str, action: Json) -> Case:
+    """An action of the composite filter, chosen by a header."""
+    header = _configured("header", "envoy.type.matcher.v3.HttpRequestHeaderMatchInput", header_name="a")
+    predicate = {"single_predicate": {"input": header, "value_match": {"exact": "b"}}}
+    matcher = {"matcher_list": {"matchers": [{"predicate": predicate, "on_match": {"action": action}}]}}
+    kind = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
+    composite = _configured("composite", "envoy.extensions.filters.http.composite.v3.Composite")
+    place = f"/xds_matcher/matcher_list/matchers/0/on_match/action{pointer}"
+    return _first(code, place, kind, extension_config=composite, xds_matcher=matcher)
+
+
+def _traced(code: str, pointer: str, **fields: Any) -> Case:
+    tracer = _configured("otel", "envoy.config.trace.v3.OpenTelemetryConfig", **fields)
+    return network_case(code, f"{FILTER}/tracing/provider/typed_config{pointer}", manager(tracing={"provider": tracer}))
+
+
+_EXECUTE = "envoy.extensions.filters.http.composite.v3.ExecuteFilterAction"
+_GRPC = {"envoy_grpc": {"cluster_name": "c"}}
+_NO_TYPE: Json = {"name": "x", "typed_config": {}}
+_KEY_VALUE = {"metadata_namespace": "a", "key": "b"}
+_REWRITE = {"pattern": {"regex": "a"}, "substitution": "b"}
 _GENERIC_ROUTER = _configured("router", f"{_GENERIC}.router.v3.Router")
 _COLLECTOR = {"http_uri": {"uri": "http://x/a", "cluster": "c", "timeout": "1s"}}
 _A, _UPPER_A = {"prefix": "a", "cluster": "c"}, {"prefix": "A", "cluster": "c"}
@@ -149,6 +177,54 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
         "filter_order", f"{FILTER}/filters/0", _generic(_GENERIC_ROUTER, _GENERIC_ROUTER)
     ),
     "a generic proxy without a router": network_case("missing_field", f"{FILTER}/filters", _generic()),
+    "a generic proxy without the type of its codec": network_case(
+        "missing_config", f"{FILTER}/codec_config/typed_config", _generic(_GENERIC_ROUTER, codec=_NO_TYPE)
+    ),
+    "OpenTelemetry without an exporter": _traced("missing_field", "/grpc_service"),
+    "OpenTelemetry with two exporters": _traced(
+        "not_allowed", "/http_service", grpc_service=_GRPC, http_service=_COLLECTOR
+    ),
+    "metadata of nothing": _metadata("missing_field", "/header", on_header_present=_KEY_VALUE),
+    "metadata of a header and a cookie": _metadata(
+        "not_allowed", "/header", header="a", cookie="a", on_header_present=_KEY_VALUE
+    ),
+    "metadata of a header for nothing": _metadata("missing_field", "/on_header_present", header="a"),
+    "metadata of a value and a rewrite": _metadata(
+        "not_allowed",
+        "/on_header_present/value",
+        header="a",
+        on_header_present={**_KEY_VALUE, "value": "x", "regex_value_rewrite": _REWRITE},
+    ),
+    "metadata of a missing header without a value": _metadata(
+        "missing_field", "/on_header_missing/value", header="a", on_header_missing=_KEY_VALUE
+    ),
+    "a cookie that is removed": _metadata(
+        "not_allowed", "/remove", cookie="a", remove=True, on_header_present=_KEY_VALUE
+    ),
+    "an action without a type": _action("missing_config", "/typed_config", _NO_TYPE),
+    "an action without a filter": _action("missing_field", "/typed_config/typed_config", _configured("x", _EXECUTE)),
+    "an action whose filter has no type": _action(
+        "missing_config", "/typed_config/typed_config/typed_config", _configured("x", _EXECUTE, typed_config=_NO_TYPE)
+    ),
+    "a mutation of headers without a type": network_case(
+        "missing_config",
+        f"{FILTER}/early_header_mutation_extensions/0/typed_config",
+        manager(early_header_mutation_extensions=[_NO_TYPE]),
+    ),
+    "a detection of addresses without a type": network_case(
+        "missing_config",
+        f"{FILTER}/original_ip_detection_extensions/0/typed_config",
+        manager(original_ip_detection_extensions=[_NO_TYPE]),
+    ),
+    "a match of paths without a type": route_case(
+        "missing_config", "/match/path_match_policy/typed_config", match={"path_match_policy": _NO_TYPE}
+    ),
+    "a negative timeout of Redis": _redis(
+        "out_of_range",
+        "/settings/op_timeout",
+        settings={"op_timeout": "-5s"},
+        prefix_routes={"catch_all_route": {"cluster": "c"}},
+    ),
     "a filter behind a generic proxy": network_case(
         "filter_order", "/filter_chains/0/filters/0", _generic(_GENERIC_ROUTER), TCP
     ),
@@ -169,5 +245,14 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "Zipkin with the service of a collector": _tracer("", "", collector_service=_COLLECTOR),
     "two prefixes of Redis": _redis("", "", prefix_routes={"routes": [_A, _UPPER_A]}),
     "Redis with a route for all": _redis("", "", prefix_routes={"catch_all_route": {"cluster": "c"}}),
+    "OpenTelemetry by gRPC": _traced("", "", grpc_service=_GRPC),
+    "OpenTelemetry by HTTP": _traced("", "", http_service=_COLLECTOR),
+    "metadata of a header": _metadata("", "", header="a", on_header_present={**_KEY_VALUE, "value": "x"}),
+    "metadata of a cookie": _metadata("", "", cookie="a", on_header_present={"key": "b"}),
+    "metadata of a missing header": _metadata("", "", header="a", on_header_missing={**_KEY_VALUE, "value": "x"}),
+    "an action": _action("", "", _configured("x", _EXECUTE, typed_config=_configured("lua", _LUA))),
+    "no timeout of Redis": _redis(
+        "", "", settings={"op_timeout": "0s"}, prefix_routes={"catch_all_route": {"cluster": "c"}}
+    ),
     "a generic proxy": network_case("", "", _generic(_GENERIC_ROUTER)),
 }

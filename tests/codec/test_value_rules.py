@@ -9,14 +9,15 @@ import pytest
 from tests.codec import value_cases
 from tests.codec.case_forms import Case, Json
 from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
+from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
 from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
 from xds.codec.lua_syntax import lua_fault
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 
-REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS}
-TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS}
+REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS, **REFUSED_ROUTES}
+TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS, **TAKEN_ROUTES}
 
 
 @pytest.fixture(scope="module")

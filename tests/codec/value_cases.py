@@ -40,6 +40,9 @@ from tests.codec.case_forms import (
 )
 from tests.support.resources import SECRET_TYPE, TYPE
 
+_TCP_OPTIONS = "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions"
+_REDIS_OPTIONS = "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions"
+
 REFUSED: Mapping[str, Case] = {
     # Addresses
     "no such IP address": static_case("bad_address", "/address", address="300.1.2.3"),
@@ -305,6 +308,23 @@ REFUSED: Mapping[str, Case] = {
         f"/typed_extension_protocol_options/{HTTP_OPTIONS}",
         typed_extension_protocol_options={HTTP_OPTIONS: {}},
     ),
+    "options under a name that is none": cluster_case(
+        "unknown_extension",
+        "/typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOption",
+        typed_extension_protocol_options={
+            HTTP_OPTIONS[:-1]: {"@type": TYPE + HTTP_OPTIONS, "explicit_http_config": {"http_protocol_options": {}}}
+        },
+    ),
+    "options under the name of their type": cluster_case(
+        "unknown_extension",
+        f"/typed_extension_protocol_options/{_REDIS_OPTIONS}",
+        typed_extension_protocol_options={_REDIS_OPTIONS: {"@type": TYPE + _REDIS_OPTIONS}},
+    ),
+    "a cluster type without its type": cluster_case(
+        "missing_config",
+        "/cluster_type/typed_config",
+        cluster_type={"name": "envoy.clusters.aggregate", "typed_config": {}},
+    ),
     # Values
     "a negative timeout": route_case("out_of_range", "/route/timeout", route={"cluster": "c", "timeout": "-10s"}),
     "a negative idle timeout": network_case(
@@ -387,6 +407,16 @@ TAKEN: Mapping[str, Case] = {
     "original destination": cluster_case(type="ORIGINAL_DST", lb_policy="CLUSTER_PROVIDED"),
     "a cluster type by name": cluster_case(
         lb_policy="CLUSTER_PROVIDED", cluster_type={"name": "envoy.cluster.original_dst"}
+    ),
+    "options of TCP": cluster_case(typed_extension_protocol_options={_TCP_OPTIONS: {"@type": TYPE + _TCP_OPTIONS}}),
+    "a policy without a type before one that Envoy knows": cluster_case(
+        type="STATIC",
+        load_balancing_policy={
+            "policies": [
+                {"typed_extension_config": {"name": "x", "typed_config": {}}},
+                policy("round_robin", "RoundRobin"),
+            ]
+        },
     ),
     "empty options of Redis": cluster_case(typed_extension_protocol_options={"envoy.filters.network.redis_proxy": {}}),
     "a policy of its own and one that is configured": cluster_case(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
+from xds.codec import schema
 from xds.codec.address_rules import assignment_problems, bound_address_problems
+from xds.codec.filter_rules import is_empty, unknown_config
 from xds.codec.rules import MessageRule, Problem
 from xds.model.resource_type import TYPE_PREFIX
 
@@ -13,6 +17,8 @@ _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.Di
 _CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
 _CODE = "cluster_conflict"
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_TYPES = "envoy.extensions."
+_FIELD = "typed_extension_protocol_options"
 _NOTHING: list[Problem] = []
 
 
@@ -23,7 +29,7 @@ def _cluster(cluster: Any) -> list[Problem]:
     """
     kind = cluster.type
     options = cluster.typed_extension_protocol_options
-    found = _empty_options(options) if _HTTP_OPTIONS in options else _NOTHING
+    found = list(_options(options)) if options else _NOTHING
     has_eds = cluster.HasField("eds_cluster_config")
     if cluster.lb_policy < _CLUSTER_PROVIDED and (
         (kind == _STRICT_DNS and not has_eds) or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
@@ -33,17 +39,31 @@ def _cluster(cluster: Any) -> list[Problem]:
         detail = "eds_cluster_config is for clusters of type EDS"
         found = [*found, Problem(("eds_cluster_config",), _CODE, detail, "set type: EDS", is_absence=True)]
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
+        if is_empty(cluster.cluster_type):
+            found = [*found, unknown_config(cluster.cluster_type)._replace(path=("cluster_type", "typed_config"))]
         return found
     return [*found, *_of_type(cluster, kind), *_policy(cluster, kind)]
 
 
-def _empty_options(options: Any) -> list[Problem]:
-    """An empty value has no ``@type``: Envoy knows the type by its key, and reads the value as an empty message."""
-    if options[_HTTP_OPTIONS].type_url:
-        return _NOTHING
-    path = ("typed_extension_protocol_options", _HTTP_OPTIONS)
-    detail = "the options are empty, and one of the protocols is required"
-    return [Problem(path, "missing_field", detail, f'"@type": {TYPE_PREFIX}{_HTTP_OPTIONS}', is_absence=True)]
+def _options(options: Any) -> Iterator[Problem]:
+    """The keys of options are names of filters, or one of the types for upstreams.
+
+    An empty value has no ``@type``: Envoy knows the type by its key, and reads the value as an empty message.
+    """
+    if _HTTP_OPTIONS in options and not options[_HTTP_OPTIONS].type_url:
+        detail = "the options are empty, and one of the protocols is required"
+        hint = f'"@type": {TYPE_PREFIX}{_HTTP_OPTIONS}'
+        yield Problem((_FIELD, _HTTP_OPTIONS), "missing_field", detail, hint, is_absence=True)
+    for key in options:
+        if key.startswith(_TYPES) and key not in _upstream_types():
+            near = next(iter(get_close_matches(key, _upstream_types(), n=1)), "")
+            detail = f"no extension has options under {key[:200]!r}"
+            yield Problem((_FIELD, key), "unknown_extension", detail, f'did you mean "{near}"?' if near else "")
+
+
+@cache
+def _upstream_types() -> frozenset[str]:
+    return frozenset(name for name in schema.message_names() if name.startswith(f"{_TYPES}upstreams."))
 
 
 def _of_type(cluster: Any, kind: int) -> Iterator[Problem]:

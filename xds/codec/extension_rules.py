@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xds.codec.filter_rules import is_empty, unknown_config
 from xds.codec.findings import FieldPath
 from xds.codec.lua_syntax import lua_fault
 from xds.codec.rules import MessageRule, Problem
@@ -152,6 +153,62 @@ def _zipkin(config: Any) -> list[Problem]:
     ][:1]
 
 
+_EXPORTERS = ("grpc_service", "http_service", "exporter")
+
+
+def _open_telemetry(config: Any) -> list[Problem]:
+    given = [field for field in _EXPORTERS if config.HasField(field)]
+    if len(given) > 1:
+        return [Problem((given[1],), "not_allowed", f"only one of {', '.join(_EXPORTERS)} can be set")]
+    if given:
+        return []
+    detail = f"OpenTelemetry needs one of {', '.join(_EXPORTERS)}"
+    return [Problem((_EXPORTERS[0],), "missing_field", detail, is_absence=True)]
+
+
+def _header_to_metadata(rule: Any) -> list[Problem]:
+    """A ``Config.Rule`` of the filter: where from, and what for."""
+    if bool(rule.header) == bool(rule.cookie):
+        code, words = ("not_allowed", "only") if rule.header else ("missing_field", "exactly")
+        detail = f"a rule has {words} one of header and cookie"
+        return [Problem(("header",), code, detail, is_absence=not rule.header)]
+    if not rule.HasField("on_header_present") and not rule.HasField("on_header_missing"):
+        detail = "a rule needs one of on_header_present and on_header_missing"
+        return [Problem(("on_header_present",), "missing_field", detail, is_absence=True)]
+    return [*_metadata_values(rule)]
+
+
+def _metadata_values(rule: Any) -> Iterator[Problem]:
+    present = rule.on_header_present
+    if present.value and present.HasField("regex_value_rewrite"):
+        detail = "only one of value and regex_value_rewrite can be set"
+        yield Problem(("on_header_present", "value"), "not_allowed", detail)
+    if rule.HasField("on_header_missing") and not rule.on_header_missing.value:
+        detail = "a header that is missing needs a value in its place"
+        yield Problem(("on_header_missing", "value"), "missing_field", detail, is_absence=True)
+    if rule.cookie and rule.remove:
+        yield Problem(("remove",), "not_allowed", "a cookie cannot be removed")
+
+
+def _extension(one: Any) -> list[Problem]:
+    """A ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
+    return [unknown_config(one)] if is_empty(one) else []
+
+
+def _extensions(listed: Any) -> list[Problem]:
+    return [
+        problem._replace(path=(index, *problem.path)) for index, one in enumerate(listed) for problem in _extension(one)
+    ]
+
+
+def _filter_action(action: Any) -> list[Problem]:
+    """An ``ExecuteFilterAction`` of the composite filter."""
+    if any(field.name != "sample_percent" for field, _ in action.ListFields()):
+        return []
+    detail = "an action needs the filter that it executes"
+    return [Problem(("typed_config",), "missing_field", detail, is_absence=True)]
+
+
 def _redis(config: Any) -> list[Problem]:
     """A ``RedisProxy``: each prefix has one route, and something has one."""
     routes = config.prefix_routes
@@ -195,7 +252,19 @@ EXTENSION_RULES: Mapping[str, MessageRule] = {
     f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _source(config, "source_code"),
     f"{_NETWORK}.generic_proxy.v3.GenericProxy": _generic_proxy,
     f"{_NETWORK}.redis_proxy.v3.RedisProxy": _redis,
+    f"{_HTTP}.composite.v3.ExecuteFilterAction": _filter_action,
+    f"{_HTTP}.header_to_metadata.v3.Config.Rule": _header_to_metadata,
+    "envoy.config.trace.v3.OpenTelemetryConfig": _open_telemetry,
     "envoy.config.trace.v3.ZipkinConfig": _zipkin,
     "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _route_script,
     "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _source(config, "source_code"),
+}
+EXTENSION_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    f"{_HTTP}.composite.v3.ExecuteFilterAction": {"typed_config": _extension},
+    f"{_NETWORK}.generic_proxy.v3.GenericProxy": {"codec_config": _extension},
+    f"{_NETWORK}.http_connection_manager.v3.HttpConnectionManager": dict.fromkeys(
+        ("early_header_mutation_extensions", "original_ip_detection_extensions"), _extensions
+    ),
+    "envoy.config.route.v3.RouteMatch": {"path_match_policy": _extension},
+    "xds.type.matcher.v3.Matcher.OnMatch": {"action": _extension},
 }

@@ -17,7 +17,7 @@ from typing import Any
 from xds.codec import schema
 from xds.codec.address_rules import address_problems
 from xds.codec.findings import FieldPath
-from xds.codec.rules import MessageRule, Problem, is_ip, nanoseconds
+from xds.codec.rules import MessageRule, Problem, is_ip
 from xds.model.resource_type import TYPE_PREFIX
 
 _HTTP = "envoy.extensions.filters.http"
@@ -67,14 +67,20 @@ _PASSING_NETWORK = frozenset(
 # Extensions without a configuration
 
 
+def is_empty(holder: Any) -> bool:
+    """True for a configuration that is there and has no type."""
+    return bool(holder.HasField("typed_config")) and not holder.typed_config.type_url
+
+
 def _missing_config(holder: Any) -> list[Problem]:
     """Envoy finds an extension by the type of its configuration: its name alone says nothing."""
-    if holder.WhichOneof("config_type") is None or (
-        holder.HasField("typed_config") and not holder.typed_config.type_url
-    ):
-        detail = f"{holder.name[:80]!r} has no configuration, and its type is what tells Envoy the extension"
-        return [Problem(("typed_config",), "missing_config", detail, _config_hint(holder.name), is_absence=True)]
-    return []
+    return [unknown_config(holder)] if holder.WhichOneof("config_type") is None or is_empty(holder) else []
+
+
+def unknown_config(holder: Any) -> Problem:
+    """The error for an extension that Envoy has only the name of."""
+    detail = f"{holder.name[:80]!r} has no configuration, and its type is what tells Envoy the extension"
+    return Problem(("typed_config",), "missing_config", detail, _config_hint(holder.name), is_absence=True)
 
 
 def _old_config(one: Any) -> Iterator[Problem]:
@@ -173,32 +179,6 @@ def _http_filters(manager: Any) -> list[Problem]:
         detail = "the terminal filter cannot be disabled"
         found.append(Problem(("http_filters", len(filters) - 1, "disabled"), _ORDER, detail))
     return found
-
-
-def _repeated_upgrades(upgrades: Any) -> list[Problem]:
-    """Of a connection manager or a route: each type of upgrade once, in any case."""
-    found = []
-    seen: set[str] = set()
-    for index, one in enumerate(upgrades):
-        kind = one.upgrade_type.lower()
-        if kind in seen:
-            detail = f"upgrade type {one.upgrade_type[:80]!r} stands there already"
-            found.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
-        seen.add(kind)
-    return found
-
-
-def _weights(weighted: Any) -> list[Problem]:
-    """Of a route's ``WeightedCluster``."""
-    if any(one.weight.value for one in weighted.clusters) or not weighted.clusters:
-        return []
-    return [Problem(("clusters",), "out_of_range", "the sum of the weights must be above zero", is_absence=True)]
-
-
-def _back_off(one: Any) -> list[Problem]:
-    if not one.HasField("max_interval") or nanoseconds(one.max_interval) >= nanoseconds(one.base_interval):
-        return []
-    return [Problem(("max_interval",), "out_of_range", "max_interval must be at least base_interval")]
 
 
 def _upstream_filters(field: str) -> MessageRule:
@@ -360,14 +340,7 @@ FILTER_RULES: Mapping[str, MessageRule] = {
     **dict.fromkeys(_NAMED, _missing_config),
     "envoy.config.listener.v3.Listener": _listener,
     "envoy.config.listener.v3.FilterChainMatch": _chain_match,
-    "envoy.config.route.v3.WeightedCluster": _weights,
-    "envoy.config.route.v3.RetryPolicy.RetryBackOff": _back_off,
     f"{_HTTP}.router.v3.Router": _upstream_filters("upstream_http_filters"),
     f"{_MANAGER}.HttpConnectionManager": _http_filters,
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": _upstream_filters("http_filters"),
-}
-_UPGRADES: Mapping[str, MessageRule] = {"upgrade_configs": _repeated_upgrades}
-FILTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    "envoy.config.route.v3.RouteAction": _UPGRADES,
-    f"{_MANAGER}.HttpConnectionManager": _UPGRADES,
 }

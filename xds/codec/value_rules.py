@@ -2,7 +2,7 @@
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
 the form of those in the .proto files. Rules on whole messages are functions by type: see `filter_rules`,
-`cluster_rules`, `extension_rules` and `tls_rules`.
+`cluster_rules`, `extension_rules`, `route_rules` and `tls_rules`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from functools import cache
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
-from xds.codec.extension_rules import EXTENSION_RULES
-from xds.codec.filter_rules import FILTER_FIELD_RULES, FILTER_RULES
+from xds.codec.extension_rules import EXTENSION_FIELD_RULES, EXTENSION_RULES
+from xds.codec.filter_rules import FILTER_RULES
+from xds.codec.route_rules import ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.tls_rules import TLS_RULES
 from xds.codec.walk import ANY
@@ -27,6 +28,7 @@ DURATION = "google.protobuf.Duration"
 _REQUIRED: Rules = {"message": {"required": True}}
 _IP: Rules = {"string": {"ip": True}}
 _REGEX: Rules = {"string": {"regex": True}}
+_LOWER_BOUNDS = frozenset(("gt", "gte", "const", "in"))
 _NOT_NEGATIVE: Rules = {"duration": {"gte": "0s"}}
 # Of drops: "Cluster drop_overloads config has 2 categories. Envoy only support one."
 _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
@@ -37,8 +39,17 @@ _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
     "envoy.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
     "xds.type.matcher.v3.RegexMatcher": {"regex": _REGEX},
 }
-_OF_MESSAGES: Mapping[str, MessageRule] = {**CLUSTER_RULES, **EXTENSION_RULES, **FILTER_RULES, **TLS_RULES}
-_OF_VALUES: Mapping[str, Mapping[str, MessageRule]] = {**CLUSTER_FIELD_RULES, **FILTER_FIELD_RULES}
+_OF_MESSAGES: Mapping[str, MessageRule] = {
+    **CLUSTER_RULES,
+    **EXTENSION_RULES,
+    **FILTER_RULES,
+    **ROUTE_RULES,
+    **TLS_RULES,
+}
+_OF_VALUES: dict[str, dict[str, MessageRule]] = {}
+for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES):
+    for _type, _fields in _rules.items():
+        _OF_VALUES.setdefault(_type, {}).update(_fields)
 # What Envoy loads: not what it answers, logs or reports.
 _CONFIGURATION = re.compile(r"envoy\.(config|extensions|type)\.(\w+\.)*v3(alpha)?\.")
 # May hold any type, or one that Envoy may not know.
@@ -59,7 +70,8 @@ def field_rules(descriptor: Descriptor) -> Mapping[str, Rules]:
         found[name] = _joined(found.get(name, {}), rules)
     if _CONFIGURATION.match(descriptor.full_name):
         for field in descriptor.fields:
-            if _is_duration(field) and "duration" not in found.get(field.name, {}):
+            bounds = found.get(field.name, {}).get("duration", {})
+            if _is_duration(field) and _LOWER_BOUNDS.isdisjoint(bounds):
                 found[field.name] = _joined(found.get(field.name, {}), _NOT_NEGATIVE)
     return found
 

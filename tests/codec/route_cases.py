@@ -1,0 +1,146 @@
+"""Routes and format strings that Envoy refuses, and their like that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.codec.case_forms import (
+    FILTER,
+    ROUTER,
+    Case,
+    Json,
+    cluster_case,
+    http_case,
+    manager,
+    network_case,
+    route_case,
+)
+from tests.support.resources import ROUTE_TYPE, TCP_PROXY_TYPE, TYPE
+
+_LOGS = "envoy.extensions.access_loggers"
+_BODY_LIMIT = 4096
+
+
+def _header(code: str, value: str) -> Case:
+    headers = [{"header": {"key": "a", "value": value}}]
+    return route_case(code, "/request_headers_to_add/0/header/value", request_headers_to_add=headers)
+
+
+def _mirror(code: str, pointer: str, **policy: Any) -> Case:
+    route = {"cluster": "c", "request_mirror_policies": [policy]}
+    return route_case(code, f"/route/request_mirror_policies/0{pointer}", route=route)
+
+
+def _upgrade(code: str, pointer: str, kind: str) -> Case:
+    route = {"cluster": "c", "upgrade_configs": [{"upgrade_type": kind, "connect_config": {}}]}
+    return route_case(code, f"/route/upgrade_configs/0{pointer}", route=route)
+
+
+def _body(code: str, text: str, limit_bytes: int | None = None) -> Case:
+    body = {"status": 200, "body": {"inline_string": text}}
+    case = route_case(code, "/direct_response/body/inline_string", direct_response=body)
+    limit = {} if limit_bytes is None else {"max_direct_response_body_size_bytes": limit_bytes}
+    return case._replace(resource={**case.resource, **limit})
+
+
+def _log(code: str, pointer: str, **form: Any) -> Case:
+    config = {"@type": f"{TYPE}{_LOGS}.stream.v3.StdoutAccessLog", "log_format": form}
+    place = f"{FILTER}/access_log/0/typed_config/log_format{pointer}"
+    return network_case(code, place, manager(access_log=[{"name": "log", "typed_config": config}]))
+
+
+def _file_log(code: str, text: str) -> Case:
+    config = {"@type": f"{TYPE}{_LOGS}.file.v3.FileAccessLog", "path": "/dev/null", "format": text}
+    place = f"{FILTER}/access_log/0/typed_config/format"
+    return network_case(code, place, manager(access_log=[{"name": "log", "typed_config": config}]))
+
+
+def _authorized(code: str, value: str) -> Case:
+    service: Json = {
+        "server_uri": {"uri": "http://c", "cluster": "c", "timeout": "1s"},
+        "authorization_request": {"headers_to_add": [{"key": "a", "value": value}]},
+    }
+    kind = f"{TYPE}envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
+    one = {"name": "ask", "typed_config": {"@type": kind, "transport_api_version": "V3", "http_service": service}}
+    place = "/http_filters/0/typed_config/http_service/authorization_request/headers_to_add/0/value"
+    return http_case(code, place, one, ROUTER)
+
+
+def _called(value: str) -> Case:
+    """The headers of gRPC calls are no format strings."""
+    service: Json = {"envoy_grpc": {"cluster_name": "c"}, "initial_metadata": [{"key": "a", "value": value}]}
+    kind = f"{TYPE}envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
+    one = {"name": "ask", "typed_config": {"@type": kind, "transport_api_version": "V3", "grpc_service": service}}
+    return http_case("", "", one, ROUTER)
+
+
+def _tunnel(code: str, hostname: str) -> Case:
+    config = {"@type": TCP_PROXY_TYPE, "stat_prefix": "x", "cluster": "c", "tunneling_config": {"hostname": hostname}}
+    return network_case(code, f"{FILTER}/tunneling_config/hostname", {"name": "tcp", "typed_config": config})
+
+
+_CHECKED = {"path": "/", "request_headers_to_add": [{"header": {"key": "a", "value": "5%"}}]}
+_HEALTH_CHECK = {
+    "timeout": "1s",
+    "interval": "1s",
+    "healthy_threshold": 1,
+    "unhealthy_threshold": 1,
+    "http_health_check": _CHECKED,
+}
+
+REFUSED_ROUTES: Mapping[str, Case] = {
+    "a mirror without a cluster": _mirror("missing_field", "/cluster"),
+    "a mirror of two clusters": _mirror("not_allowed", "/cluster_header", cluster="c", cluster_header="x"),
+    "options of CONNECT for another upgrade": _upgrade("not_allowed", "/connect_config", "websocket"),
+    "a body that is too long": _body("too_long", "x" * (_BODY_LIMIT + 1)),
+    "a body that is too long in bytes": _body("too_long", "ü" * (_BODY_LIMIT // 2 + 1)),
+    "a body beyond its own limit": _body("too_long", "x" * 11, 10),
+    "a percent sign in a header": _header("bad_format", "50% off"),
+    "a percent sign at the end": _header("bad_format", "100%"),
+    "a command without its end": _header("bad_format", "%REQ(x"),
+    "a command in small letters": _header("bad_format", "%req(x)%"),
+    "a length that is no number": _header("bad_format", "%REQ(a):x%"),
+    "a percent sign behind a command": _header("bad_format", "%PROTOCOL%%"),
+    "a format of a whole route configuration": Case(
+        "routes",
+        {
+            "@type": ROUTE_TYPE,
+            "name": "x",
+            "response_headers_to_add": [{"header": {"key": "a", "value": "5%"}}],
+        },
+        "bad_format",
+        "/response_headers_to_add/0/header/value",
+    ),
+    "a format of a health check": cluster_case(
+        "bad_format",
+        "/health_checks/0/http_health_check/request_headers_to_add/0/header/value",
+        health_checks=[_HEALTH_CHECK],
+    ),
+    "a format of a request for authorization": _authorized("bad_format", "5%"),
+    "a format of an access log": _log(
+        "bad_format", "/text_format_source/inline_string", text_format_source={"inline_string": "5% x"}
+    ),
+    "an old format of an access log": _log("bad_format", "/text_format", text_format="5% x"),
+    "a format within JSON": _log("bad_format", "/json_format/a/b", json_format={"a": {"b": "5%"}, "c": 1}),
+    "a format of a log in a file": _file_log("bad_format", "5% x"),
+    "a format of the name of a host": _tunnel("bad_format", "5% x"),
+}
+
+TAKEN_ROUTES: Mapping[str, Case] = {
+    "a mirror": _mirror("", "", cluster="c"),
+    "a mirror by a header": _mirror("", "", cluster_header="x"),
+    "options of CONNECT": _upgrade("", "", "connect"),
+    "options of CONNECT-UDP": _upgrade("", "", "CONNECT-UDP"),
+    "a body as long as it may be": _body("", "x" * _BODY_LIMIT),
+    "a body within its own limit": _body("", "x" * 5000, 5000),
+    "a percent sign in a body": _body("", "5%"),
+    "a percent sign that is escaped": _header("", "100%%"),
+    "commands without and with an argument": _header("", "a%PROTOCOL%%REQ(x?y):10%%%b"),
+    "a time with its own percent signs": _header("", "%START_TIME(%Y-%m-%d)%"),
+    "metadata as JSON": _header("", '%UPSTREAM_METADATA(["ns", "key"])%'),
+    "a format for authorization": _authorized("", "%PROTOCOL%"),
+    "a percent sign in a call": _called("5%"),
+    "formats of an access log": _log("", "", json_format={"a": {"b": "%PROTOCOL%"}, "c": 1}),
+    "a format of the name of a host that is right": _tunnel("", "%REQ(x)%:443"),
+}

@@ -1,0 +1,163 @@
+"""Rules on routes and on format strings of headers and access logs, measured with Envoy 1.40."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xds.codec.findings import FieldPath
+from xds.codec.rules import MessageRule, Problem, nanoseconds
+
+_ROUTE = "envoy.config.route.v3"
+_CONNECT = ("connect", "connect-udp")
+_BODY_LIMIT_BYTES = 4096  # Envoy's default of max_direct_response_body_size_bytes
+_FORMAT = "bad_format"
+_FORMAT_HINT = "a command is %NAME%, %NAME(argument)% or %NAME(argument):LENGTH%; a percent sign is %%"
+_COMMAND = re.compile(r"%%|%[A-Z0-9_]+(?:\(.*?\))?(?::[0-9]+)?%")
+_NOTHING: list[Problem] = []
+
+
+# Routes
+
+
+def _weights(weighted: Any) -> list[Problem]:
+    """Of a route's ``WeightedCluster``."""
+    if any(one.weight.value for one in weighted.clusters) or not weighted.clusters:
+        return []
+    return [Problem(("clusters",), "out_of_range", "the sum of the weights must be above zero", is_absence=True)]
+
+
+def _back_off(one: Any) -> list[Problem]:
+    if not one.HasField("max_interval") or nanoseconds(one.max_interval) >= nanoseconds(one.base_interval):
+        return []
+    return [Problem(("max_interval",), "out_of_range", "max_interval must be at least base_interval")]
+
+
+def _mirror(policy: Any) -> list[Problem]:
+    """A ``RequestMirrorPolicy``."""
+    if bool(policy.cluster) != bool(policy.cluster_header):
+        return []
+    if policy.cluster:
+        return [Problem(("cluster_header",), "not_allowed", "only one of cluster and cluster_header can be set")]
+    detail = "a mirror policy needs one of cluster and cluster_header"
+    return [Problem(("cluster",), "missing_field", detail, is_absence=True)]
+
+
+def _upgrades(upgrades: Any) -> list[Problem]:
+    """Of a connection manager or a route: each type of upgrade once, in any case; options of CONNECT for it alone."""
+    found = []
+    seen: set[str] = set()
+    for index, one in enumerate(upgrades):
+        kind = one.upgrade_type.lower()
+        if kind in seen:
+            detail = f"upgrade type {one.upgrade_type[:80]!r} stands there already"
+            found.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
+        seen.add(kind)
+        if (
+            kind not in _CONNECT
+            and "connect_config" in one.DESCRIPTOR.fields_by_name
+            and one.HasField("connect_config")
+        ):
+            detail = f"connect_config is for upgrades of type CONNECT and CONNECT-UDP; not {one.upgrade_type[:80]!r}"
+            found.append(Problem((index, "connect_config"), "not_allowed", detail))
+    return found
+
+
+def _bodies(routes: Any) -> list[Problem]:
+    """Of a ``RouteConfiguration``: inline bodies of direct responses, which Envoy keeps in memory."""
+    limit_bytes = _BODY_LIMIT_BYTES
+    if routes.HasField("max_direct_response_body_size_bytes"):
+        limit_bytes = routes.max_direct_response_body_size_bytes.value
+    if routes.ByteSize() <= limit_bytes:
+        return _NOTHING
+    return list(_long_bodies(routes, limit_bytes))
+
+
+def _long_bodies(routes: Any, limit_bytes: int) -> Iterator[Problem]:
+    for place, host in enumerate(routes.virtual_hosts):
+        for index, route in enumerate(host.routes):
+            if not route.HasField("direct_response"):
+                continue
+            body = route.direct_response.body
+            size_bytes = len(body.inline_bytes) or len(body.inline_string.encode())
+            if size_bytes > limit_bytes:
+                path = ("virtual_hosts", place, "routes", index, "direct_response", "body")
+                detail = f"the body has {size_bytes} bytes, and the limit is {limit_bytes}"
+                hint = "max_direct_response_body_size_bytes of the route configuration raises it"
+                yield Problem((*path, str(body.WhichOneof("specifier"))), "too_long", detail, hint)
+
+
+# Format strings
+
+
+def _fault(text: str) -> str:
+    """Where a format string has a percent sign that begins no command; empty for one that Envoy can read.
+
+    Which commands there are is not looked at: extensions bring more.
+    """
+    at = text.find("%")
+    while at >= 0:
+        command = _COMMAND.match(text, at)
+        if command is None:
+            return f"has no command behind the percent sign at {at}: {text[at : at + 40]!r}"
+        at = text.find("%", command.end())
+    return ""
+
+
+def _format(text: str, path: FieldPath) -> list[Problem]:
+    fault = _fault(text) if "%" in text else ""
+    return [Problem(path, _FORMAT, f"{path[-1]} {fault}", _FORMAT_HINT)] if fault else _NOTHING
+
+
+def _header(option: Any) -> list[Problem]:
+    """A ``HeaderValueOption``; the headers of gRPC calls are no format strings."""
+    return _format(option.header.value, ("header", "value"))
+
+
+def _headers(headers: Any) -> list[Problem]:
+    """A list of ``HeaderValue`` of an HTTP call."""
+    return [one for index, header in enumerate(headers) for one in _format(header.value, (index, "value"))]
+
+
+def _substitution(form: Any) -> list[Problem]:
+    """A ``SubstitutionFormatString``."""
+    match form.WhichOneof("format"):
+        case "text_format":
+            return _format(form.text_format, ("text_format",))
+        case "text_format_source":
+            return _format(form.text_format_source.inline_string, ("text_format_source", "inline_string"))
+        case "json_format":
+            return [*_of_struct(form.json_format.fields, ("json_format",))]
+    return []
+
+
+def _of_struct(fields: Any, path: FieldPath) -> Iterator[Problem]:
+    for key, value in fields.items():
+        match value.WhichOneof("kind"):
+            case "string_value":
+                yield from _format(value.string_value, (*path, key))
+            case "struct_value":
+                yield from _of_struct(value.struct_value.fields, (*path, key))
+
+
+def _text(field: str) -> MessageRule:
+    return lambda message: _format(getattr(message, field), (field,))
+
+
+_UPGRADE_CONFIGS: Mapping[str, MessageRule] = {"upgrade_configs": _upgrades}
+ROUTE_RULES: Mapping[str, MessageRule] = {
+    f"{_ROUTE}.RouteAction.RequestMirrorPolicy": _mirror,
+    f"{_ROUTE}.RouteConfiguration": _bodies,
+    f"{_ROUTE}.WeightedCluster": _weights,
+    f"{_ROUTE}.RetryPolicy.RetryBackOff": _back_off,
+    "envoy.config.core.v3.HeaderValueOption": _header,
+    "envoy.config.core.v3.SubstitutionFormatString": _substitution,
+    "envoy.extensions.access_loggers.file.v3.FileAccessLog": _text("format"),
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _text("hostname"),
+}
+ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    f"{_ROUTE}.RouteAction": _UPGRADE_CONFIGS,
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": _UPGRADE_CONFIGS,
+    "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest": {"headers_to_add": _headers},
+}
