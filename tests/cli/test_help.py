@@ -9,7 +9,9 @@ import pytest
 from typer.main import get_command
 
 from tests.cli.conftest import Remote
-from tests.support.commands import xds
+from tests.cli.proxy import Proxy
+from tests.support.commands import Ran, xds
+from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.cli.app import app
 from xds.cli.commands import run
 from xds.cli.help_layout import OTHER, SECTIONS
@@ -41,16 +43,66 @@ def test_an_option_says_what_its_value_is(words: tuple[str, ...]) -> None:
     assert not [kind for kind in ("<path>", "<list[Path]>", "<int range>", "<int>", "<float>") if kind in shown], shown
 
 
-def test_a_shell_completes_groups_and_nodes(remote: Remote) -> None:
-    remote.server.push("edge-a", [])
-    remote.server.push("other", [])
-    words = "xds export edge"
-    environment = {
-        "XDS_ADDR": f"127.0.0.1:{remote.server.http_port}",
-        "_XDS_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": "2",
-    }
-    assert xds(environment=environment).out.split() == ["edge-a"]
-    absent = xds(environment={**environment, "XDS_ADDR": "127.0.0.1:1"})
+def completed(words: str, address: str) -> Ran:
+    """What a shell is told for the last of these words."""
+    return xds(
+        environment={
+            "XDS_ADDR": address,
+            "_XDS_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+    )
+
+
+# The end of a command line, and what completes its last word.
+COMPLETED = {
+    "export edge": ["edge-a"],
+    "nodes -g edge": ["edge-a"],
+    "describe node no": ["node-1"],
+    "describe group edge": ["edge-a"],
+    "config node": ["node-1"],
+    "config node-1 cl": ["clusters"],
+    "get gr": ["groups"],
+    "get cl": ["clusters"],
+    "get -g edge-a cluster w": ["web-1", "web-2"],
+    "describe -g edge-a clusters web-2": ["web-2"],
+    "explain node-1 listeners": ["listeners"],
+    "troubleshoot no": ["node-1"],
+    "endpoints show -g edge-a w": ["web-2"],
+    "service show sh": ["shop"],
+    "chain sh": ["shop"],
+    "config-entry read service-defaults sh": ["shop"],
+    "sources reg": ["registration"],
+    "context use no-such": [],
+}
+
+
+@pytest.fixture(scope="module")
+def named(remote: Remote) -> Iterator[str]:
+    """The address of a server with names; the group of the node is that of its cluster."""
+    server = remote.server
+    server.push("edge-a", [static_cluster("web-1", 80), eds_cluster("web-2"), cluster_load_assignment("web-2", 80)])
+    server.push("other", [])
+    shop = {"Name": "shop", "Address": "10.0.0.1", "Port": 80}
+    assert server.request("PUT", "/api/v1/registrations/shop-1", json=shop).is_success
+    entry = {"protocol": "http"}
+    assert server.request("PUT", "/api/v1/config-entries/service-defaults/shop", json=entry).is_success
+    with Proxy(server.grpc_port, "node-1", "edge-a") as proxy:
+        proxy.answer()
+        yield f"127.0.0.1:{server.http_port}"
+
+
+@pytest.mark.parametrize("words", COMPLETED)
+def test_a_shell_completes_names(named: str, words: str) -> None:
+    found = completed(f"xds {words}", named)
+    assert (found.out.split(), found.err) == (COMPLETED[words], "")
+
+
+def test_the_server_of_the_command_line_is_asked(named: str) -> None:
+    assert completed(f"xds export --server http://{named} edge", "127.0.0.1:1").out.split() == ["edge-a"]
+
+
+def test_a_server_that_cannot_be_asked_completes_nothing() -> None:
+    absent = completed("xds export edge", "127.0.0.1:1")
     assert (absent.out.strip(), absent.err) == ("", "")

@@ -47,7 +47,7 @@ def test_everything_is_well(remote: Remote, proxy: EnvoyProcess) -> None:
     assert list(found) == ["node", "listener", "route", "cluster", "endpoints", "certificates", "load"]
     assert {found[step]["state"] for step in ("node", "listener", "route", "cluster", "endpoints")} == {"ok"}
     assert found["route"]["detail"] == "routes/web"
-    assert found["endpoints"]["detail"] == "1 UNKNOWN"
+    assert found["endpoints"]["detail"] == "1 of unknown health"
     shown = remote.xds("troubleshoot", NODE, "--to", "web").out
     assert shown.startswith("STEP") and "✓ ok" in shown
 
@@ -96,4 +96,4 @@ def test_certificates_on_the_way(remote: Remote, proxy: EnvoyProcess, tmp_path: 
 def test_a_node_that_is_gone_or_unknown(remote: Remote) -> None:
     ran = remote.xds("troubleshoot", "nobody", "--to", "web")
     assert ran.code == 1 and "nobody is unknown" in ran.out and "xds nodes" in ran.out
-    assert ran.err == "xds: failed: node\n"
+    assert ran.err == "xds: failed: node (nobody is unknown)\n"

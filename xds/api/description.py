@@ -259,9 +259,10 @@ def _add_example(operation: Json) -> None:
     if example.body is not None:
         for media_type in operation["requestBody"]["content"].keys() & {JSON_TYPE, YAML_TYPE}:
             operation["requestBody"]["content"][media_type]["example"] = example.body
-    answered = operation["responses"].get("200", {}).get("content", {}).get(JSON_TYPE)
-    if answered is not None and name in answers():
-        answered["example"] = answers()[name]
+    for media_type, answered in operation["responses"]["200"]["content"].items():
+        answer = answers().get(name if media_type == JSON_TYPE else f"{name} {media_type}")
+        if answer is not None:
+            answered["example"] = answer
 
 
 def _add_body(operation: Json) -> None:

@@ -159,7 +159,7 @@ EXAMPLES: Mapping[str, ApiExample] = {
 
 @cache
 def answers() -> Mapping[str, object]:
-    """The answer to each example that has one in JSON, by operation."""
+    """The answer to each example, by operation; of a media type other than JSON, by operation and media type."""
     text = (files("xds.api") / "example_answers.json").read_text("utf-8")
     found: dict[str, object] = json.loads(text)
     return found

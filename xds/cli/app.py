@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from xds.cli.completion import complete_context
 from xds.cli.errors import CommandError, Exit
 from xds.cli.help_layout import SectionedGroup, name_values
 from xds.cli.output import Color, Format, complain, hush
@@ -191,7 +192,12 @@ def _main(
     ] = None,
     cert: Annotated[Path | None, typer.Option(help="PEM file of the client's certificate (XDS_CERT).")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the client's key (XDS_KEY).")] = None,
-    context: Annotated[str, typer.Option(help="A server of `xds context list` (XDS_CONTEXT).", metavar="NAME")] = "",
+    context: Annotated[
+        str,
+        typer.Option(
+            help="A server of `xds context list` (XDS_CONTEXT).", metavar="NAME", autocompletion=complete_context
+        ),
+    ] = "",
     output: Annotated[Format | None, typer.Option("-o", "--output", help="Output format.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Tables without the line of column names.")] = False,
     columns: Annotated[str, typer.Option(help="Only these columns of a table, in this order.", metavar="A,B")] = "",

@@ -229,13 +229,17 @@ def _endpoint_step(held: NodeContent, node: Json, cluster: Json) -> PathStep:
     else:
         counts = _counted(held.documents[ENDPOINT, name])
     healthy = sum(count for health, count in counts.items() if health in HEALTHY)
-    shown = ", ".join(f"{count} {health or 'UNKNOWN'}" for health, count in sorted(counts.items()))
+    shown = ", ".join(f"{count} {_health(health)}" for health, count in sorted(counts.items()))
     if not healthy:
         return PathStep("endpoints", FAILED, f"none takes requests{f': {shown}' if shown else ''}", ask)
     state = OK if healthy == sum(counts.values()) else WARNING
     return PathStep(
         "endpoints", state, f"{healthy} of {sum(counts.values())} take requests" if state == WARNING else shown
     )
+
+
+def _health(status: str) -> str:
+    return "of unknown health" if status in ("", "UNKNOWN") else status.lower()
 
 
 def _counted(assignment: Json) -> Counter[str]:

@@ -135,7 +135,7 @@ async def get_config_entry_difference(
 
 @router.get("/undo", response_model=EntryUndoItem)
 async def get_config_entry_undo(here: Here) -> Response:
-    """What taking back the last change comes to: ask, then roll back to ``to`` with ``If-Match``."""
+    """What an undo of the last change would do. To do it, roll back to the revision in ``to`` with ``If-Match``."""
     entries = here.publisher.entries
     revision, etag = entries.revision, entries.etag
     plan = await entries.history.undo_plan()

@@ -166,13 +166,13 @@ class StatusItem(TypedDict):
 
 @health_router.get("/livez", response_model=StatusItem)
 async def livez() -> Response:
-    """200 as long as the event loop answers."""
+    """Tell that the event loop answers."""
     return JSONResponse({"status": "ok"})
 
 
 @health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
 async def readyz(here: Here) -> Response:
-    """200 once the stored state is loaded and until the drain begins."""
+    """Tell whether the stored state is loaded and the drain has not begun: 200, else 503."""
     phase = here.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
     return JSONResponse({"status": phase.value}, status)
@@ -180,5 +180,5 @@ async def readyz(here: Here) -> Response:
 
 @health_router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(here: Here) -> Response:
-    """Prometheus text."""
+    """The metrics of the server as Prometheus reads them."""
     return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)

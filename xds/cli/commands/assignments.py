@@ -9,6 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.completion import complete_policy
 
 assignment = typer.Typer(
     help="Traffic assignment: keep traffic in its zone until the zone is full, by a policy per cluster.",
@@ -23,7 +24,9 @@ EtagOption = Annotated[str, etag_option("present policy")]
 @assignment.command(cls=Command)
 def show(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Only this cluster, with the reason of each decision.")] = "",
+    cluster: Annotated[
+        str, typer.Argument(help="Only this cluster, with the reason of each decision.", autocompletion=complete_policy)
+    ] = "",
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
@@ -57,7 +60,7 @@ def show(
 @assignment.command(cls=Command)
 def history(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="The cluster.")],
+    cluster: Annotated[str, typer.Argument(help="The cluster.", autocompletion=complete_policy)],
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
@@ -116,7 +119,7 @@ def set_policy(
 @assignment.command(cls=Command)
 def delete(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="The cluster.")],
+    cluster: Annotated[str, typer.Argument(help="The cluster.", autocompletion=complete_policy)],
     group: GroupOption = "default",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check whether the policy could be deleted; change nothing.")

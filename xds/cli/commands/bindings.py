@@ -11,6 +11,7 @@ from xds.cli.app import Command, shared
 from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
 from xds.cli.client import group_path
 from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
+from xds.cli.completion import complete_assignment, complete_service
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query
 from xds.cli.push_options import if_match as header
@@ -46,7 +47,10 @@ BINDINGS = TableLayout(
 
 EtagOption = Annotated[str, etag_option("present binding")]
 AssignmentArgument = Annotated[
-    str, typer.Argument(help="The assignment: the name of the cluster, or its EDS service name.")
+    str,
+    typer.Argument(
+        help="The assignment: the name of the cluster, or its EDS service name.", autocompletion=complete_assignment
+    ),
 ]
 
 
@@ -69,7 +73,7 @@ def bindings(context: typer.Context, group: GroupOption = "default") -> None:
 def bind(
     context: typer.Context,
     assignment: AssignmentArgument,
-    service: Annotated[str, typer.Argument(help="The service of the catalog.")],
+    service: Annotated[str, typer.Argument(help="The service of the catalog.", autocompletion=complete_service)],
     group: GroupOption = "default",
     filter: Annotated[
         str, typer.Option("--filter", help="Only instances that match (docs/filter.md).", metavar="EXPRESSION")

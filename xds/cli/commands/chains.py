@@ -12,6 +12,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.chain_text import chain_dot, chain_text, walk_text
 from xds.cli.client import Client
+from xds.cli.completion import complete_service
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, to_json, to_yaml
 
@@ -84,7 +85,7 @@ def _document(answer: Json, format: ChainFormat) -> str:
 @app.command(cls=Command)
 def chain(
     context: typer.Context,
-    service: Annotated[str, typer.Argument(help="The service.")],
+    service: Annotated[str, typer.Argument(help="The service.", autocompletion=complete_service)],
     path: Annotated[str, typer.Option(help="The path of a request, with or without a query.", metavar="PATH")] = "",
     method: Annotated[str, typer.Option(help="The method of the request; GET by default.")] = "",
     header: Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import FilesOption, MessageOption, StrictFlag, YesFlag
+from xds.cli.completion import complete_entry
 from xds.cli.errors import CommandError, Exit
 
 config_entry = typer.Typer(
@@ -19,7 +20,9 @@ config_entry = typer.Typer(
 app.add_typer(config_entry, name="config-entry")
 
 KindArgument = Annotated[str, typer.Argument(help="The kind, such as service-resolver.")]
-NameArgument = Annotated[str, typer.Argument(help="The name of the service; global for proxy-defaults.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="The name of the service; global for proxy-defaults.", autocompletion=complete_entry)
+]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")]
 LineMatch = Annotated[
     str, typer.Option("--if-match", help="Only if config entries are at this revision.", metavar="REV")

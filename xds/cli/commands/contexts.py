@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from xds.cli.app import Command, Shared, app, shared
+from xds.cli.completion import complete_context
 from xds.cli.contexts import NAME_CHARACTERS, Contexts, ServerContext, read_contexts, write_contexts
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import say
@@ -22,7 +23,7 @@ context = typer.Typer(
     rich_markup_mode=None,
 )
 
-NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME")]
+NameArgument = Annotated[str, typer.Argument(help="The context.", metavar="NAME", autocompletion=complete_context)]
 
 NO_CONTEXTS = "no contexts: `xds context set NAME --server URL` adds one"
 

@@ -10,6 +10,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupOption, StrictFlag, WatchFlag, YesFlag, etag_option
+from xds.cli.completion import complete_assignment
 
 endpoints = typer.Typer(
     help="Live endpoints: change the endpoints of a cluster without a push.",
@@ -19,7 +20,12 @@ endpoints = typer.Typer(
 app.add_typer(endpoints, name="endpoints")
 
 NameArgument = Annotated[
-    str, typer.Argument(help="The assignment: the name of the cluster, or its eds service name.", metavar="NAME")
+    str,
+    typer.Argument(
+        help="The assignment: the name of the cluster, or its eds service name.",
+        metavar="NAME",
+        autocompletion=complete_assignment,
+    ),
 ]
 AddressesArgument = Annotated[list[str], typer.Argument(help="Endpoints, such as 10.0.0.1:8080.", metavar="ADDRESS...")]
 EtagOption = Annotated[str, etag_option("assignment")]

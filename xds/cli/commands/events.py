@@ -19,6 +19,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter
 from xds.cli.client import Client
+from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import printable, say, sequence, write
 from xds.cli.table import Column, TableLayout, who
@@ -249,7 +250,7 @@ def watch(
         ),
     ] = "",
     group: GroupFilter = "",
-    node: Annotated[str, typer.Option(help="Only events of this node.")] = "",
+    node: Annotated[str, typer.Option(help="Only events of this node.", autocompletion=complete_node)] = "",
     since: Annotated[
         str,
         typer.Option(

@@ -336,6 +336,6 @@ def check(
         wait_until_ready(client, timeout_s)
     found = check_ready(client) if ready else check_all(client)
     write_items(found, CHECKS, options.style())
-    failed = [item["check"] for item in found if item["state"] == FAILED]
+    failed = [f"{item['check']} ({item['detail']})" for item in found if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -12,6 +12,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
+from xds.cli.completion import complete_reported
 from xds.cli.output import Format, to_json, to_yaml
 from xds.cli.table import Column, Style, TableLayout, rendered
 
@@ -183,7 +184,9 @@ class By(StrEnum):
 @app.command(cls=Command)
 def load(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Only this cluster, broken down.")] = "",
+    cluster: Annotated[
+        str, typer.Argument(help="Only this cluster, broken down.", autocompletion=complete_reported)
+    ] = "",
     by: Annotated[By, typer.Option(help="One row per locality, node or endpoint.")] = By.LOCALITY,
     window: Annotated[
         str, typer.Option(help="Time over which load is averaged, such as 60s or 5m; at most 1h.", metavar="DURATION")

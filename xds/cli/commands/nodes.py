@@ -15,7 +15,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import GroupFilter, NodeArgument, WatchFlag, given
 from xds.cli.client import Client, group_path
-from xds.cli.completion import complete_node
+from xds.cli.completion import complete_group, complete_node, complete_resource, complete_type
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.nack_table import ALIKE, NACKS, alike
@@ -34,6 +34,8 @@ _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "wa
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
 NODE_LIMIT_BYTES = 1 << 20
+# What users of kubectl ask `config` for.
+_CONTEXT_WORDS = frozenset({"contexts", "get-contexts", "current-context", "use-context", "view"})
 
 NO_NODES = "no proxy is connected: `xds bootstrap --node-id NAME` writes the configuration of one"
 NO_NACKS = "no NACKs: `xds nodes` shows what each proxy runs"
@@ -316,8 +318,8 @@ def nodes(
 def nacks(
     context: typer.Context,
     group: GroupFilter = "",
-    node: Annotated[str, typer.Option(help="Only this node.")] = "",
-    type: Annotated[str, typer.Option(help="Only this type.")] = "",
+    node: Annotated[str, typer.Option(help="Only this node.", autocompletion=complete_node)] = "",
+    type: Annotated[str, typer.Option(help="Only this type.", autocompletion=complete_type)] = "",
     since: Annotated[str, typer.Option(help="Only NACKs since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
     state: Annotated[str, typer.Option(help="open or resolved.")] = "",
     each: Annotated[
@@ -357,7 +359,7 @@ def nacks(
 def config(
     context: typer.Context,
     node: NodeArgument,
-    type: Annotated[str, typer.Argument(help="Only this type.")] = "",
+    type: Annotated[str, typer.Argument(help="Only this type.", autocompletion=complete_type)] = "",
     name: Annotated[
         str, typer.Option(help="Only names that match this pattern; * and ? are wildcards.", metavar="GLOB")
     ] = "",
@@ -372,6 +374,7 @@ def config(
       xds config edge-1 clusters --name 'web-*'
       xds config edge-1 --sent -o yaml
     """
+    from xds.cli.output import say
     from xds.cli.resources import secrets_query
     from xds.cli.table import write_items
 
@@ -382,6 +385,8 @@ def config(
     query = given(type=known_type(type) if type else "", name=name, side="sent" if sent else "acked")
     if not style.is_table:
         query["contents"] = "true"
+    if node in _CONTEXT_WORDS:
+        say("the servers that you work with are in `xds context list`; this shows the configuration of a node")
     found = held(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
     write_items(found, HELD, style, f"node {node} holds no such resource: `xds explain {node}` shows what it is served")
 
@@ -392,8 +397,8 @@ def explain(
     node: Annotated[
         str, typer.Argument(help="The node's id; not with --node-file.", autocompletion=complete_node)
     ] = "",
-    type: Annotated[str, typer.Argument(help="Only this type.")] = "",
-    name: Annotated[str, typer.Argument(help="Only this resource.")] = "",
+    type: Annotated[str, typer.Argument(help="Only this type.", autocompletion=complete_type)] = "",
+    name: Annotated[str, typer.Argument(help="Only this resource.", autocompletion=complete_resource)] = "",
     node_file: Annotated[
         Path | None,
         typer.Option(
@@ -429,8 +434,10 @@ def explain(
 @app.command(cls=Command)
 def release(
     context: typer.Context,
-    node: Annotated[str, typer.Option(help="This node.", metavar="ID")] = "",
-    group: Annotated[str, typer.Option("-g", "--group", help="All nodes of this group.")] = "",
+    node: Annotated[str, typer.Option(help="This node.", metavar="ID", autocompletion=complete_node)] = "",
+    group: Annotated[
+        str, typer.Option("-g", "--group", help="All nodes of this group.", autocompletion=complete_group)
+    ] = "",
 ) -> None:
     """End the lingering of removed resources now, for a node or a group.
 

@@ -12,6 +12,7 @@ from xds.cli.app import Command, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
 from xds.cli.commands.services import service
+from xds.cli.completion import complete_service
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import say, write
 from xds.cli.push_options import confirm
@@ -85,7 +86,9 @@ IdArgument = Annotated[str, typer.Argument(help="The id of the instance.")]
 @service.command(cls=Command)
 def registered(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Only instances of this service.", metavar="SERVICE")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Only instances of this service.", metavar="SERVICE", autocompletion=complete_service)
+    ] = "",
 ) -> None:
     """Show all registered instances, and which of their checks do not pass. -o yaml shows when checks expire.
 

@@ -8,14 +8,20 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, GroupArgument, GroupOption, IfMatchOption, MessageOption, WatchFlag, YesFlag
+from xds.cli.completion import complete_group, complete_kind, complete_resource, complete_subject
 from xds.cli.errors import CommandError, Exit
 
 
 @app.command(cls=Command)
 def get(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help="groups, snapshot, resources, or a resource type such as clusters.")],
-    name: Annotated[str, typer.Argument(help="Name of one group or resource.")] = "",
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="groups, snapshot, resources, or a resource type such as clusters.", autocompletion=complete_kind
+        ),
+    ],
+    name: Annotated[str, typer.Argument(help="Name of one group or resource.", autocompletion=complete_resource)] = "",
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
@@ -55,8 +61,10 @@ def get(
 @app.command(cls=Command)
 def describe(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help="group, node, or a resource type such as cluster.")],
-    name: Annotated[str, typer.Argument(help="Its name.")],
+    kind: Annotated[
+        str, typer.Argument(help="group, node, or a resource type such as cluster.", autocompletion=complete_subject)
+    ],
+    name: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_resource)],
     group: GroupOption = "default",
 ) -> None:
     """Show a group, node or resource in detail: state, history, references.
@@ -82,8 +90,13 @@ def describe(
 @app.command(cls=Command)
 def delete(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="A group, or the type of the resource.", metavar="GROUP | TYPE")],
-    name: Annotated[str, typer.Argument(help="The resource.")] = "",
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A group, or the type of the resource.", metavar="GROUP | TYPE", autocompletion=complete_group
+        ),
+    ],
+    name: Annotated[str, typer.Argument(help="The resource.", autocompletion=complete_resource)] = "",
     group: GroupOption = "default",
     message: MessageOption = "",
     if_match: IfMatchOption = "",

@@ -115,8 +115,12 @@ def bootstrap(
         node_id, cluster, host, port, mode, admin_port, locality, tls, token=token, load_reports=lrs
     )
     write_document(build(options), shared(context).document_format())
-    if admin_port and mode is not BootstrapMode.GRPC:
+    if mode is BootstrapMode.GRPC:
+        return
+    if admin_port:
         say(f"Envoy's admin page: http://{ADMIN_HOST}:{admin_port}, also in `xds describe node {node_id}`")
+    else:
+        say("Envoy takes a free port for its admin page and logs it as `admin address`; --admin-port sets one")
 
 
 @app.command(cls=Command)

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import YesFlag
 from xds.cli.client import Client
+from xds.cli.completion import complete_service, complete_source
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query
 from xds.cli.table import Column, Style, TableLayout, place, write_items
@@ -115,7 +116,9 @@ def services(
 
 
 @service.command(cls=Command)
-def show(context: typer.Context, name: Annotated[str, typer.Argument(help="The service.")]) -> None:
+def show(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="The service.", autocompletion=complete_service)]
+) -> None:
     """Show the instances of a service with health, source, locality and age.
 
     \b
@@ -131,7 +134,7 @@ def show(context: typer.Context, name: Annotated[str, typer.Argument(help="The s
 @source.command(cls=Command)
 def accept(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The source.")],
+    name: Annotated[str, typer.Argument(help="The source.", autocompletion=complete_source)],
     service: Annotated[str, typer.Option("--service", help="Only the loss of this service.", metavar="NAME")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; change nothing.")] = False,
     yes: YesFlag = False,

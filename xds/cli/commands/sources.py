@@ -9,6 +9,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.client import Client
+from xds.cli.completion import complete_source
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, age, write_document
 from xds.cli.table import Column, Style, TableLayout, write_items
@@ -112,7 +113,9 @@ def check_sources(client: Client) -> tuple[bool, str]:
 @app.command(cls=Command)
 def sources(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Only this source, with what of it is left out.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Only this source, with what of it is left out.", autocompletion=complete_source)
+    ] = "",
 ) -> None:
     """Show where the instances of services come from, and whether each source can be read.
 

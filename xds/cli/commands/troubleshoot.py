@@ -8,6 +8,7 @@ import typer
 
 from xds.cli.app import Command, app, shared
 from xds.cli.commands.health import FAILED, STATE_MARKS, STATE_STYLES
+from xds.cli.completion import complete_held_cluster, complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.table import Column, TableLayout
 
@@ -27,8 +28,16 @@ STEPS = TableLayout(
 @app.command(cls=Command)
 def troubleshoot(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(help="The node's id.")],
-    to: Annotated[str, typer.Option("--to", help="The cluster that requests should reach.", metavar="CLUSTER")],
+    node: Annotated[str, typer.Argument(help="The node's id.", autocompletion=complete_node)],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="The cluster that requests should reach.",
+            metavar="CLUSTER",
+            autocompletion=complete_held_cluster,
+        ),
+    ],
 ) -> None:
     """Follow a request through a proxy to a cluster: listener, route, cluster, endpoints, certificates, load.
 
@@ -46,6 +55,6 @@ def troubleshoot(
     options = shared(context)
     found = [step.item() for step in check_path(options.connect(), node, to)]
     write_items(found, STEPS, options.style())
-    failed = [item["step"] for item in found if item["state"] == FAILED]
+    failed = [f"{item['step']} ({item['detail']})" for item in found if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -10,6 +10,7 @@ import typer
 from xds.cli.app import Command, app, shared
 from xds.cli.arguments import EmptyFlag, MessageOption, YesFlag
 from xds.cli.client import group_path
+from xds.cli.completion import complete_group
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query, show_answer, tell_warnings
 from xds.cli.push_options import if_match as header
@@ -24,7 +25,7 @@ upstreams = typer.Typer(
 )
 app.add_typer(upstreams, name="upstreams")
 
-GroupArgument = Annotated[str, typer.Argument(help="The group.")]
+GroupArgument = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
 EtagOption = Annotated[
     str, typer.Option("--if-match", help="Only if the present upstreams have this etag.", metavar="ETAG")
 ]
