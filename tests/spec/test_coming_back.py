@@ -204,6 +204,27 @@ def test_a_new_process_knows_how_ever_many_names_linger(server: Server, client: 
     assert (route_of(client), len(client.texts(CLUSTER))) == ("c", 83)
 
 
+def test_a_new_process_knows_which_of_many_changed_clusters_was_rejected(server: Server, sotw: Client) -> None:
+    """The rejected one is as it was accepted, and another one lingers: the client shows a set that was never pushed."""
+    push(server, joined(A, {CLUSTER: {f"x{each}": "static" for each in range(18)}}))
+    start(sotw)
+    changed = {CLUSTER: {f"x{each}": "static @2" for each in range(18)}}
+    push(server, joined(with_listener(B, "r1 @2"), changed))
+    sotw.nack(CLUSTER, "Error adding/updating cluster(s) x17: wrong")
+    push(server, joined(with_listener(B, "r1 @2"), changed, {CLUSTER: {"y": "static"}}))
+    sotw.settle()
+    assert route_of(sotw) == "b"
+    assert {sotw.texts(CLUSTER)[each] for each in ("x16", "x17")} == {"static @2", "static"}
+    sotw.disconnect()
+    server.restart()
+    push(server, site("c"))
+    sotw.reconnect()
+    sotw.ack(CLUSTER)
+    assert {"b", "x17"} <= sotw.texts(CLUSTER).keys(), "what it shows that it holds lingers"
+    sotw.settle()
+    assert route_of(sotw) == "c"
+
+
 def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) -> None:
     """The drain of a client that was away begins when it has taken the new listener."""
     push(server, A)

@@ -4,145 +4,22 @@ A client that opens a new stream shows a version_info (SotW) or resource version
 `RevisionHistory` finds the set that they name. docs/protocol.md#coming-back: "a label identifies old content only if
 its 8 hex digits match the set rebuilt from it".
 
-The set may be a mixed set that an earlier process made: a pushed set in which some names have the content of other
-revisions or are missing. The hash of a set is a sum over its resources (`content_digest`), so each combination of
-revisions costs one addition, and `mixture_of` tries them until the hash matches the label.
+The set may be a mixed set that an earlier process made (``mixtures``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from xds.model.resource import HASH_CHARS, Resource, version_stem
+from xds.model.resource import Resource, version_stem
 from xds.model.resource_type import alias_of
-from xds.model.snapshot import DIGEST_BITS, Derivation, ResourceSet, mix, pair_hash
-from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, ChangeOf, Diffs, leads_within
+from xds.model.snapshot import Derivation, ResourceSet
+from xds.protocol.diffs import MEMO_ENTRIES, NAMES_BUDGET, Diffs, leads_within
 from xds.protocol.memo import Memo
+from xds.protocol.mixtures import mixture_of
 from xds.protocol.overlay import OverlaidSets
-
-# Combinations that are tried, in about 3 ms. If there are more, the content of the oldest sets is not tried.
-_COMBINATIONS_LIMIT = 1 << 12
-_HASH_SHIFT = DIGEST_BITS - 4 * HASH_CHARS
-_ALL_BITS = (1 << DIGEST_BITS) - 1
-
-
-class _Other(NamedTuple):
-    """Other content of names: their versions in the set ``earlier``, or None if they are missing.
-
-    ``difference`` is what this content adds to the hash.
-    """
-
-    difference: int
-    names: tuple[str, ...]
-    earlier: ResourceSet | None
-
-
-def mixture_of(
-    base: ResourceSet, history: Sequence[ResourceSet], shown: str, change_of: ChangeOf
-) -> ResourceSet | None:
-    """The mixed set with the hash ``shown``: ``base`` with some names as other sets of ``history`` have them.
-
-    ``history`` has the newest set first. ``shown`` has the 8 hex digits of a label. None if no combination has this
-    hash, or the one that has it is beyond the limit of combinations.
-    """
-    total, number = int.from_bytes(base.digest, "big"), _number(shown)
-    others = [each for each in history if each is not base]
-    found = _search(total, _lingering(base, history), number)
-    if found is None:
-        found = _search(total, _choices(base, others, change_of), number)
-    if found is None:
-        return None
-    made = base
-    for earlier in dict.fromkeys(each.earlier for each in found):
-        names = [name for each in found if each.earlier is earlier for name in each.names]
-        made = mix(made, earlier, names) if earlier is not None else _without(made, names)
-    return _labelled(made, base)
-
-
-def _lingering(base: ResourceSet, history: Sequence[ResourceSet]) -> list[list[_Other]]:
-    """For each earlier set, all names that it was the last one to have.
-
-    What a push removes lingers together, and ends together. So there are few combinations, however many names linger.
-    """
-    found: list[list[_Other]] = []
-    seen, is_earlier = set(base.resources), False
-    for each in history:
-        if is_earlier and 1 << (len(found) + 1) <= _COMBINATIONS_LIMIT:
-            names = tuple(name for name in each.resources if name not in seen)
-            if names:
-                difference = sum(pair_hash(name, each.resources[name].version) for name in names)
-                found.append([_Other(difference, names, each)])
-                seen.update(names)
-        is_earlier = is_earlier or each is base
-    return found
-
-
-def _choices(base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf) -> list[list[_Other]]:
-    """For each name in which the sets differ, its content other than that in ``base``."""
-    others: dict[str, dict[str, _Other]] = {}
-    combinations = 1
-    for name, version, earlier in _differing(base, history, change_of):
-        known = others.get(name, {})
-        if version in known:
-            continue
-        more = combinations // (len(known) + 1) * (len(known) + 2)
-        if more > _COMBINATIONS_LIMIT:
-            break
-        combinations = more
-        held = base.resources.get(name)
-        before = pair_hash(name, held.version) if held is not None else 0
-        after = pair_hash(name, version) if version else 0
-        others.setdefault(name, {})[version] = _Other(after - before, (name,), earlier)
-    return [list(each.values()) for each in others.values()]
-
-
-def _differing(
-    base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf
-) -> Iterator[tuple[str, str, ResourceSet | None]]:
-    """Names with their version in another set, and that set; an empty version if the set lacks the name."""
-    for older in history:
-        change = change_of(older, base)
-        yield from ((name, older.resources[name].version, older) for name in (*change.removed, *change.changed))
-        yield from ((name, "", None) for name in change.added)
-
-
-def _search(total: int, choices: Sequence[Sequence[_Other]], wanted: int) -> list[_Other] | None:
-    """The choices that lead to the hash; None if none do. For each name, the content in the base is tried first."""
-    if not choices:
-        return [] if (total & _ALL_BITS) >> _HASH_SHIFT == wanted else None
-    first, rest = choices[0], choices[1:]
-    found = _search(total, rest, wanted)
-    if found is not None:
-        return found
-    for other in first:
-        found = _search(total + other.difference, rest, wanted)
-        if found is not None:
-            return [other, *found]
-    return None
-
-
-def _number(shown: str) -> int:
-    try:
-        return int(shown, 16) if len(shown) == HASH_CHARS else -1
-    except ValueError:
-        return -1
-
-
-def _without(base: ResourceSet, names: Sequence[str]) -> ResourceSet:
-    return base.amended(base.version_info, {}, names)
-
-
-def _labelled(made: ResourceSet, base: ResourceSet) -> ResourceSet:
-    """``made`` with the label and mixture of a set that is mixed from ``base`` in one step."""
-    changed = [
-        name
-        for name in base.resources
-        if name not in made.resources or made.resources[name] is not base.resources[name]
-    ]
-    return mix(base, made, [*changed, *(name for name in made.resources if name not in base.resources)])
-
 
 _FORMER_GROUPS = 2  # a client may have left during the transition from one group to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
