@@ -121,3 +121,24 @@ def test_what_drains_stays_in_its_priority_as_far_as_there_is_one() -> None:
         "10.0.0.20",
         "10.0.0.21",
     ]
+
+
+async def test_nothing_is_laid_again_and_again_while_a_server_starts(
+    shop: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start with many groups takes long; sources are asked at its end."""
+    monkeypatch.setattr("xds.control.lowered_endpoints.UNKNOWN_S", 0.01)
+    again = shop.restarted()
+    await again.publisher.load()
+    endpoints = again.publisher.lowered.endpoints
+    assert endpoints is not None
+    laid: list[str] = []
+    monkeypatch.setattr(endpoints.followed, "lay", lambda group, keys: laid.append(group))
+    await asyncio.sleep(0.1)
+    assert laid == []
+    again.catalog.start()
+    async with asyncio.timeout(10):
+        while not laid:
+            await asyncio.sleep(0.01)
+    assert laid == [GROUP]
+    await again.catalog.close()

@@ -479,6 +479,14 @@ class TestRestart:
         await again.publisher.push(GROUP, [])
         assert set(served(again, CLUSTER)) == {V1, V2}
 
+    async def test_groups_share_what_is_lowered_alike(self, shop: Plane) -> None:
+        await put_upstreams(shop, "web", group="other")
+        again = shop.restarted()
+        await again.publisher.load()
+        for name in (V1, V2):
+            assert served(again, CLUSTER)[name] is served(again, CLUSTER, "other")[name]
+        assert bodies(again, "other") == bodies(shop, "other")
+
     async def test_what_another_release_lowered_otherwise_is_lowered_again(self, shop: Plane) -> None:
         lowered = shop.publisher.lowered
         await shop.store.put_doc("upstreams", GROUP, b'{"upstreams": [{"service": "api", "bind_port": 7}]}')

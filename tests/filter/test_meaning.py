@@ -136,3 +136,9 @@ def test_the_compiled_filter_agrees_with_a_plain_reading(tree: Any, value: dict[
     except EvaluationError:
         found = None
     assert found is expected, written(tree)
+
+
+def test_a_filter_is_compiled_once() -> None:
+    """Thousands of lowered assignments have the same few."""
+    text = "Service.Meta.version == v1"
+    assert compile_filter(text) is compile_filter(text)

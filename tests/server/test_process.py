@@ -6,7 +6,9 @@ import gc
 import subprocess
 import sys
 
-from xds.server.process import ChurnDetector, release_memory, tune_gc
+import pytest
+
+from xds.server.process import ChurnDetector, paused_gc, release_memory, tune_gc
 
 
 def test_tune_gc() -> None:
@@ -42,3 +44,11 @@ print(raise_file_limit() == hard)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "True"
+
+
+def test_nothing_is_collected_while_state_is_loaded() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="damaged"), paused_gc():
+        assert not gc.isenabled()
+        raise ValueError("damaged")
+    assert gc.isenabled()

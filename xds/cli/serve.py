@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
@@ -65,7 +66,7 @@ from xds.server.metrics.collectors import (
 )
 from xds.server.metrics.counters import Metrics
 from xds.server.metrics.live_metrics import LiveMetrics
-from xds.server.process import OpenFiles, collect_young, raise_file_limit, tune_gc, tune_threads
+from xds.server.process import OpenFiles, collect_young, paused_gc, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer
 from xds.server.tls import PemFiles, follow
@@ -267,7 +268,8 @@ class Server:
         self._chores.append(asyncio.create_task(self._files.watch()))
         if self._hosting.opens_http:
             self._start_http()
-        await self._load()
+        with paused_gc() if self._hosting.tunes_process else nullcontext():
+            await self._load()
         if self._hosting.tunes_process:
             tune_gc()
             tune_threads()

@@ -95,6 +95,8 @@ class FollowedAssignments:
         self._of_service: dict[str, set[Key]] = {}
         self._serves = False
         self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be laid again
+        self._early: set[Key] = set()  # those that wait for their instances since before sources were asked
+        self._early_timer: asyncio.TimerHandle | None = None
         catalog.listen(self.follow)
 
     def __len__(self) -> int:
@@ -250,8 +252,33 @@ class FollowedAssignments:
             self._later(max(held.next_end - now, 0) + _LATER_S, self._drained, held)
 
     def _wait_for_instances(self, held: FollowedAssignment) -> None:
-        if self._grace_s is not None and held.key not in self._timers:
+        if self._grace_s is None or held.key in self._timers:
+            return
+        if self._catalog.is_started:
             self._later(self._grace_s, self._lay_overdue, held)
+            return
+        self._early.add(held.key)
+        if self._early_timer is None:
+            self._look_for_start_later(self._grace_s)
+
+    def _look_for_start_later(self, after_s: float) -> None:
+        self._early_timer = asyncio.get_running_loop().call_later(after_s, self._look_for_start, after_s)
+
+    def _look_for_start(self, every_s: float) -> None:
+        """Lay what is overdue once sources were asked: one timer for all, since a start with many groups takes long."""
+        self._early_timer = None
+        if not self._catalog.is_started:
+            self._look_for_start_later(every_s)
+            return
+        by_group: dict[str, list[Key]] = {}
+        for key in sorted(self._early):
+            held = self._held.get(key)
+            if held is not None and not held.is_laid:
+                held.is_overdue = True
+                by_group.setdefault(key[0], []).append(key)
+        self._early.clear()
+        for group, keys in by_group.items():
+            asyncio.get_running_loop().call_soon(self.lay, group, keys)
 
     def _later(self, after_s: float, call: Callable[[FollowedAssignment], None], held: FollowedAssignment) -> None:
         self._timers[held.key] = asyncio.get_running_loop().call_later(after_s, call, held)
@@ -265,9 +292,9 @@ class FollowedAssignments:
         self.lay(held.key[0], (held.key,))
 
     def _lay_overdue(self, held: FollowedAssignment) -> None:
-        """No source has shown a service in time. Sources are asked only once the catalog is loaded."""
+        """No source has shown a service in time."""
         self._stop_timer(held.key)
-        held.is_overdue = self._catalog.is_started
+        held.is_overdue = True
         self.lay(held.key[0], (held.key,))
 
 

@@ -221,6 +221,7 @@ class LoweredGroups:
             raise clash
         left = tuple(one for one in made.document.upstreams if one.name not in taken)
         rest = await self.plan_document(made.group, replace(made.document, upstreams=left))
+        _log.error("upstreams.not_lowered", group=made.group, error_message=str(clash))
         return replace(made, content=rest.content, error=str(clash))
 
     def tell(self, group: str, error: str) -> None:

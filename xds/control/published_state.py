@@ -169,20 +169,21 @@ class RevisionReader:
         """A group's content at a revision (None: the head). Raises ``NotFoundError``, ``StoreError``."""
         return await self.restore(await self._store.manifest(group, revision), current, None)
 
-    async def retained(self, group: str) -> list[GroupContent]:
+    async def retained(self, group: str, lowered: dict[str, Resource] | None = None) -> list[GroupContent]:
         """The revisions that a reconnecting client may still have, oldest first. The last one is the head.
 
+        ``lowered`` are resources that several groups share, by blob id, as far as they were read; it is added to.
         A damaged earlier revision is left out with all revisions before it, so that the server still starts.
         """
         contents: list[GroupContent] = []
         *earlier, head = reversed(await self._retained(group))
         for manifest in earlier:
             try:
-                contents.append(await self.restore(manifest, None, contents[-1] if contents else None))
+                contents.append(await self.restore(manifest, None, contents[-1] if contents else None, lowered))
             except CorruptError as error:
                 _log.error("store.revision_damaged", group=group, revision=manifest.revision, error_message=str(error))
                 contents.clear()
-        return [*contents, await self.restore(head, None, contents[-1] if contents else None)]
+        return [*contents, await self.restore(head, None, contents[-1] if contents else None, lowered)]
 
     async def replayed(self, commit: Commit, current: GroupContent | None) -> PushResult:
         """The result of a push that was committed before, as far as its revisions are still kept."""
@@ -205,13 +206,27 @@ class RevisionReader:
             return BlobIds()
 
     async def restore(
-        self, manifest: Manifest, current: GroupContent | None, base: GroupContent | None
+        self,
+        manifest: Manifest,
+        current: GroupContent | None,
+        base: GroupContent | None,
+        lowered: dict[str, Resource] | None = None,
     ) -> GroupContent:
-        """The content of a manifest. Sets equal to those of ``base`` are the same objects. Raises ``StoreError``."""
-        known = {**shared(manifest, current), **shared(manifest, base)}
+        """The content of a manifest. Sets equal to those of ``base`` are the same objects. Raises ``StoreError``.
+
+        ``lowered`` as in ``retained``.
+        """
+        common = lowered if lowered is not None else {}
+        known = {
+            (line.type_url, line.name): common[line.blob_id] for line in manifest.entries if line.blob_id in common
+        }
+        known |= {**shared(manifest, current), **shared(manifest, base)}
         wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
         blobs = await self._store.blobs({entry.blob_id for entry in wanted})
         decoded = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
+        if lowered is not None:
+            ids = ((entry.blob_id, decoded[entry.type_url, entry.name]) for entry in wanted)
+            lowered.update((blob_id, resource) for blob_id, resource in ids if resource.is_lowered)
         return await run_sized(
             build_content,
             manifest,

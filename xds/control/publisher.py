@@ -111,8 +111,9 @@ class Publisher(ServedState):
         await self.settings.load()
         await self.entries.load()
         await self._load_documents()
+        lowered: dict[str, Resource] = {}
         for group in await self._stored_groups():
-            contents = await self._revisions.retained(group)
+            contents = await self._revisions.retained(group, lowered)
             self._serve(contents, await self._precomputed(contents[-1]))
         await self._lower_again()
 
@@ -490,7 +491,6 @@ class Publisher(ServedState):
                 except ValidationError as clash:
                     made = await self.lowered.plan_rest(made, clash)
                     await self._apply_lowered(made)
-                    self.lowered.tell(group, made.error)
             except XdsError as error:
                 self.lowered.tell(group, str(error))
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xds.filter.expression import And, EvaluationError, Expression, Match, Not, Operator, matches_in, parse
 from xds.filter.values import SEARCHED_LIMIT, FixedRecord, closest, type_name
 
 Predicate = Callable[[object], bool]
+
+COMPILED_REMEMBERED = 1_000
 
 _WHOLE = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -132,8 +135,12 @@ class Filter:
             _check_path(match, shape)
 
 
+@lru_cache(COMPILED_REMEMBERED)
 def compile_filter(text: str) -> Filter:
-    """Compile a filter. Raises ``FilterSyntaxError``."""
+    """Compile a filter. Raises ``FilterSyntaxError``.
+
+    Filters have no state. Thousands of bindings and subsets have the same few, and parsing one takes a millisecond.
+    """
     return Filter(text, parse(text) if text.strip() else None)
 
 

@@ -14,7 +14,8 @@ import gc
 import os
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from xds.server.logs import get_logger
@@ -139,6 +140,18 @@ def raise_file_limit() -> int:
 def tune_threads() -> None:
     """Give the event loop the interpreter lock soon while threads are busy."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Collect nothing meanwhile. What is loaded stays alive, and each full collection traverses all of it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def tune_gc() -> None:
