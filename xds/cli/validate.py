@@ -210,16 +210,18 @@ AUTO = Path("auto")
 
 
 def envoy_binary(given: Path) -> Path:
-    """The Envoy to ask: ``given``, or for `AUTO` the one that the extra ``envoy`` installed, or one on the path.
+    """The Envoy to ask: the file ``given``, or the program of this name, ``envoy`` for `AUTO`.
 
-    Raises ``CommandError`` if there is none.
+    That is the one that the extra ``envoy`` installed, or one on the path. Raises ``CommandError`` if there is none.
     """
-    if given != AUTO:
+    if given != AUTO and (given.name != str(given) or given.is_file()):
         return given
-    beside = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
-    if beside is None:
-        raise CommandError(Exit.USAGE, "--envoy auto: there is no Envoy on the path; pip install 'xds-server[envoy]'")
-    return Path(beside)
+    name = "envoy" if given == AUTO else given.name
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        hint = "pip install 'xds-server[envoy]' installs one"
+        raise CommandError(Exit.USAGE, f"--envoy {given}: there is no {name} on the path; {hint}")
+    return Path(found)
 
 
 def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
