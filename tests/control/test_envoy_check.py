@@ -89,7 +89,7 @@ async def test_every_refused_resource_is_named() -> None:
         ("virtual_hosts/web/v", "envoy_refused", "error"),
     ]
     assert [one.index for one in found] == [4, 6, 7, 8]
-    assert "eds_cluster_config set in a non-EDS cluster" in found[0].detail
+    assert "Unknown address resolver: no-resolver" in found[0].detail
     assert "malformed IP address: fe80::1%nope" in found[1].detail
     assert "NOPE" in found[2].detail
     assert "Duplicate entry of domain a" in found[3].detail

@@ -13,7 +13,7 @@ from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-REFUSAL = "eds_cluster_config set in a non-EDS cluster"
+REFUSAL = "Unknown address resolver: no-resolver"
 ENDPOINT_PUSHES = 10
 
 Connect = Callable[..., EnvoyProcess]

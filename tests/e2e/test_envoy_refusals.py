@@ -136,4 +136,4 @@ def test_the_server_asks_envoy_where_it_is_set_up(tmp_path: Path, running: ExitS
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
     assert (error["resource"], error["code"]) == ("clusters/bad", "envoy_refused")
-    assert "eds_cluster_config set in a non-EDS cluster" in error["detail"]
+    assert "Unknown address resolver: no-resolver" in error["detail"]

@@ -156,8 +156,10 @@ def http_health_check(path: str = "/health", interval: str = "0.2s", timeout: st
 
 
 def refused_cluster(name: str) -> Json:
-    """A cluster that parses and that every Envoy rejects: an EDS config in a STATIC cluster."""
-    return {**static_cluster(name), "eds_cluster_config": {"eds_config": ADS}}
+    """A cluster that parses and that every Envoy rejects: a resolver of addresses that it does not have."""
+    assignment = refused_load_assignment(name, 80)
+    del assignment["@type"]
+    return static_cluster(name, load_assignment=assignment)
 
 
 def refused_load_assignment(name: str, *ports: int) -> Json:

@@ -121,7 +121,7 @@ def test_every_builder_makes_what_envoy_accepts(tmp_path: Path, variant: Variant
 
 
 def test_validate_tells_what_is_wrong(tmp_path: Path) -> None:
-    assert "eds_cluster_config set in a non-EDS cluster" in validate(
+    assert "Unknown address resolver: no-resolver" in validate(
         static_bootstrap([r.refused_cluster("c1")], []), tmp_path
     )
 
