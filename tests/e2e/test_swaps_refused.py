@@ -93,7 +93,15 @@ def test_one_refused_assignment_among_many(
 # What is new
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant.ADS_SOTW,
+        pytest.param(Variant.ADS_DELTA, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_SOTW, marks=pytest.mark.soak),
+        pytest.param(Variant.SPLIT_DELTA, marks=pytest.mark.soak),
+    ],
+)
 def test_new_assignment_is_refused(sites: SwapSites, variant: Variant) -> None:
     """Envoy takes the cluster for warm, without endpoints, and ACKs it: no route may refer to it."""
     site = sites.open(kinds.routes_move, variant)

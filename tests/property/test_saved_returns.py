@@ -318,6 +318,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a cluster of a former group lingers in the version that was warm there at last": (
+        SOTW,
+        True,
+        "cuts groups refusals",
+        Plan(r1="c", texts=("@1", "@1", "eds:y")),
+        [
+            Push(Plan(inline="c", svc="inline", trouble="leading")),
+            Wait(620.0),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
 }
 
 

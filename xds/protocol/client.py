@@ -199,6 +199,8 @@ class ClientState:
         is_move = self.released.group != goal.group
         if is_move:
             self.released = with_sent_clusters(self, self.released)
+            if self.transition is not None:
+                self.transition.readiness.note_warm(self)
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:

@@ -33,7 +33,8 @@ _NOTHING: frozenset[str] = frozenset()
 class Readiness:
     """The clusters that one transition waits for.
 
-    * ``before``: the clusters that were warm when the transition began; None if that is unknown;
+    * ``before``: the clusters that were warm when the transition began, or at the last move to another group; None if
+      that is unknown;
     * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
     * ``given_up``: cold clusters that are no longer waited for;
     * ``refused``: clusters that the client rejects, or whose assignments it rejects;
@@ -108,6 +109,18 @@ class Readiness:
         self.proved = self.proved.intersection(clusters.resources)
         if self.before is not None and self.before.type is clusters.type:
             self.before = common(self.before, clusters)
+
+    def note_warm(self, client: ClientState) -> None:
+        """Note which clusters have become warm, before the client follows another group, whose snapshot may lack them.
+
+        They linger in this version: the assignments of the version before may not be sent to the client any more.
+        """
+        url = client.url_of("clusters")
+        acked, goal = client.watches.acked(url), client.goal.get(url).resources
+        if self.before is not None and acked is not None:
+            new = client.releases.renewed(self.before, acked) - self.cold
+            warm = frozenset(n for n in new if n in goal and goal[n].version == acked.resources[n].version)
+            self.before = client.releases.mixed(self.before, acked, warm)
 
     def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
         """Whether content that refers to these clusters waits. Unreadable content may refer to every cold cluster."""
