@@ -54,7 +54,7 @@ def ask(server: ServerProcess, method: str, path: str, body: object) -> Json:
 def decided(server: ServerProcess) -> dict[str, float]:
     """The shares of the zones, for requests from z1."""
     sources = server.get(f"/groups/{GROUP}/assignments/{V1}")["sources"]
-    found = next((one["allotments"] for one in sources if one["source"]["zone"] == "z1"), [])
+    found: list[Json] = next((one["allotments"] for one in sources if one["source"]["zone"] == "z1"), [])
     return {one["locality"]["zone"]: round(one["share"], 2) for one in found}
 
 
