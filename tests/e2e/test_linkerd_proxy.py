@@ -32,10 +32,11 @@ def binary() -> Path:
 
 
 @pytest.fixture
-def mesh(tmp_path: Path) -> Iterator[LinkerdMesh]:
-    """Everything that a test starts is in its network."""
+def mesh(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LinkerdMesh]:
+    """Everything that a test starts is in its network. A parameter is what routes requests."""
     with own_network(), ExitStack() as running:
-        yield LinkerdMesh(tmp_path, running.enter_context(Background()), running, VIRTUAL)
+        routing = getattr(request, "param", "profiles")
+        yield LinkerdMesh(tmp_path, running.enter_context(Background()), running, VIRTUAL, routing)
 
 
 def lost_nothing(*loads: HttpLoad) -> None:
@@ -79,6 +80,7 @@ def test_requests_go_on_while_the_server_is_away_and_follow_it_when_it_is_back(
 
 
 @MODES
+@pytest.mark.parametrize("mesh", ["profiles", "policies"], indirect=True)
 def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: bool) -> None:
     old, new = mesh.upstream("old"), mesh.upstream("new")
     mesh.put("web", [old, new], {"old": {"version": "1"}, "new": {"version": "2"}})
@@ -94,6 +96,36 @@ def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: boo
     wait_bodies(load, {"old", "new"})
     assert 0.4 < _share(load, 600) < 0.6
     lost_nothing(load)
+
+
+ROUTES: list[dict[str, Any]] = [
+    {"Match": {"HTTP": {"PathPrefix": "/api"}}, "Destination": {"Service": "api", "RequestTimeout": "5s"}},
+    {"Match": {"HTTP": {"Header": [{"Name": "x-new", "Exact": "1"}]}}, "Destination": {"ServiceSubset": "v2"}},
+]
+
+
+@MODES
+@pytest.mark.parametrize("mesh", ["policies"], indirect=True)
+def test_a_router_is_followed_by_path_and_header(mesh: LinkerdMesh, binary: Path, is_ingress: bool) -> None:
+    """The first route that matches wins, though the second one is more specific to the proxy."""
+    old, new, api = (mesh.upstream(name) for name in ("old", "new", "api"))
+    mesh.put("web", [old, new], {"old": {"version": "1"}, "new": {"version": "2"}})
+    mesh.put("api", [api])
+    mesh.write(HTTP, SUBSETS, {"Kind": "service-router", "Name": "web", "Routes": ROUTES})
+    mesh.proxy(binary, is_ingress=is_ingress)
+    plain, by_header, by_path, by_both = (
+        mesh.load("web", is_ingress=is_ingress, connections=2, path=path, headers=headers)
+        for path in ("/", "/api/1")
+        for headers in ({}, {"x-new": "1"})
+    )
+    wait_bodies(plain, {"old", "new"}, 100)
+    for load, name in ((by_path, "api"), (by_header, "new"), (by_both, "api")):
+        wait_bodies(load, {name}, 100)
+        assert set(load.report.bodies) == {name}
+    mesh.write({"Kind": "service-router", "Name": "web", "Routes": ROUTES[1:]})
+    wait_bodies(by_path, {"old", "new"}, 100)
+    wait_bodies(by_both, {"new"}, 100)
+    lost_nothing(plain, by_path, by_header, by_both)
 
 
 SUBSETS: dict[str, Any] = {

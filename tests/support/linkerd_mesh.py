@@ -26,9 +26,18 @@ HTTP: Json = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol":
 
 
 class LinkerdMesh:
-    """``virtual`` are the virtual addresses of services: connections to them reach the proxy."""
+    """``virtual`` are the virtual addresses of services: connections to them reach the proxy. ``routing`` as in the
+    settings.
+    """
 
-    def __init__(self, directory: Path, background: Background, running: ExitStack, virtual: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        background: Background,
+        running: ExitStack,
+        virtual: Mapping[str, str],
+        routing: str = "profiles",
+    ) -> None:
         self.directory = directory
         self.background = background
         self.running = running
@@ -38,6 +47,7 @@ class LinkerdMesh:
         config = {
             "sources": {"files": {"kind": "files", "paths": [str(self._targets)], "hold_share": 1}},
             "order": {"endpoint_drain_s": 0.5},
+            "destination": {"routing": routing},
         }
         file = directory / "xds.yaml"
         file.write_text(yaml.safe_dump(config))
@@ -89,7 +99,7 @@ class LinkerdMesh:
         load = HttpLoad(
             self.background,
             80,
-            rps=RPS,
+            rps=options.pop("rps", RPS),
             host=f"{service}.{DOMAIN}",
             address=self._virtual[service],
             headers=headers,

@@ -18,11 +18,12 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class DestinationSettings(Section):
-    """What Linkerd proxies are told. ``labels`` are keys of the metadata of instances that become labels.
+    """What Linkerd proxies are told. ``routing``: what has routes and traffic splits, profiles too or policies alone.
 
-    ``periodic_update_s`` is the interval of periodic updates to proxies of 2018, ``periodic_update_today_s`` to those
-    of today; 0 for none. A first answer waits ``settle_s`` for what was not read yet, a policy for an address that
-    nobody knows ``start_s`` after the start of the server.
+    ``labels`` are keys of the metadata of instances that become labels. ``periodic_update_s`` is the interval of
+    periodic updates to proxies of 2018, ``periodic_update_today_s`` to those of today; 0 for none. A first answer waits
+    ``settle_s`` for what was not read yet, a policy for an address that nobody knows ``start_s`` after the start of the
+    server.
     """
 
     cluster_domains: tuple[Domain, ...] = Field(("cluster.local",), min_length=1, max_length=16)
@@ -34,6 +35,7 @@ class DestinationSettings(Section):
     opaque_ports: tuple[Port, ...] = (25, 587, 3306, 4444, 5432, 6379, 9300, 11211)
     ipv6: bool = True
     labels: tuple[str, ...] = Field((), max_length=16)
+    routing: Literal["profiles", "policies"] = "profiles"
     inbound_policy: Literal["all-unauthenticated", "all-authenticated", "deny"] = "all-unauthenticated"
     keep_alive_s: float = Field(0.0, ge=0, le=3600)
     keep_alive_timeout_s: float = Field(0.0, ge=0, le=3600)
@@ -61,4 +63,5 @@ class DestinationSettings(Section):
             frozenset(self.labels),
         )
         naming = NamingRules(self.cluster_domains, self.consul_domain, self.namespace)
-        return DestinationRules(naming, mesh, self.ipv6, datacenter, InboundDefault(self.inbound_policy))
+        inbound = InboundDefault(self.inbound_policy)
+        return DestinationRules(naming, mesh, self.ipv6, datacenter, inbound, self.routing == "profiles")

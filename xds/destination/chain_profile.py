@@ -21,28 +21,30 @@ NameTarget = Callable[[TargetKey], str]
 def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRules:
     """The rules for the clients of a chain. ``own`` is the authority that they asked for."""
     start, skipped = chain.start, list[str]()
-    reached = _reached(start) if isinstance(start, RouterNode) else ()
+    reached = reached_routes(start) if isinstance(start, RouterNode) else ()
     default = chain.nodes[reached[-1].next_node] if reached else start
     routes = list(_routes(reached, default, skipped))
-    is_other = bool(reached) and _is_elsewhere(chain, reached[-1].definition.destination)
+    is_other = bool(reached) and is_elsewhere(chain, reached[-1].definition.destination)
     overrides = _overrides(_legs(chain, default, is_other), own, name, skipped)
     return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))
 
 
-def _reached(router: RouterNode) -> tuple[ChainRoute, ...]:
+def reached_routes(router: RouterNode) -> tuple[ChainRoute, ...]:
     """The routes up to the first that matches every request: the default one."""
     for number, route in enumerate(router.routes, 1):
-        if _is_catch_all(route):
+        if is_catch_all(route):
             return router.routes[:number]
     return router.routes
 
 
-def _is_catch_all(route: ChainRoute) -> bool:
+def is_catch_all(route: ChainRoute) -> bool:
+    """Whether a route matches every request."""
     match = route.definition.match
     return match is None or match.http is None or match.http in (HttpMatch(), HttpMatch(path_prefix="/"))
 
 
-def _is_elsewhere(chain: DiscoveryChain, to: RouteDestination | None) -> bool:
+def is_elsewhere(chain: DiscoveryChain, to: RouteDestination | None) -> bool:
+    """Whether a route names another service than the chain's own, or a subset."""
     return to is not None and bool(to.service_subset or to.service not in ("", chain.service))
 
 
@@ -54,7 +56,7 @@ def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -
         problem = _problem(route, http, default)
         if problem:
             skipped.append(f"route {number}: {problem}")
-        elif not _is_catch_all(route) or (destination is not None and _says_something(destination)):
+        elif not is_catch_all(route) or (destination is not None and _says_something(destination)):
             skipped.extend(f"route {number}: {each}" for each in _left_out(destination))
             yield _route(number, http or HttpMatch(), destination or RouteDestination())
 
@@ -95,7 +97,7 @@ def _is_retried(to: RouteDestination) -> bool:
 def _route(number: int, http: HttpMatch, to: RouteDestination) -> ProfileRoute:
     is_retried = _is_retried(to)
     return ProfileRoute(
-        _route_name(number, http),
+        route_name(number, http),
         RequestCondition(_path(http), tuple(http.methods)),
         is_retried,
         max(to.request_timeout_ns, 0) / SECOND_NS,
@@ -103,7 +105,7 @@ def _route(number: int, http: HttpMatch, to: RouteDestination) -> ProfileRoute:
     )
 
 
-def _route_name(number: int, http: HttpMatch) -> str:
+def route_name(number: int, http: HttpMatch) -> str:
     """A name for metrics: what the route matches."""
     path = http.path_exact or (f"{http.path_prefix}*" if http.path_prefix else http.path_regex)
     return " ".join(filter(None, (",".join(http.methods), path))) or f"route {number}"

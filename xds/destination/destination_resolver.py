@@ -6,7 +6,7 @@ An address is that of a service, of a listener, or of an endpoint. Nothing here 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from xds.destination.address_lookup import AddressLookup
@@ -21,7 +21,8 @@ from xds.destination.cluster_lookup import (
     is_tcp_only,
 )
 from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
-from xds.destination.outbound_policy import OutboundRule, single_backend
+from xds.destination.outbound_policy import OutboundRule, plain_route
+from xds.destination.policy_routes import PolicyRules
 from xds.destination.profile import DEFAULT_BUDGET, Profile, Subject
 from xds.destination.service_lookup import FoundService, ServiceLookup
 from xds.destination.topology import ClientPlace, filtered
@@ -51,13 +52,17 @@ class StateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProfileAnswer:
-    """A profile. The other fields as in `StateAnswer`; ``address`` is the IP address that it depends on, if any."""
+    """A profile. The other fields as in `StateAnswer`; ``address`` is the IP address that it depends on, if any.
+
+    ``policy`` has what a policy says of the same service, if that is more than a profile.
+    """
 
     profile: Profile
     services: frozenset[str] = frozenset()
     skipped: tuple[str, ...] = ()
     source: str = ""
     address: str = ""
+    policy: PolicyRules | None = None
 
 
 class DestinationResolver:
@@ -161,6 +166,13 @@ class DestinationResolver:
         Raises ``RemoteProtocolError``: INVALID_ARGUMENT for a name that is not ours, NOT_FOUND for an instance that a
         service does not have, FAILED_PRECONDITION for an address of several services.
         """
+        answer = self._whole_profile(authority, client)
+        if self.rules.profiles_route:
+            return answer
+        return replace(answer, profile=replace(answer.profile, routes=(), overrides=()), skipped=())
+
+    def _whole_profile(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
+        """The profile with its routes and overrides."""
         if authority.address is not None:
             return self._profile_of_address(authority, client)
         found, _, services = self._find(authority, client)
@@ -193,7 +205,9 @@ class DestinationResolver:
         is_opaque = self._services.is_opaque(found.service, authority.port)
         subject = self._subject(found, authority)
         profile = Profile(name, is_opaque, rules.routes, DEFAULT_BUDGET, rules.overrides, subject=subject)
-        return ProfileAnswer(profile, services | {found.service}, rules.skipped, f"service {found.service}")
+        policy = self._services.policy(found, authority, own)
+        depends = services | {found.service}
+        return ProfileAnswer(profile, depends, rules.skipped, f"service {found.service}", policy=policy)
 
     def _cluster_profile(
         self, found: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
@@ -254,15 +268,19 @@ class DestinationResolver:
         ``profile``.
         """
         is_address = authority.address is not None
-        answer = self._behind(authority, client) if is_address else self.profile(authority, client)
+        answer = self._behind(authority, client) if is_address else self._whole_profile(authority, client)
         if answer is None and client.starts and self._services.is_starting():
             return None
         if answer is None or answer.profile.endpoint is not None or not answer.profile.name:
             raise RemoteProtocolError(StatusCode.NOT_FOUND, f"there is no service at {authority}")
         profile = answer.profile
-        backends = single_backend(f"{profile.name}:{authority.port}", profile.overrides)
         subject = profile.subject or Subject("xds", "Service", profile.name, port=authority.port)
-        return OutboundRule(backends, subject, profile.is_opaque), answer
+        if answer.policy is not None:
+            return OutboundRule(answer.policy.routes, subject, profile.is_opaque), replace(
+                answer, skipped=answer.policy.skipped
+            )
+        routes = (plain_route(f"{profile.name}:{authority.port}", profile.overrides),)
+        return OutboundRule(routes, subject, profile.is_opaque), answer
 
 
 def _state(endpoints: tuple[DestinationEndpoint, ...], place: ClientPlace, labels: Labels) -> DestinationState:
@@ -276,4 +294,4 @@ def _labels(authority: Authority, generation: Generation, service: str) -> Label
 
 
 def _at_address(answer: ProfileAnswer, authority: Authority) -> ProfileAnswer:
-    return ProfileAnswer(answer.profile, answer.services, answer.skipped, answer.source, authority.host)
+    return replace(answer, address=authority.host)

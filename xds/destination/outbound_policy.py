@@ -1,18 +1,31 @@
-"""The outbound policy of an address: how a proxy balances its connections over the endpoints of `Destination.Get`.
+"""The outbound policy of an address: its routes, and how a proxy balances over the endpoints of `Destination.Get`.
 
-A proxy asks for it in its normal mode, and balances nothing without it. Routes are those of the profile: a policy here
-only says which destinations share the requests.
+A proxy asks for it in its normal mode, and balances nothing without it. It takes the routes of a policy if the profile
+has neither routes nor overrides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xds.destination.profile import Subject, WeightedAuthority, metadata_of
+from xds.destination.policy_routes import (
+    ANY_PATH,
+    HeaderChanges,
+    Pairs,
+    PathCondition,
+    PolicyBackend,
+    PolicyMatch,
+    PolicyRetry,
+    PolicyRoute,
+    TextMatch,
+)
+from xds.destination.profile import Subject, WeightedAuthority, metadata_of, method_of
+from xds.destination.route_terms import path_regex
+from xds.destination.rust_regex import whole
 from xds.destination.update_messages import duration
-from xds.proto.linkerd import http_route_pb2, meta_pb2
+from xds.proto.linkerd import http_route_pb2, http_types_pb2, meta_pb2
 from xds.proto.linkerd import outbound_pb2 as pb
 
 _REMEMBERED = 4096  # serialized policies
@@ -20,15 +33,24 @@ _REMEMBERED = 4096  # serialized policies
 DETECT_TIMEOUT_S = 10.0
 _QUEUE_CAPACITY, _FAIL_FAST_S = 100, 3.0
 _DEFAULT_RTT_S, _DECAY_S = 0.03, 10.0
+_RETRIED_BYTES = 64 << 10  # the largest body of a request that is sent again
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundRule:
-    """Connections to an address go to these authorities in proportion to their weights. ``is_opaque``: as bytes."""
+    """Requests to an address follow ``routes``, the last of which is for all of them; connections that carry no
+    requests go to the backends of that one. ``is_opaque``: all are of that kind.
+    """
 
-    backends: tuple[WeightedAuthority, ...]
+    routes: tuple[PolicyRoute, ...]
     subject: Subject
     is_opaque: bool = False
+
+
+def plain_route(authority: str, overrides: Sequence[WeightedAuthority]) -> PolicyRoute:
+    """The overrides of a profile as a route; without any, to the destination itself."""
+    backends = tuple(PolicyBackend(one.authority, one.weight) for one in overrides) or (PolicyBackend(authority),)
+    return PolicyRoute("default", (PolicyMatch(),), backends)
 
 
 @lru_cache(_REMEMBERED)
@@ -38,64 +60,144 @@ def encode_outbound(rule: OutboundRule) -> bytes:
     if rule.is_opaque:
         protocol = pb.ProxyProtocol(opaque=opaque)
     else:
+        routes = [_http_route(rule, route) for route in rule.routes]
         detect = pb.ProxyProtocol.Detect(
             timeout=duration(DETECT_TIMEOUT_S),
             opaque=opaque,
-            http1=pb.ProxyProtocol.Http1(routes=[_http_route(rule)]),
-            http2=pb.ProxyProtocol.Http2(routes=[_http_route(rule)]),
+            http1=pb.ProxyProtocol.Http1(routes=routes),
+            http2=pb.ProxyProtocol.Http2(routes=routes),
         )
         protocol = pb.ProxyProtocol(detect=detect)
     policy = pb.OutboundPolicy(protocol=protocol, metadata=metadata_of(rule.subject))
     return policy.SerializeToString(deterministic=True)
 
 
-def _http_route(rule: OutboundRule) -> pb.HttpRoute:
-    backends = [pb.HttpRoute.RouteBackend(backend=_backend(rule, one)) for one in rule.backends]
-    match = http_route_pb2.HttpRouteMatch(path=http_route_pb2.PathMatch(prefix="/"))
+def _http_route(rule: OutboundRule, route: PolicyRoute) -> pb.HttpRoute:
+    backends = [_route_backend(rule, one) for one in route.backends]
+    weighted = [
+        pb.HttpRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
+        for backend, one in zip(backends, route.backends, strict=True)
+    ]
     shared = pb.HttpRoute.Distribution(
         first_available=pb.HttpRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
-        random_available=pb.HttpRoute.Distribution.RandomAvailable(
-            backends=[
-                pb.HttpRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
-                for backend, one in zip(backends, rule.backends, strict=True)
-            ]
-        )
-        if len(backends) > 1
-        else None,
+        random_available=pb.HttpRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
     )
-    return pb.HttpRoute(metadata=_default("http"), rules=[pb.HttpRoute.Rule(matches=[match], backends=shared)])
+    told = pb.HttpRoute.Rule(
+        matches=[_match(one) for one in route.matches],
+        filters=_filters(route.request, route.response),
+        backends=shared,
+        timeouts=_timeouts(route),
+        retry=_retry(route.retry) if route.retry is not None else None,
+    )
+    return pb.HttpRoute(metadata=meta_pb2.Metadata(default=route.name), rules=[told])
+
+
+def _route_backend(rule: OutboundRule, one: PolicyBackend) -> pb.HttpRoute.RouteBackend:
+    return pb.HttpRoute.RouteBackend(backend=_backend(rule, one), filters=_filters(one.request, one.response))
+
+
+def _timeouts(route: PolicyRoute) -> http_route_pb2.Timeouts | None:
+    if not (route.timeout_s or route.idle_s):
+        return None
+    return http_route_pb2.Timeouts(
+        request=duration(route.timeout_s) if route.timeout_s else None,
+        idle=duration(route.idle_s) if route.idle_s else None,
+    )
+
+
+def _retry(retry: PolicyRetry) -> pb.HttpRoute.Retry:
+    ranges = [pb.HttpRoute.Retry.Conditions.StatusRange(start=low, end=high) for low, high in retry.statuses]
+    conditions = pb.HttpRoute.Retry.Conditions(status_ranges=ranges)
+    return pb.HttpRoute.Retry(max_retries=retry.count, max_request_bytes=_RETRIED_BYTES, conditions=conditions)
+
+
+# Matches and filters
+
+
+def _match(match: PolicyMatch) -> http_route_pb2.HttpRouteMatch:
+    return http_route_pb2.HttpRouteMatch(
+        path=_path(match),
+        headers=[_header(one) for one in match.headers],
+        query_params=[_query(one) for one in match.queries],
+        method=method_of(match.method) if match.method else None,
+    )
+
+
+def _path(match: PolicyMatch) -> http_route_pb2.PathMatch:
+    """As an expression, so that paths of all routes are equally specific; a prefix of theirs ends at a slash, too."""
+    path: PathCondition = match.path
+    if match == PolicyMatch():
+        return http_route_pb2.PathMatch(prefix=ANY_PATH.text)
+    if path.is_any:
+        return http_route_pb2.PathMatch(regex=".*")
+    if path.kind == "exact" and not path.ignores_case:
+        return http_route_pb2.PathMatch(exact=path.text)
+    return http_route_pb2.PathMatch(regex=whole(path_regex(path.kind, path.text, path.ignores_case)))
+
+
+def _header(one: TextMatch) -> http_route_pb2.HeaderMatch:
+    if one.kind == "exact":
+        return http_route_pb2.HeaderMatch(name=one.name, exact=one.text.encode())
+    return http_route_pb2.HeaderMatch(name=one.name, regex=whole(one.text))
+
+
+def _query(one: TextMatch) -> http_route_pb2.QueryParamMatch:
+    if one.kind == "exact":
+        return http_route_pb2.QueryParamMatch(name=one.name, exact=one.text)
+    return http_route_pb2.QueryParamMatch(name=one.name, regex=whole(one.text))
+
+
+def _filters(request: HeaderChanges, response: HeaderChanges) -> list[pb.HttpRoute.Filter]:
+    return [*_request_filter(request), *_response_filter(response)]
+
+
+def _request_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
+    if changes != HeaderChanges():
+        told = http_route_pb2.RequestHeaderModifier(
+            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
+        )
+        yield pb.HttpRoute.Filter(request_header_modifier=told)
+
+
+def _response_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
+    if changes != HeaderChanges():
+        told = http_route_pb2.ResponseHeaderModifier(
+            add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
+        )
+        yield pb.HttpRoute.Filter(response_header_modifier=told)
+
+
+def _headers(pairs: Pairs) -> http_types_pb2.Headers | None:
+    if not pairs:
+        return None
+    return http_types_pb2.Headers(
+        headers=[http_types_pb2.Headers.Header(name=name, value=value.encode()) for name, value in pairs]
+    )
+
+
+# Backends
 
 
 def _opaque_route(rule: OutboundRule) -> pb.OpaqueRoute:
-    backends = [pb.OpaqueRoute.RouteBackend(backend=_backend(rule, one)) for one in rule.backends]
+    shares = rule.routes[-1].backends
+    backends = [pb.OpaqueRoute.RouteBackend(backend=_backend(rule, one)) for one in shares]
+    weighted = [
+        pb.OpaqueRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
+        for backend, one in zip(backends, shares, strict=True)
+    ]
     shared = pb.OpaqueRoute.Distribution(
         first_available=pb.OpaqueRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
-        random_available=pb.OpaqueRoute.Distribution.RandomAvailable(
-            backends=[
-                pb.OpaqueRoute.WeightedRouteBackend(backend=backend, weight=one.weight)
-                for backend, one in zip(backends, rule.backends, strict=True)
-            ]
-        )
-        if len(backends) > 1
-        else None,
+        random_available=pb.OpaqueRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
     )
-    return pb.OpaqueRoute(metadata=_default("opaque"), rules=[pb.OpaqueRoute.Rule(backends=shared)])
+    default = meta_pb2.Metadata(default="opaque")
+    return pb.OpaqueRoute(metadata=default, rules=[pb.OpaqueRoute.Rule(backends=shared)])
 
 
-def _backend(rule: OutboundRule, one: WeightedAuthority) -> pb.Backend:
+def _backend(rule: OutboundRule, one: PolicyBackend) -> pb.Backend:
     """A balancer over what `Destination.Get` tells of the authority. All of its parts are required by the proxy."""
     balancer = pb.Backend.BalanceP2c(
         discovery=pb.Backend.EndpointDiscovery(dst=pb.Backend.EndpointDiscovery.DestinationGet(path=one.authority)),
         peak_ewma=pb.Backend.BalanceP2c.PeakEwma(default_rtt=duration(_DEFAULT_RTT_S), decay=duration(_DECAY_S)),
     )
     queue = pb.Queue(capacity=_QUEUE_CAPACITY, failfast_timeout=duration(_FAIL_FAST_S))
-    return pb.Backend(metadata=metadata_of(one.subject or rule.subject), balancer=balancer, queue=queue)
-
-
-def _default(name: str) -> meta_pb2.Metadata:
-    return meta_pb2.Metadata(default=name)
-
-
-def single_backend(authority: str, overrides: Sequence[WeightedAuthority]) -> tuple[WeightedAuthority, ...]:
-    """The overrides of a profile as backends; without any, the destination itself."""
-    return tuple(overrides) or (WeightedAuthority(authority, 1),)
+    return pb.Backend(metadata=metadata_of(rule.subject), balancer=balancer, queue=queue)

@@ -159,7 +159,7 @@ def _condition(condition: RequestCondition) -> pb.RequestMatch:
 
 
 def _methods(condition: RequestCondition) -> pb.RequestMatch:
-    matches = [pb.RequestMatch(method=_method(name)) for name in condition.methods]
+    matches = [pb.RequestMatch(method=method_of(name)) for name in condition.methods]
     found = matches[0] if len(matches) == 1 else pb.RequestMatch(any=pb.RequestMatch.Seq(matches=matches))
     if not condition.inverted:
         return found
@@ -168,7 +168,8 @@ def _methods(condition: RequestCondition) -> pb.RequestMatch:
     return inverted
 
 
-def _method(name: str) -> http_types_pb2.HttpMethod:
+def method_of(name: str) -> http_types_pb2.HttpMethod:
+    """A method by its name."""
     upper = name.upper()
     if upper in _METHODS:
         return http_types_pb2.HttpMethod(registered=upper)

@@ -55,6 +55,14 @@ def failure_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[Sta
     return _joined([*found, SERVER_ERRORS]) if found else ()
 
 
+def status_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[tuple[StatusRange, ...], tuple[str, ...]]:
+    """The statuses that are retried, and the conditions that are none of a status."""
+    given = tuple(conditions)
+    found = [span for each in given for span in _CONDITIONS.get(each, ())]
+    found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
+    return _joined(found), tuple(each for each in given if each not in _CONDITIONS)
+
+
 def _joined(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:
     joined: list[StatusRange] = []
     for low, high in sorted(spans):

@@ -13,10 +13,12 @@ from xds.catalog.draining import SeenInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.destination.authority import Authority, Grammar, NameReading, written
+from xds.destination.chain_policy import chain_policy
 from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.world import DestinationRules, Presence, Remembered, World
 
@@ -205,6 +207,15 @@ class ServiceLookup:
         key = (found, authority.grammar, authority.port, own)
         name = partial(self._name, authority.grammar, authority.port, own, found.service)
         return self._remembered.get(key, (chain,), lambda: chain_rules(chain, own, name))
+
+    def policy(self, found: FoundService, authority: Authority, own: str) -> PolicyRules | None:
+        """The routes of a service; None where it has none of its own, as for ``rules``."""
+        chain = self._world.chain(found.service)
+        if found.subset or found.reading.datacenter not in ("", self._rules.datacenter) or chain is None:
+            return None
+        key = ("policy", found, authority.grammar, authority.port, own)
+        name = partial(self._name, authority.grammar, authority.port, own, found.service)
+        return self._remembered.get(key, (chain,), lambda: chain_policy(chain, own, name))
 
     def _name(self, grammar: Grammar, port: int, own: str, service: str, place: TargetKey) -> str:
         """The authority of a target; for the service itself the one that the client has asked for."""

@@ -64,13 +64,17 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DestinationRules:
-    """What is the same for all clients. ``has_ipv6``: clients reach IPv6 addresses. ``datacenter``: of this server."""
+    """What is the same for all clients. ``has_ipv6``: clients reach IPv6 addresses. ``datacenter``: of this server.
+
+    ``profiles_route``: profiles have routes and overrides, by which proxies go if there are any; else policies alone.
+    """
 
     naming: NamingRules = DEFAULT_NAMING
     mesh: MeshRules = field(default_factory=MeshRules)
     has_ipv6: bool = True
     datacenter: str = "dc1"
     inbound: InboundDefault = InboundDefault.ALL_UNAUTHENTICATED
+    profiles_route: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,26 @@ class HttpRouteMatch(_message.Message):
     method: _http_types_pb2.HttpMethod
     def __init__(self, path: _Optional[_Union[PathMatch, _Mapping[str, object]]] = ..., headers: _Optional[_Iterable[_Union[HeaderMatch, _Mapping[str, object]]]] = ..., query_params: _Optional[_Iterable[_Union[QueryParamMatch, _Mapping[str, object]]]] = ..., method: _Optional[_Union[_http_types_pb2.HttpMethod, _Mapping[str, object]]] = ...) -> None: ...
 
+class RequestHeaderModifier(_message.Message):
+    __slots__ = ("add", "set", "remove")
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    add: _http_types_pb2.Headers
+    set: _http_types_pb2.Headers
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, add: _Optional[_Union[_http_types_pb2.Headers, _Mapping[str, object]]] = ..., set: _Optional[_Union[_http_types_pb2.Headers, _Mapping[str, object]]] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResponseHeaderModifier(_message.Message):
+    __slots__ = ("add", "set", "remove")
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    add: _http_types_pb2.Headers
+    set: _http_types_pb2.Headers
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, add: _Optional[_Union[_http_types_pb2.Headers, _Mapping[str, object]]] = ..., set: _Optional[_Union[_http_types_pb2.Headers, _Mapping[str, object]]] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Timeouts(_message.Message):
     __slots__ = ("response", "request", "idle")
     RESPONSE_FIELD_NUMBER: _ClassVar[int]

@@ -76,18 +76,27 @@ class ProxyProtocol(_message.Message):
 class HttpRoute(_message.Message):
     __slots__ = ("metadata", "hosts", "rules")
     class Rule(_message.Message):
-        __slots__ = ("matches", "backends", "timeouts", "retry", "allow_l5d_request_headers")
+        __slots__ = ("matches", "filters", "backends", "timeouts", "retry", "allow_l5d_request_headers")
         MATCHES_FIELD_NUMBER: _ClassVar[int]
+        FILTERS_FIELD_NUMBER: _ClassVar[int]
         BACKENDS_FIELD_NUMBER: _ClassVar[int]
         TIMEOUTS_FIELD_NUMBER: _ClassVar[int]
         RETRY_FIELD_NUMBER: _ClassVar[int]
         ALLOW_L5D_REQUEST_HEADERS_FIELD_NUMBER: _ClassVar[int]
         matches: _containers.RepeatedCompositeFieldContainer[_http_route_pb2.HttpRouteMatch]
+        filters: _containers.RepeatedCompositeFieldContainer[HttpRoute.Filter]
         backends: HttpRoute.Distribution
         timeouts: _http_route_pb2.Timeouts
         retry: HttpRoute.Retry
         allow_l5d_request_headers: bool
-        def __init__(self, matches: _Optional[_Iterable[_Union[_http_route_pb2.HttpRouteMatch, _Mapping[str, object]]]] = ..., backends: _Optional[_Union[HttpRoute.Distribution, _Mapping[str, object]]] = ..., timeouts: _Optional[_Union[_http_route_pb2.Timeouts, _Mapping[str, object]]] = ..., retry: _Optional[_Union[HttpRoute.Retry, _Mapping[str, object]]] = ..., allow_l5d_request_headers: _Optional[bool] = ...) -> None: ...
+        def __init__(self, matches: _Optional[_Iterable[_Union[_http_route_pb2.HttpRouteMatch, _Mapping[str, object]]]] = ..., filters: _Optional[_Iterable[_Union[HttpRoute.Filter, _Mapping[str, object]]]] = ..., backends: _Optional[_Union[HttpRoute.Distribution, _Mapping[str, object]]] = ..., timeouts: _Optional[_Union[_http_route_pb2.Timeouts, _Mapping[str, object]]] = ..., retry: _Optional[_Union[HttpRoute.Retry, _Mapping[str, object]]] = ..., allow_l5d_request_headers: _Optional[bool] = ...) -> None: ...
+    class Filter(_message.Message):
+        __slots__ = ("request_header_modifier", "response_header_modifier")
+        REQUEST_HEADER_MODIFIER_FIELD_NUMBER: _ClassVar[int]
+        RESPONSE_HEADER_MODIFIER_FIELD_NUMBER: _ClassVar[int]
+        request_header_modifier: _http_route_pb2.RequestHeaderModifier
+        response_header_modifier: _http_route_pb2.ResponseHeaderModifier
+        def __init__(self, request_header_modifier: _Optional[_Union[_http_route_pb2.RequestHeaderModifier, _Mapping[str, object]]] = ..., response_header_modifier: _Optional[_Union[_http_route_pb2.ResponseHeaderModifier, _Mapping[str, object]]] = ...) -> None: ...
     class Distribution(_message.Message):
         __slots__ = ("empty", "first_available", "random_available")
         class Empty(_message.Message):
@@ -136,10 +145,12 @@ class HttpRoute(_message.Message):
         backoff: ExponentialBackoff
         def __init__(self, max_retries: _Optional[int] = ..., max_request_bytes: _Optional[int] = ..., conditions: _Optional[_Union[HttpRoute.Retry.Conditions, _Mapping[str, object]]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping[str, object]]] = ..., backoff: _Optional[_Union[ExponentialBackoff, _Mapping[str, object]]] = ...) -> None: ...
     class RouteBackend(_message.Message):
-        __slots__ = ("backend",)
+        __slots__ = ("backend", "filters")
         BACKEND_FIELD_NUMBER: _ClassVar[int]
+        FILTERS_FIELD_NUMBER: _ClassVar[int]
         backend: Backend
-        def __init__(self, backend: _Optional[_Union[Backend, _Mapping[str, object]]] = ...) -> None: ...
+        filters: _containers.RepeatedCompositeFieldContainer[HttpRoute.Filter]
+        def __init__(self, backend: _Optional[_Union[Backend, _Mapping[str, object]]] = ..., filters: _Optional[_Iterable[_Union[HttpRoute.Filter, _Mapping[str, object]]]] = ...) -> None: ...
     class WeightedRouteBackend(_message.Message):
         __slots__ = ("backend", "weight")
         BACKEND_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,89 @@
+"""Routes whose first match counts, for a proxy that takes the most specific match.
+
+A linkerd2-proxy compares the matches of a request: by the length of the path that they match, then by their numbers of
+headers, of query parameters, and whether they name a method; the earlier of equal ones counts. Paths as regular
+expressions are all as long as the path of the request, so they are told like that, and the conditions decide. Where a
+later route is the more specific one,
+
+- an earlier route with headers repeats one of them until it has as many;
+- an earlier route without headers also matches what both match, with the conditions of both.
+
+Neither changes which requests a route is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from xds.destination.policy_routes import PathCondition, PolicyMatch, PolicyRoute
+
+MATCHES_LIMIT = 256  # of one route
+HEADERS_LIMIT = 64  # of one match
+Rank = tuple[int, int, bool]
+
+
+def in_order(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyRoute, ...]:
+    """The same routes, with matches by which the first one wins. One that would need too many is left out."""
+    later: dict[PolicyMatch, None] = {}
+    found: list[PolicyRoute] = []
+    for route in reversed(_reached(routes)):
+        matches = _raised(route.matches, tuple(later))
+        if len(matches) > MATCHES_LIMIT or any(len(one.headers) > HEADERS_LIMIT for one in matches):
+            skipped.append(f"route {route.name!r}: its order among the later ones cannot be said in a policy")
+            continue
+        later |= dict.fromkeys(matches)
+        found.append(replace(route, matches=matches))
+    return tuple(reversed(found))
+
+
+def _reached(routes: Sequence[PolicyRoute]) -> Sequence[PolicyRoute]:
+    """The routes up to the first for every request."""
+    ends = (number for number, route in enumerate(routes, 1) if PolicyMatch() in route.matches)
+    return routes[: next(ends, len(routes))]
+
+
+def rank(match: PolicyMatch) -> Rank:
+    """How specific a match is to the proxy, if paths are equal."""
+    return len(match.headers), len(match.queries), bool(match.method)
+
+
+def _raised(own: Iterable[PolicyMatch], later: Sequence[PolicyMatch]) -> tuple[PolicyMatch, ...]:
+    """Matches for the same requests, of which one is at least as specific as any later match of the same request."""
+    found: dict[PolicyMatch, None] = {}
+    for match in own:
+        rivals = [other for other in later if rank(other) > rank(match) and may_overlap(match, other)]
+        if rivals and match.headers:
+            found[_repeated(match, rivals)] = None
+        else:
+            found[match] = None
+            found |= dict.fromkeys(_both(match, other) for other in rivals[: MATCHES_LIMIT + 1])
+    return tuple(found)
+
+
+def _repeated(match: PolicyMatch, rivals: Iterable[PolicyMatch]) -> PolicyMatch:
+    wanted = max(len(other.headers) + (rank(other)[1:] > rank(match)[1:]) for other in rivals)
+    return replace(match, headers=match.headers + match.headers[-1:] * (wanted - len(match.headers)))
+
+
+def _both(match: PolicyMatch, other: PolicyMatch) -> PolicyMatch:
+    return PolicyMatch(
+        match.path, match.headers + other.headers, match.queries + other.queries, match.method or other.method
+    )
+
+
+def may_overlap(one: PolicyMatch, other: PolicyMatch) -> bool:
+    """Whether a request may fulfil both. Never False if there is one."""
+    if one.method and other.method and one.method != other.method:
+        return False
+    return _paths_overlap(one.path, other.path)
+
+
+def _paths_overlap(one: PathCondition, other: PathCondition) -> bool:
+    if "regex" in (one.kind, other.kind):
+        return True
+    ignores_case = one.ignores_case or other.ignores_case
+    first, second = (path.text.lower() if ignores_case else path.text for path in (one, other))
+    if one.kind == "prefix" and second.startswith(first):
+        return True
+    return first == second or (other.kind == "prefix" and first.startswith(second))

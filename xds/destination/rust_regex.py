@@ -1,0 +1,82 @@
+"""Which regular expressions mean the same to RE2 and to the proxy, whose library is Rust's ``regex``.
+
+A proxy takes no policy with an expression that it cannot read: then every request fails. So only what both
+surely read is told; a few that both would read are not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from xds.filter.values import Pattern
+
+_REPEATED_LIMIT = 100  # of all counted repetitions together: \\w has a thousand states
+_LENGTH_LIMIT = 1_000
+_GROUP = re.compile(r"\((\?(:|[ims]+[:)]|P<[A-Za-z]\w*>))?")
+_COUNTED = re.compile(r"\{(\d{1,3})(,(\d{0,3}))?\}")
+_ESCAPED = frozenset(r"dDwWsSntrfv.+*?()|[]{}^$\/-#&~:;,=!@%'\" _")
+_CLASS_CONFUSING = ("[", "&&", "--", "~~")
+
+
+def whole(text: str) -> str:
+    """The expression over the whole text: the proxy takes the leftmost match, and looks whether it is the whole."""
+    return f"^(?:{text})$"
+
+
+def is_readable(text: str) -> bool:
+    """Whether the proxy reads an expression, and as RE2 does."""
+    if len(text) > _LENGTH_LIMIT or not text.isascii() or not text.isprintable():
+        return False
+    try:
+        Pattern(text)
+    except ValueError:
+        return False
+    return _is_common(text)
+
+
+def _is_common(text: str) -> bool:
+    at, repeated = 0, 1
+    while at < len(text):
+        taken = _taken(text, at)
+        if not taken:
+            return False
+        counted = _COUNTED.match(text, at) if text[at] == "{" else None
+        if counted is not None:
+            repeated *= max(int(counted[1]), int(counted[3] or 0), 1)
+        at += taken
+    return repeated <= _REPEATED_LIMIT
+
+
+def _taken(text: str, at: int) -> int:
+    """The length of the part that begins here; 0 for one that may mean something else to the proxy."""
+    match text[at]:
+        case "\\":
+            return 2 if at + 1 < len(text) and text[at + 1] in _ESCAPED else 0
+        case "(":
+            group = _GROUP.match(text, at)
+            is_plain = group is not None and (group[1] is not None or text[at + 1 : at + 2] != "?")
+            return len(group[0]) if group is not None and is_plain else 0
+        case "[":
+            return _class(text, at)
+        case "{":
+            counted = _COUNTED.match(text, at)
+            return len(counted[0]) if counted is not None else 0
+        case "}" | "]":
+            return 0
+    return 1
+
+
+def _class(text: str, at: int) -> int:
+    """The length of a class of characters without sets of sets, which RE2 does not know."""
+    end = at + 1
+    if text[end : end + 1] == "^":
+        end += 1
+    begin = end
+    while end < len(text) and text[end] != "]":
+        if text[end] == "\\" and text[end + 1 : end + 2] not in _ESCAPED:
+            return 0
+        end += 2 if text[end] == "\\" else 1
+    content = text[begin:end]
+    if end >= len(text) or not content or any(each in content.replace("\\[", "") for each in _CLASS_CONFUSING):
+        return 0
+    return end + 1 - at
