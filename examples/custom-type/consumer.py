@@ -36,7 +36,7 @@ def follow(address: str, flag: Any) -> Iterator[str]:
     """One line per change, until the stream ends."""
     requests: SimpleQueue[bytes] = SimpleQueue()
     # A first request without names subscribes to everything of this type.
-    requests.put(bytes(DeltaDiscoveryRequest(node=Node(id="flags-1", cluster="default"), type_url=TYPE_URL)))
+    requests.put(bytes(DeltaDiscoveryRequest(node=Node(id="flags-1", cluster="flags"), type_url=TYPE_URL)))
     with grpc.insecure_channel(address) as channel:
         for body in channel.stream_stream(METHOD)(iter(requests.get, None)):
             response = DeltaDiscoveryResponse.parse(body)
