@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.background import Background
+from tests.support.commands import COMMANDS
 from tests.support.examples import register_profiles
 from tests.support.own_logging import own_logging
 from tests.support.pki import Certificate
@@ -30,9 +31,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session", autouse=True)
 def forks() -> Iterator[None]:
-    """Ends the process that forks servers."""
+    """Ends the processes that fork servers and commands."""
     yield
     FORKS.close()
+    COMMANDS.close()
 
 
 @pytest.fixture(autouse=True)

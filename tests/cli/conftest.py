@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import COMMANDS, Ran, address, xds
+from tests.support.commands import Ran, address, xds
 from tests.support.process import ChildProcess
 from tests.support.server import ServerProcess
 
@@ -36,13 +36,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests of one module that share a server run in one worker, so that the server starts once."""
     if _SERVERS.intersection(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def commands() -> Iterator[None]:
-    """Ends the process that runs commands."""
-    yield
-    COMMANDS.close()
 
 
 @pytest.fixture(scope="module")

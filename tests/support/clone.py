@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.support import forked_command
+from tests.support.commands import COMMANDS
 from tests.support.envoy import FLAGS as ENVOY_FLAGS
+from tests.support.forked_command import SOCKET_VARIABLE
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
 
 COMMAND_TIMEOUT_S = 60
@@ -38,7 +41,7 @@ class Clone:
             shutil.copytree(REPOSITORY / folder, directory / folder)
         for path in (path for folder in FOLDERS for path in (directory / folder).rglob("*") if path.suffix in ADAPTED):
             path.write_text(self.adapted(path.read_text()))
-        (directory / ".venv").symlink_to(sys.prefix)
+        _link_environment(directory / ".venv")
         self._environment = {
             "XDS_SERVER__GRPC__PORT": str(self.ports[GRPC]),
             "XDS_SERVER__HTTP__PORT": str(self.ports[HTTP]),
@@ -66,7 +69,7 @@ class Clone:
             capture_output=True,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
-            env=child_environment(self._environment),
+            env=child_environment({**self._environment, SOCKET_VARIABLE: str(COMMANDS.path())}),
             check=False,
         )
         assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -89,6 +92,24 @@ class Clone:
 
     def _line(self, command: str) -> str:
         return f"cd {self.directory} && {ON_PATH} && {self.adapted(command)}"
+
+
+def _link_environment(target: Path) -> None:
+    """A virtual environment of links to ours. Its ``xds`` runs in a fork where `Clone.run` tells it to."""
+    programs = target / "bin"
+    programs.mkdir(parents=True)
+    for entry in Path(sys.prefix).iterdir():
+        if entry.name != "bin":
+            (target / entry.name).symlink_to(entry)
+    for entry in (Path(sys.prefix) / "bin").iterdir():
+        if entry.name != "xds":
+            (programs / entry.name).symlink_to(entry)
+    (programs / "xds").write_text(
+        f"#!/bin/sh\n"
+        f'[ -z "${SOCKET_VARIABLE}" ] || exec {sys.executable} -IS {forked_command.__file__} "$@"\n'
+        f'exec {sys.prefix}/bin/xds "$@"\n'
+    )
+    (programs / "xds").chmod(0o755)
 
 
 Row = Callable[[Clone, str], object]

@@ -97,7 +97,7 @@ class Commands:
         with ExitStack() as stack:
             connection = stack.enter_context(socket.socket(socket.AF_UNIX))
             connection.settimeout(COMMAND_TIMEOUT_S)
-            connection.connect(str(self._started()))
+            connection.connect(str(self.path()))
             socket.send_fds(connection, [b"\n"], list(streams))
             request = {"arguments": list(arguments), "environment": child_environment(environment)}
             connection.sendall(json.dumps(request).encode() + b"\n")
@@ -109,7 +109,8 @@ class Commands:
         self._running.close()
         self._socket = None
 
-    def _started(self) -> Path:
+    def path(self) -> Path:
+        """The socket of the forking process, which is started if need be."""
         with self._starting:
             if self._socket is None:
                 # Not pytest's directory: the path of a socket is short.
@@ -216,7 +217,7 @@ def _answer(connection: socket.socket) -> None:
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     os.environ.clear()
     os.environ.update(request["environment"])
-    os.chdir(REPOSITORY)
+    os.chdir(request.get("directory", REPOSITORY))
     code = _run(request["arguments"])
     sys.stdout.flush()
     sys.stderr.flush()
