@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,10 @@ from tests.support.linkerd_client import LinkerdClient, LinkerdStream, ProxyOf20
 from tests.support.process import wait_until
 from tests.support.resources import cluster_load_assignment, eds_cluster, listener, rds, route_config
 from tests.support.server import GROUP
-from tests.support.service_site import ServiceSite, serving
+from tests.support.service_site import ServiceSite, hosts
 
 SERVICE, TOKEN = "web.default.svc.cluster.local", json.dumps({"ns": GROUP})
-STEPS = 25
+KILLED_EVERY = 20
 PORTS = range(21_001, 21_009)
 
 
@@ -52,9 +52,14 @@ class RegisteredService:
 class Follower:
     """A Linkerd proxy that reads until it holds what is expected."""
 
-    def __init__(self, stream: LinkerdStream, proxy: ProxyOfToday | ProxyOf2018) -> None:
-        self._stream = stream
+    def __init__(self, ask: Callable[[LinkerdClient], LinkerdStream], proxy: ProxyOfToday | ProxyOf2018) -> None:
+        self._ask = ask
         self.proxy = proxy
+
+    def connect(self, client: LinkerdClient) -> None:
+        """Ask, on a new connection."""
+        self._stream = self._ask(client)
+        self.proxy.reconnect()
 
     def follow(self, ports: set[int]) -> None:
         """Fold messages until the endpoints are those at these ports."""
@@ -75,19 +80,24 @@ def client(site: ServiceSite) -> Iterator[LinkerdClient]:
     made.close()
 
 
-def test_envoy_and_linkerd_have_the_same_endpoints_after_every_change(site: ServiceSite, client: LinkerdClient) -> None:
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(20, 25), *(pytest.param(seed, 300, marks=pytest.mark.soak) for seed in (21, 22))]
+)
+def test_envoy_and_linkerd_have_the_same_endpoints_after_every_change(site: ServiceSite, seed: int, steps: int) -> None:
     """By the catalog (``Get`` of the service) and by the assignment that follows it (``Get`` of the cluster)."""
-    dice = random.Random(20)
+    dice = random.Random(seed)
     service = RegisteredService(site)
     service.register(PORTS[0], passes=True)
     envoy = site.envoy()
     envoy.wait_listener("web")
     followers = [
-        Follower(client.get(SERVICE), ProxyOfToday()),
-        Follower(client.get_2018(SERVICE), ProxyOf2018()),
-        Follower(client.get("web-cluster", TOKEN), ProxyOfToday()),
+        Follower(lambda client: client.get(SERVICE), ProxyOfToday()),
+        Follower(lambda client: client.get_2018(SERVICE), ProxyOf2018()),
+        Follower(lambda client: client.get("web-cluster", TOKEN), ProxyOfToday()),
     ]
-    for _ in range(STEPS):
+    _connect(site, followers)
+    for step in range(1, steps + 1):
         port = dice.choice(PORTS)
         if port in service.registered and dice.random() < 0.4 and len(service.registered) > 1:
             service.deregister(port)
@@ -97,7 +107,18 @@ def test_envoy_and_linkerd_have_the_same_endpoints_after_every_change(site: Serv
         for follower in followers:
             follower.follow(expected)
         wait_until(partial(_has, envoy, expected), f"{expected} in Envoy")
+        if step % KILLED_EVERY == 0:  # what is registered, and its health, are on disk
+            site.server.kill()
+            site.server.start()
+            _connect(site, followers)
     assert not any(each.proxy.violations for each in followers if isinstance(each.proxy, ProxyOfToday))
+
+
+def _connect(site: ServiceSite, followers: list[Follower]) -> None:
+    client = LinkerdClient(site.server.grpc_port)
+    site.running.callback(client.close)
+    for follower in followers:
+        follower.connect(client)
 
 
 def _has(envoy: Any, ports: set[int]) -> bool:
@@ -106,10 +127,7 @@ def _has(envoy: Any, ports: set[int]) -> bool:
 
 def _usable(envoy: Any) -> set[int]:
     """The ports that Envoy sends requests to: not draining, and not unhealthy by EDS."""
-    from tests.support.service_site import hosts
-
-    held = hosts(envoy)
-    return {port for port in serving(envoy) if _health(held[port]) in ("HEALTHY", "UNKNOWN", "")}
+    return {port for port, host in hosts(envoy).items() if _health(host) in ("HEALTHY", "UNKNOWN", "")}
 
 
 def _health(host: dict[str, Any]) -> str:
