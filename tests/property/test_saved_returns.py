@@ -1,10 +1,10 @@
-"""The stories of random swaps in which clients that refuse something come back: each is named by its fault."""
+"""The stories of random swaps in which clients come back, mostly with refusals: each is named by its fault."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -328,6 +328,33 @@ STORIES: dict[str, Story] = {
             Wait(620.0),
             Push(PLAIN, group="node"),
             Cut(),
+        ],
+        PLAIN,
+    ),
+    "it lingers so after a move while a push was under way": (
+        SOTW,
+        True,
+        "cuts groups refusals",
+        Plan(r1="c", texts=("@1", "@1", "eds:y")),
+        [
+            Push(Plan(inline="c", svc="inline", trouble="leading"), group="node"),
+            Wait(620.0),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "a cluster that was proved before the connection ended is warm for a route of its revision": (
+        DELTA,
+        True,
+        "cuts",
+        Plan(inline="t", svc="inline"),
+        [
+            Push(Plan(r1="b", extra="ecds:f")),
+            Guard(),
+            Go((0, 0, 0)),
+            Cut(missed=(Plan(r1="t"),)),
+            Cut(missed=(Plan(r1="b", texts=("@1", "eds:y", "@1")),)),
         ],
         PLAIN,
     ),

@@ -199,8 +199,8 @@ class ClientState:
         is_move = self.released.group != goal.group
         if is_move:
             self.released = with_sent_clusters(self, self.released)
-            if self.transition is not None:
-                self.transition.readiness.note_warm(self)
+        if self.transition is not None:
+            self.transition.readiness.note_warm(self)
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
@@ -256,6 +256,8 @@ class ClientState:
 
     def leave(self, watch: Watch) -> None:
         """The stream of this watch ended."""
+        if self.transition is not None:
+            self.transition.readiness.note_warm(self)
         if self.transition is not None and watch.lags:
             # The connection may be broken: then the other streams end next, and the client still uses its old content.
             self.transition.broken_until_s = self._now_s + self.rules.return_s

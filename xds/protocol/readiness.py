@@ -33,8 +33,8 @@ _NOTHING: frozenset[str] = frozenset()
 class Readiness:
     """The clusters that one transition waits for.
 
-    * ``before``: the clusters that were warm when the transition began, or at the last move to another group; None if
-      that is unknown;
+    * ``before``: the clusters that were warm when the transition began, at the last push since, or when a stream ended;
+      None if that is unknown;
     * ``cold``: the clusters that are cold now; ``cold_since_s``: since when;
     * ``given_up``: cold clusters that are no longer waited for;
     * ``refused``: clusters that the client rejects, or whose assignments it rejects;
@@ -111,16 +111,30 @@ class Readiness:
             self.before = common(self.before, clusters)
 
     def note_warm(self, client: ClientState) -> None:
-        """Note which clusters have become warm, before the client follows another group, whose snapshot may lack them.
+        """Note which clusters have become warm, before a push or a broken connection changes what can be proved.
 
-        They linger in this version: the assignments of the version before may not be sent to the client any more.
+        A later snapshot may lack them. They linger in these versions, and the client shows them when it reconnects.
         """
         url = client.url_of("clusters")
         acked, goal = client.watches.acked(url), client.goal.get(url).resources
-        if self.before is not None and acked is not None:
-            new = client.releases.renewed(self.before, acked) - self.cold
-            warm = frozenset(n for n in new if n in goal and goal[n].version == acked.resources[n].version)
-            self.before = client.releases.mixed(self.before, acked, warm)
+        if self.before is None or acked is None or acked is self.before:
+            return
+        new = client.releases.renewed(self.before, acked) - self.cold
+        warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
+        if warm:
+            warm -= self._over_any_absent(client, acked)
+            self.before = client.releases.mixed(self.before, acked, frozenset(warm))
+
+    def _over_any_absent(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
+        """The clusters that name an internal listener that the client does not have, or whose assignments do."""
+        releases, assigned = client.releases, client.release_of(client.url_of("endpoints"))
+        acked = client.watches.acked(client.url_of("listeners"))
+        named = releases.internal_listeners(clusters) | releases.internal_listeners(assigned)
+        absent = named.difference(acked.resources if acked is not None else ())
+        if not absent:
+            return _NOTHING
+        users = releases.clusters_of(clusters, _naming(assigned, absent))
+        return users | _naming(clusters, absent)
 
     def holds(self, client: ClientState, leads_to: Iterable[str], *, is_unreadable: bool) -> bool:
         """Whether content that refers to these clusters waits. Unreadable content may refer to every cold cluster."""
@@ -406,6 +420,15 @@ class Readiness:
         if not refused:
             return _NOTHING
         return client.releases.clusters_of(client.goal.get(client.url_of("clusters")), frozenset(refused))
+
+
+def _naming(held: ResourceSet, listeners: frozenset[str]) -> frozenset[str]:
+    """The clusters or assignments of a set whose own endpoints name one of these internal listeners."""
+    return frozenset(
+        name
+        for name, each in held.resources.items()
+        if any(alias_of(named.type_url) == "listeners" and named.name in listeners for named in each.references)
+    )
 
 
 def _assignments(cluster: Resource) -> list[Reference]:
