@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
 
@@ -16,14 +17,12 @@ from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push
 from xds.control.config_entries import EntryPart, EntryPublisher
 from xds.control.group_content import Key
 from xds.control.group_lowering import LoweredGroup
-from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupSettings, check_settings
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.lowered_content import NOTHING_LOWERED, LoweringChange
 from xds.control.lowered_groups import GROUPS_LIMIT, LoweredGroups
 from xds.control.policies import PolicyTable
 from xds.control.push import (
-    CONFIG_ENTRIES_LINE,
     DEFAULT_OPTIONS,
     ChangeError,
     EmptyingError,
@@ -32,7 +31,6 @@ from xds.control.push import (
     PushRequest,
     PushResult,
     check_group_name,
-    check_new_group_name,
     dry_run_result,
     patch,
     replace_all,
@@ -139,15 +137,6 @@ class Publisher(ServedState):
             task.cancel()
         await self.entries.close()
         await self.audit.close()
-
-    async def _load_documents(self) -> None:
-        self.live.disown_all()
-        for table in self.documents:
-            await table.load()
-        self.live.sweep()
-
-    async def _stored_groups(self) -> list[str]:
-        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
 
     # Writing
 
@@ -269,7 +258,7 @@ class Publisher(ServedState):
         self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None = None
     ) -> list[PushResult]:
         named = [request.group for request in requests]
-        async with self.locks.groups([part.line] if part is not None else named) as held:
+        async with self._locked(named, part) as held:
             pushes = [GroupPush(request.group, request.change) for request in requests]
             pushes += [await part.asked()] if part is not None else []
             if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
@@ -285,12 +274,28 @@ class Publisher(ServedState):
             part.follow(results[len(requests) :])
         return results[: len(requests)]
 
+    @asynccontextmanager
+    async def _locked(self, named: Sequence[str], part: EntryPart | None) -> AsyncIterator[HeldLocks]:
+        """The lock of config entries for ``part``, else those of the groups.
+
+        Where an answer about what is lowered was lost, a push has the lock of config entries as well: it cannot be
+        planned before that is caught up with. The answer can be lost while the push waits for its groups.
+        """
+        while True:
+            takes_line = part is not None or self._is_lowering_lost
+            async with self.locks.groups([self.entries.line] if takes_line else named) as held:
+                if takes_line or not self._is_lowering_lost:
+                    yield held
+                    return
+
     async def _prepare(
         self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None, held: HeldLocks
     ) -> Transaction:
         """Plan all changes, and what follows from them. Raises ``ChangeError`` and what ``part`` raises."""
         named = [request.group for request in requests]
         if part is None:
+            await self._refresh_lowered(held)
+            await held.add(named)
             await self._refresh_all(named)
             return Transaction(await self._plan_all([self._with_lowered(each) for each in requests], options))
         push = await part.plan()
@@ -373,11 +378,6 @@ class Publisher(ServedState):
             self._emptying.check(planned, moves)
         return replace(planned, moves=moves)
 
-    def _drop(self, group: str) -> Drop:
-        """The deletion of a group with its documents of now: while its lock is held."""
-        others = [document for table in self.documents for document in table.documents(group)]
-        return Drop(docs=((SETTINGS_KIND, group), *others))
-
     async def _commit(self, transaction: Transaction, options: PushOptions, meta: Meta) -> list[Commit]:
         pushes = [self._noted(planned, options, meta) for planned in transaction.planned]
         pushes += [transaction.push] if transaction.push is not None else []
@@ -398,11 +398,6 @@ class Publisher(ServedState):
             self._catch_up(planned.group)
         if transaction.part is not None:
             transaction.part.lost()
-
-    def _check_name(self, group: str) -> None:
-        """The rule for names applies to new groups only."""
-        if group not in self._contents and group not in self.settings:
-            check_new_group_name(group)
 
     # What is lowered
 
@@ -464,6 +459,7 @@ class Publisher(ServedState):
     async def _refresh_lowered(self, held: HeldLocks) -> None:
         """Catch up with documents and what is lowered, if the store's answer was lost. Raises ``StoreError``."""
         if self._is_lowering_lost:
+            await self.entries.refresh()
             await self.lowered.load()
             await held.add(self.lowered)
             await self._refresh_all([*self.lowered])
@@ -475,7 +471,6 @@ class Publisher(ServedState):
             await asyncio.sleep(RETRY_LOWERED_S)
             try:
                 async with self.locks.groups((self.entries.line,)) as held:
-                    await self.entries.refresh()
                     await self._refresh_lowered(held)
             except StoreError as error:
                 _log.warning("upstreams.behind", error_message=str(error))

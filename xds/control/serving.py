@@ -12,11 +12,12 @@ import structlog
 
 from xds.control.group_content import BlobIds, GroupContent, build_next_content, changes
 from xds.control.group_documents import GroupDocuments
+from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupTable
 from xds.control.journal import PushJournal
 from xds.control.live_endpoints import LiveEndpoints
 from xds.control.published_state import PublishedState
-from xds.control.push import PlannedChange, Published, by_type_label
+from xds.control.push import CONFIG_ENTRIES_LINE, PlannedChange, Published, by_type_label, check_new_group_name
 from xds.control.threads import run_sized
 from xds.control.writes import WriteLocks
 from xds.fleet.fleet import Fleet
@@ -54,6 +55,15 @@ class ServedState(PublishedState):
         self._wake = wake
         self._on_nack = on_nack
         self._behind: dict[str, asyncio.Task[None]] = {}
+
+    async def _load_documents(self) -> None:
+        self.live.disown_all()
+        for table in self.documents:
+            await table.load()
+        self.live.sweep()
+
+    async def _stored_groups(self) -> list[str]:
+        return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
 
     async def _build(self, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
         """Build the content of a commit. Resources and sets that did not change stay the same objects."""
@@ -122,6 +132,16 @@ class ServedState(PublishedState):
         self.settings.dropped(group)
         for table in self.documents:
             table.dropped(group)
+
+    def _drop(self, group: str) -> Drop:
+        """The deletion of a group with its documents of now: while its lock is held."""
+        others = [document for table in self.documents for document in table.documents(group)]
+        return Drop(docs=((SETTINGS_KIND, group), *others))
+
+    def _check_name(self, group: str) -> None:
+        """The rule for names applies to new groups only."""
+        if group not in self._contents and group not in self.settings:
+            check_new_group_name(group)
 
     # Catching up when the store's answer to a commit was lost
 
