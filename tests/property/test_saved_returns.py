@@ -344,6 +344,18 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what lingers of a former group is not what the group of a client had under that name": (
+        SOTW,
+        True,
+        "cuts groups",
+        Plan(r1="t"),
+        [
+            Push(Plan(inline="t", svc="r1", web="inline", behind="assignment"), group="node"),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
     "a cluster that was proved before the connection ended is warm for a route of its revision": (
         DELTA,
         True,

@@ -192,17 +192,26 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
 
     Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
-    knows that it was sent that.
+    knows that it was sent that, whatever its group has or had under the same name.
     """
     if not origin.is_guarded(held.type):
         return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
-    held = cache.history.part(held, names, origin.clusters, (origin.group,), origin.api, origin.fed)
     url = held.type.type_url
-    for memory in origin.own:
-        if url in memory.lingered:
-            left = names.intersection(memory.lingering.names[url]).difference(held.resources)
-            held = cache.releases.mixed(held, memory.lingered[url], left)
+    lingered = [
+        (memory.lingered[url], _lingering(memory, url, names).difference(held.resources))
+        for memory in reversed(origin.own)
+        if url in memory.lingered
+    ]
+    others = names.difference(*(left for _, left in lingered))
+    held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
+    for earlier, left in lingered:
+        held = cache.releases.mixed(held, earlier, left)
     return held
+
+
+def _lingering(memory: ClientMemory, url: str, names: frozenset[str]) -> frozenset[str]:
+    """Those of these names that lingered for a client of which it is remembered what it had under them."""
+    return names.intersection(memory.lingering.names[url], memory.lingered[url].resources)
 
 
 def _takes_all(type: ResourceType, request: SotwRequest) -> bool:
