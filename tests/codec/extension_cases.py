@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.codec.case_forms import FILTER, ROUTER, TCP, Case, Json, http_case, manager, network_case, route_case
+from tests.codec.case_forms import (
+    FILTER,
+    ROUTER,
+    TCP,
+    Case,
+    Json,
+    http_case,
+    manager,
+    network_case,
+    route_case,
+    upstream_tls_case,
+)
 from tests.support.resources import TYPE
 
 _LUA = "envoy.extensions.filters.http.lua.v3.Lua"
@@ -21,6 +33,25 @@ _KEY = (
     "jrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"
     '"}'
 )
+_CERTIFICATE = """-----BEGIN CERTIFICATE-----
+MIIC+DCCAeCgAwIBAgIURrQ+SHp+rH1WUsWFNmqQBNMlHRcwDQYJKoZIhvcNAQEL
+BQAwDDEKMAgGA1UEAwwBYTAgFw0yNjExMjQwNDEyNTBaGA8yMTI2MTAzMTA0MTI1
+MFowDDEKMAgGA1UEAwwBYTCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEB
+AJ04pxhQouC/1WJGzq7VDDQ3hFwlSKlPjEOC7i2CeoLRZ+juzhSaO9jUEzvkxfDC
+npee6H22+hzqhkQzomHnVfMGiMkrpK7QvQGQocLfoVJ3zcRdTRPUhcMWy8qa3tuU
+H9a4lQ+UrafILcqhohrh0rUPMO2jIkbkhfUCmbkK7WbKN2rem9a6cJl07cGlDZfl
+uKLLZCjk3g+NyQD1LPeHs/t/vpIyp4mwrckVS0O/s39GXpumRIe9mP2a5iMbQVvi
+GyNqQxxj8d9+MQo7JQBWfh/pYo0hcztTQIVP36BP/zomjzfAmb/Nf86mjWFxqIYn
+V+jAkh4ehhOCAuiB6r1okyUCAwEAAaNQME4wHQYDVR0OBBYEFFqwlqXbCN5cGp+I
+a2CSjl1w6KhyMB8GA1UdIwQYMBaAFFqwlqXbCN5cGp+Ia2CSjl1w6KhyMAwGA1Ud
+EwQFMAMBAf8wDQYJKoZIhvcNAQELBQADggEBAGYWEFbuiRXxDJWZSbxgBvpKVJon
+7aotx1+l9MNrL6dLukQi12lPzSFiR9Di4Hvc7IU17LUBV9OPGPUZhdsDU20Rk8y3
+exq1KNQ1xgj8tv1qbQAdtMGvNjsgevF02HrgPH4hTxza7eYW5AXXAhWChQ8LcVkB
+gnVk3JiogzDOUPe/IP1NoTiaLdlj4cK0MBC65oV3VkLs9fFnMAHypM5EX2Glv6ei
+Rn1m5WqwI5Fqdq2oo4iBTdf9a0V8czx9XpCk+ArMHIe8kcKE673ytFXdCRA29H+C
+vV3m//PLgeR2amLKTcXF+N2xEIL/OiHKbSuhtmt9hpCjKRLGYUIAcZBZLgc=
+-----END CERTIFICATE-----
+"""
 _LONG_SCRIPT = """#!/usr/bin/lua
 -- a comment
 local t = {1, 'a'; x = [[y]], [2] = function(...) return ... end,}
@@ -35,7 +66,7 @@ function t.z() end
 function t:m() return self end
 (t):m():m{}
 local s = ('a'):rep(2) .. 'b\\
-c'
+c\\\n\rd'
 --[==[ ]] ]==]
 function envoy_on_request(handle) handle:headers():add('a', "b\\n") end
 """
@@ -121,6 +152,9 @@ _KEY_VALUE = {"metadata_namespace": "a", "key": "b"}
 _REWRITE = {"pattern": {"regex": "a"}, "substitution": "b"}
 _GENERIC_ROUTER = _configured("router", f"{_GENERIC}.router.v3.Router")
 _COLLECTOR = {"http_uri": {"uri": "http://x/a", "cluster": "c", "timeout": "1s"}}
+_RATE_LIMIT = "envoy.extensions.filters.http.rate_limit_quota.v3"
+_REPORTING = {"reporting_interval": "1s"}
+_PERCENT = {"header": {"key": "a", "value": "5%"}}
 _A, _UPPER_A = {"prefix": "a", "cluster": "c"}, {"prefix": "A", "cluster": "c"}
 
 REFUSED_EXTENSIONS: Mapping[str, Case] = {
@@ -151,6 +185,7 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a key set that is a list": _key_set("bad_jwks", "[]"),
     "a key set without keys": _key_set("bad_jwks", "{}"),
     "a key set of no keys": _key_set("bad_jwks", '{"keys": []}'),
+    "a key set of a text": _key_set("bad_jwks", '{"id": "oops"}'),
     "a key without its type": _key_set("bad_jwks", '{"keys": [{}]}'),
     "users that are a text": users("bad_users", "oops"),
     "no users": users("bad_users", ""),
@@ -183,6 +218,11 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "OpenTelemetry without an exporter": _traced("missing_field", "/grpc_service"),
     "OpenTelemetry with two exporters": _traced(
         "not_allowed", "/http_service", grpc_service=_GRPC, http_service=_COLLECTOR
+    ),
+    "a percent sign in a header to a collector": _traced(
+        "bad_format",
+        "/http_service/request_headers_to_add/0/header/value",
+        http_service={**_COLLECTOR, "request_headers_to_add": [_PERCENT]},
     ),
     "metadata of nothing": _metadata("missing_field", "/header", on_header_present=_KEY_VALUE),
     "metadata of a header and a cookie": _metadata(
@@ -238,6 +278,7 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "a key set": _key_set("", f'{{"keys": [{_KEY}]}}'),
     "a key set with a line end within a string": _key_set("", f'{{"keys": [{_KEY}]}}'.replace("tVT86z", "tVT86z\n  ")),
     "a key set with bare keys": _key_set("", f"{{keys: [{_KEY}],}}"),
+    "a key set of certificates": _key_set("", json.dumps({"id": _CERTIFICATE})),
     "an empty key set": _key_set("", ""),
     "users": users("", f"# a comment\n\na:{_HASH}\n  b:{_HASH}\n"),
     "a cache that is disabled": _first("", "", _CACHE, disabled=True),
@@ -255,4 +296,30 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
         "", "", settings={"op_timeout": "0s"}, prefix_routes={"catch_all_route": {"cluster": "c"}}
     ),
     "a generic proxy": network_case("", "", _generic(_GENERIC_ROUTER)),
+    "an empty list of revoked certificates": upstream_tls_case(
+        "", "", validation_context={"trusted_ca": {"inline_string": _CERTIFICATE}, "crl": {"inline_bytes": ""}}
+    ),
+    "a percent sign in a header to a quota": _first(
+        "",
+        "",
+        f"{_RATE_LIMIT}.RateLimitQuotaFilterConfig",
+        rlqs_server=_GRPC,
+        domain="d",
+        bucket_matchers={
+            "on_no_match": {"action": _configured("x", f"{_RATE_LIMIT}.RateLimitQuotaBucketSettings", **_REPORTING)}
+        },
+        request_headers_to_add_when_not_enforced=[_PERCENT],
+    ),
+    "a percent sign in a header to a sampler's service": _traced(
+        "",
+        "",
+        grpc_service=_GRPC,
+        sampler=_configured(
+            "dynatrace",
+            "envoy.extensions.tracers.opentelemetry.samplers.v3.DynatraceSamplerConfig",
+            tenant="a",
+            cluster_id=1,
+            http_service={**_COLLECTOR, "request_headers_to_add": [_PERCENT]},
+        ),
+    ),
 }

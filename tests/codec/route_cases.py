@@ -75,6 +75,30 @@ def _called(value: str) -> Case:
     return http_case("", "", one, ROUTER)
 
 
+def _parameter(code: str, value: str) -> Case:
+    kind = f"{TYPE}envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
+    mutation = {"append": {"record": {"key": "a", "value": value}}}
+    config = {"@type": kind, "mutations": {"query_parameter_mutations": [mutation]}}
+    place = "/http_filters/0/typed_config/mutations/query_parameter_mutations/0/append/record/value"
+    return http_case(code, place, {"name": "mutation", "typed_config": config}, ROUTER)
+
+
+def _fluentd(code: str, value: str) -> Case:
+    kind = f"{TYPE}{_LOGS}.fluentd.v3.FluentdAccessLogConfig"
+    config = {"@type": kind, "cluster": "c", "tag": "x", "stat_prefix": "x", "record": {"a": {"b": value}}}
+    place = f"{FILTER}/access_log/0/typed_config/record/a/b"
+    return network_case(code, place, manager(access_log=[{"name": "log", "typed_config": config}]))
+
+
+def _tag(code: str, value: str) -> Case:
+    tags = [{"tag": "a", "value": value}]
+    return network_case(code, f"{FILTER}/tracing/custom_tags/0/value", manager(tracing={"custom_tags": tags}))
+
+
+def _rewrite(code: str, field: str, value: str) -> Case:
+    return route_case(code, f"/route/{field}", route={"cluster": "c", field: value})
+
+
 def _tunnel(code: str, hostname: str) -> Case:
     config = {"@type": TCP_PROXY_TYPE, "stat_prefix": "x", "cluster": "c", "tunneling_config": {"hostname": hostname}}
     return network_case(code, f"{FILTER}/tunneling_config/hostname", {"name": "tcp", "typed_config": config})
@@ -123,6 +147,12 @@ REFUSED_ROUTES: Mapping[str, Case] = {
     ),
     "an old format of an access log": _log("bad_format", "/text_format", text_format="5% x"),
     "a format within JSON": _log("bad_format", "/json_format/a/b", json_format={"a": {"b": "5%"}, "c": 1}),
+    "a format in a list within JSON": _log("bad_format", "/json_format/a/1", json_format={"a": ["b", "5%"]}),
+    "a format of a parameter of a query": _parameter("bad_format", "5%"),
+    "a format of a record of Fluentd": _fluentd("bad_format", "5%"),
+    "a format of a tag of a span": _tag("bad_format", "5%"),
+    "a format of a rewritten path": _rewrite("bad_format", "path_rewrite", "/5%"),
+    "a format of a rewritten host": _rewrite("bad_format", "host_rewrite", "5%"),
     "a format of a log in a file": _file_log("bad_format", "5% x"),
     "a format of the name of a host": _tunnel("bad_format", "5% x"),
 }
@@ -134,6 +164,12 @@ TAKEN_ROUTES: Mapping[str, Case] = {
     "options of CONNECT-UDP": _upgrade("", "", "CONNECT-UDP"),
     "a body as long as it may be": _body("", "x" * _BODY_LIMIT),
     "a body within its own limit": _body("", "x" * 5000, 5000),
+    "a body with a limit of zero": _body("", "x" * 5000, 0),
+    "a parameter of a query": _parameter("", "%REQ(a)%"),
+    "a record of Fluentd": _fluentd("", "%PROTOCOL%"),
+    "a tag of a span": _tag("", "%REQ(a)%"),
+    "a rewritten path": _rewrite("", "path_rewrite", "/%REQ(a)%"),
+    "a rewritten host": _rewrite("", "host_rewrite", "%REQ(a)%"),
     "a percent sign in a body": _body("", "5%"),
     "a percent sign that is escaped": _header("", "100%%"),
     "commands without and with an argument": _header("", "a%PROTOCOL%%REQ(x?y):10%%%b"),

@@ -96,12 +96,19 @@ def _key_set_fault(text: str) -> str:
         return "" if text.lstrip().startswith(("{", "-----BEGIN")) else "is no JSON Web Key Set"
     if not isinstance(keys, dict):
         return "is no JSON Web Key Set"
+    if "keys" not in keys and any(_is_certificate(one) for one in keys.values()):
+        return ""
     listed = keys.get("keys")
     if not isinstance(listed, list):
         return "has no list 'keys'"
     if not any(isinstance(key, dict) and key.get("kty") for key in listed):
         return "has no key with its type ('kty')"
     return ""
+
+
+def _is_certificate(value: object) -> bool:
+    """A key set may hold certificates by the ids of their keys."""
+    return isinstance(value, str) and "-----BEGIN CERTIFICATE-----" in value
 
 
 def _users(config: Any) -> list[Problem]:

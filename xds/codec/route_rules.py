@@ -12,7 +12,7 @@ from xds.codec.rules import MessageRule, Problem, nanoseconds
 _ROUTE = "envoy.config.route.v3"
 _CONNECT = ("connect", "connect-udp")
 _BODY_LIMIT_BYTES = 4096  # Envoy's default of max_direct_response_body_size_bytes
-_FORMAT = "bad_format"
+FORMAT_CODE = "bad_format"
 _FORMAT_HINT = "a command is %NAME%, %NAME(argument)% or %NAME(argument):LENGTH%; a percent sign is %%"
 _COMMAND = re.compile(r"%%|%[A-Z0-9_]+(?:\(.*?\))?(?::[0-9]+)?%")
 _NOTHING: list[Problem] = []
@@ -69,7 +69,7 @@ def _bodies(routes: Any) -> list[Problem]:
     limit_bytes = _BODY_LIMIT_BYTES
     if routes.HasField("max_direct_response_body_size_bytes"):
         limit_bytes = routes.max_direct_response_body_size_bytes.value
-    if routes.ByteSize() <= limit_bytes:
+    if not limit_bytes or routes.ByteSize() <= limit_bytes:  # Envoy takes a limit of zero as none
         return _NOTHING
     return list(_long_bodies(routes, limit_bytes))
 
@@ -107,7 +107,7 @@ def _fault(text: str) -> str:
 
 def _format(text: str, path: FieldPath) -> list[Problem]:
     fault = _fault(text) if "%" in text else ""
-    return [Problem(path, _FORMAT, f"{path[-1]} {fault}", _FORMAT_HINT)] if fault else _NOTHING
+    return [Problem(path, FORMAT_CODE, f"{path[-1]} {fault}", _FORMAT_HINT)] if fault else _NOTHING
 
 
 def _header(option: Any) -> list[Problem]:
@@ -118,6 +118,15 @@ def _header(option: Any) -> list[Problem]:
 def _headers(headers: Any) -> list[Problem]:
     """A list of ``HeaderValue`` of an HTTP call."""
     return [one for index, header in enumerate(headers) for one in _format(header.value, (index, "value"))]
+
+
+def _parameters(mutations: Any) -> list[Problem]:
+    """The ``query_parameter_mutations`` of a filter."""
+    return [
+        problem
+        for index, one in enumerate(mutations)
+        for problem in _value(one.append.record.value, (index, "append", "record", "value"))
+    ]
 
 
 def _substitution(form: Any) -> list[Problem]:
@@ -132,17 +141,34 @@ def _substitution(form: Any) -> list[Problem]:
     return []
 
 
+def _record(record: Any) -> list[Problem]:
+    """A ``Struct`` of format strings."""
+    return [*_of_struct(record.fields, ())]
+
+
 def _of_struct(fields: Any, path: FieldPath) -> Iterator[Problem]:
     for key, value in fields.items():
-        match value.WhichOneof("kind"):
-            case "string_value":
-                yield from _format(value.string_value, (*path, key))
-            case "struct_value":
-                yield from _of_struct(value.struct_value.fields, (*path, key))
+        yield from _value(value, (*path, key))
+
+
+def _value(value: Any, path: FieldPath) -> Iterator[Problem]:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            yield from _format(value.string_value, path)
+        case "struct_value":
+            yield from _of_struct(value.struct_value.fields, path)
+        case "list_value":
+            for index, one in enumerate(value.list_value.values):
+                yield from _value(one, (*path, index))
 
 
 def _text(field: str) -> MessageRule:
     return lambda message: _format(getattr(message, field), (field,))
+
+
+def _string(name: str) -> MessageRule:
+    """Of a field that is a format string."""
+    return lambda text: [one._replace(path=()) for one in _format(text, (name,))]
 
 
 _UPGRADE_CONFIGS: Mapping[str, MessageRule] = {"upgrade_configs": _upgrades}
@@ -157,7 +183,20 @@ ROUTE_RULES: Mapping[str, MessageRule] = {
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _text("hostname"),
 }
 ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    f"{_ROUTE}.RouteAction": _UPGRADE_CONFIGS,
+    f"{_ROUTE}.RouteAction": {
+        **_UPGRADE_CONFIGS,
+        **{name: _string(name) for name in ("host_rewrite", "path_rewrite")},
+    },
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": _UPGRADE_CONFIGS,
     "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest": {"headers_to_add": _headers},
+    "envoy.extensions.access_loggers.fluentd.v3.FluentdAccessLogConfig": {"record": _record},
+    "envoy.extensions.filters.http.header_mutation.v3.Mutations": {"query_parameter_mutations": _parameters},
+    "envoy.type.tracing.v3.CustomTag": {"value": _string("value")},
+}
+# Headers that Envoy sends as they stand, of the types that are format strings elsewhere.
+LITERAL_FIELDS: Mapping[str, str] = {
+    "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": (
+        "request_headers_to_add_when_not_enforced"
+    ),
+    "envoy.extensions.tracers.opentelemetry.samplers.v3.DynatraceSamplerConfig": "http_service",
 }

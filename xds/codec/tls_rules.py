@@ -42,8 +42,9 @@ def _key(one: Any) -> Iterator[Problem]:
 
 
 def _validation(one: Any) -> list[Problem]:
-    """A ``CertificateValidationContext``."""
-    return [*_inline(one, "trusted_ca", _CERTIFICATES), *_inline(one, "crl", _CRL)]
+    """A ``CertificateValidationContext``. Envoy passes over an empty ``crl``, and over no empty ``trusted_ca``."""
+    found = [*_inline(one, "trusted_ca", _CERTIFICATES)]
+    return [*found, *_inline(one, "crl", _CRL)] if inline_content(one, "crl") else found
 
 
 def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ from xds.codec.value_rules import (
     DURATION,
     field_rules,
     message_rule,
+    passed_code,
     refuses_old_types,
     ruled_types,
     value_rule,
@@ -170,11 +171,17 @@ def _compile(descriptor: Descriptor) -> _Tests:
         own = rules.get(field.name, {})
         check = _chain(_field_checks(descriptor, field, own, deprecated.get(field.name)))
         if check is not None:
-            fields[field] = check
+            code = passed_code(descriptor, field)
+            fields[field] = _passing(check, code) if code else check
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
     oneofs = (name for name in field_options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
     return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
+
+
+def _passing(check: _Check, code: str) -> _Check:
+    """The check without its problems of one code."""
+    return lambda value: [one for one in check(value) or () if one.code != code] or None
 
 
 def _of_oneof(descriptor: Descriptor, name: str) -> Problem:

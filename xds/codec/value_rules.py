@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
 from xds.codec.extension_rules import EXTENSION_FIELD_RULES, EXTENSION_RULES
 from xds.codec.filter_rules import FILTER_RULES
-from xds.codec.route_rules import ROUTE_FIELD_RULES, ROUTE_RULES
+from xds.codec.route_rules import FORMAT_CODE, LITERAL_FIELDS, ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.tls_rules import TLS_RULES
 from xds.codec.walk import ANY
@@ -92,6 +92,11 @@ def message_rule(descriptor: Descriptor) -> MessageRule | None:
 def value_rule(descriptor: Descriptor, field: FieldDescriptor) -> MessageRule | None:
     """The rule on the whole value of a field, such as a list, that is looked at only where the field is set."""
     return _OF_VALUES.get(descriptor.full_name, {}).get(field.name)
+
+
+def passed_code(descriptor: Descriptor, field: FieldDescriptor) -> str:
+    """The code of the errors within a field that Envoy passes over; empty for almost every field."""
+    return FORMAT_CODE if LITERAL_FIELDS.get(descriptor.full_name) == field.name else ""
 
 
 def ruled_types() -> frozenset[str]:
