@@ -37,10 +37,12 @@ from xds.control.lowered_content import (
     stored_content,
 )
 from xds.control.lowered_endpoints import LoweredEndpoints
+from xds.control.stored_assignments import stored_assignments
 from xds.control.threads import run_sized
 from xds.lower.lowering import LoweringSettings
 from xds.lower.upstreams import UpstreamsDocument, read_upstreams
 from xds.model.errors import NotFoundError, ValidationError, Violation
+from xds.model.resource_type import CLUSTER
 from xds.store.base import DocumentWrite, Store
 
 KIND = "upstreams"
@@ -223,6 +225,21 @@ class LoweredGroups:
         rest = await self.plan_document(made.group, replace(made.document, upstreams=left))
         _log.error("upstreams.not_lowered", group=made.group, error_message=str(clash))
         return replace(made, content=rest.content, error=str(clash))
+
+    async def keep_stored(self, group: str, error: str) -> list[str]:
+        """Serve what the store holds of a group, with the endpoints of its clusters, and show why it stays.
+
+        Returns the groups that are served other endpoints. Wake their streams.
+        """
+        held = self._groups[group]
+        names = {name for type_url, name in held.content.records if type_url == CLUSTER}
+        asked = (names, held.document, self._entries.index.entries, self.seen())
+        assignments = await run_sized(stored_assignments, *asked, resources=_size(held.document))
+        moved = self.begin({group: replace(held, content=replace(held.content, assignments=assignments))})
+        self.end((group,))
+        clash = self.endpoints.clash(group) if self.endpoints is not None else ""
+        self.tell(group, f"{error}; {clash}" if clash else error)
+        return moved
 
     def tell(self, group: str, error: str) -> None:
         """Show why a group is not lowered as its upstreams say, or not wholly."""

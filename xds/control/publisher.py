@@ -127,7 +127,7 @@ class Publisher(ServedState):
         for each, made in zip(contents, precomputed, strict=True):
             self._serve(each, made)
         await self.settings.load()
-        self._hold_lowered()
+        await self._lower_again()
         self._wake(before | set(self._contents))
 
     async def close(self) -> None:
@@ -477,7 +477,7 @@ class Publisher(ServedState):
         del self._behind[self.entries.line]
 
     async def _lower_again(self) -> None:
-        """Lower the groups again that were lowered otherwise, as by an earlier release. What cannot be, stays."""
+        """Lower the groups anew that were lowered otherwise, as by an earlier release. What cannot be, stays."""
         for group in self._hold_lowered():
             try:
                 made = await self.lowered.plan_document(group, self.lowered.get(group).document)
@@ -487,7 +487,7 @@ class Publisher(ServedState):
                     made = await self.lowered.plan_rest(made, clash)
                     await self._apply_lowered(made)
             except XdsError as error:
-                self.lowered.tell(group, str(error))
+                self._wake(await self.lowered.keep_stored(group, str(error)))
 
     async def _apply_lowered(self, made: LoweredGroup) -> None:
         options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))

@@ -23,6 +23,7 @@ from xds.lower.mesh_names import cluster_name, leg_name
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER
 
+INVALID_FILTER = "invalid_filter"  # the code of a finding: the filter of a subset has no answer for instances
 _AGGREGATE = "envoy.clusters.aggregate"
 _AGGREGATE_CONFIG = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _TLS = "envoy.transport_sockets.tls"
@@ -286,7 +287,7 @@ def _check_filter(context: UpstreamContext, target: ChainTarget) -> None:
         place = target.place
         told = f"filter, column {error.column}: {error.detail}"
         path = ("Subsets", place.subset, "Filter")
-        context.refuse("invalid_filter", told, ServiceResolver.kind, place.service, path, error.hint)
+        context.refuse(INVALID_FILTER, told, ServiceResolver.kind, place.service, path, error.hint)
 
 
 @lru_cache(maxsize=_FILTERS_REMEMBERED)

@@ -13,9 +13,9 @@ from xds.catalog.entry import Key
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.chain import ChainError, DiscoveryChain, ResolverNode
 from xds.chain.index import refused
-from xds.lower.clusters import ResolverClusters, lower_resolver
+from xds.lower.clusters import INVALID_FILTER, ResolverClusters, lower_resolver
 from xds.lower.listeners import lower_listener
-from xds.lower.lowered import Lowered, LoweredResource, unite
+from xds.lower.lowered import Lowered, LoweredAssignment, LoweredResource, unite
 from xds.lower.route_checks import check_routes
 from xds.lower.routes import lower_routes
 from xds.lower.upstream_context import UpstreamContext, resolvers_of
@@ -77,6 +77,23 @@ def lower_upstream(
     clusters = [cluster for one in made.values() for cluster in one.clusters]
     assignments = {each.name: each for one in made.values() for each in one.assignments}
     return unite([Lowered((*resources, *clusters), assignments, tuple(context.warnings))])
+
+
+def lower_assignments(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> dict[str, LoweredAssignment]:
+    """The assignments of an upstream, also where something else of it is refused.
+
+    Those of a resolver whose filters have no answer for instances are left out.
+    """
+    context = UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
+    found: dict[str, LoweredAssignment] = {}
+    for node in resolvers_of(context.chain):
+        context.violations.clear()
+        made = lower_resolver(context, node)
+        if made is not None and not any(one.code == INVALID_FILTER for one in context.violations):
+            found.update((one.name, one) for one in made.assignments)
+    return found
 
 
 def _listener_and_routes(context: UpstreamContext, made: dict[str, ResolverClusters]) -> list[LoweredResource]:
