@@ -17,6 +17,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,8 @@ from xds.proto import wire_pb2
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 METHODS = {"sotw": "StreamAggregatedResources", "delta": "DeltaAggregatedResources"}
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 120.0  # a start takes seconds of CPU, which a busy machine shares
+OUTPUT_SHOWN = 2000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +61,34 @@ def running_server() -> Iterator[Server]:
     """An ``xds serve`` of its own, ended afterwards."""
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     command = [sys.executable, "-m", "xds.cli.main", "serve", "--grpc", addresses[0], "--http", addresses[1]]
-    process = subprocess.Popen([*command, "--store", "memory"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        server = Server(process.pid, addresses[0], f"http://{addresses[1]}")
-        wait_ready(server)
-        yield server
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([*command, "--store", "memory"], stdout=output, stderr=subprocess.STDOUT)
+        try:
+            server = Server(process.pid, addresses[0], f"http://{addresses[1]}")
+            try:
+                wait_ready(server, process)
+            except SystemExit as error:
+                output.seek(0)
+                raise SystemExit(f"{error}: {output.read().decode()[-OUTPUT_SHOWN:]}") from None
+            yield server
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def wait_ready(server: Server) -> None:
+def wait_ready(server: Server, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until a server is ready; not if its process has ended."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            if httpx.get(f"{server.http}/readyz").status_code == httpx.codes.OK:
+            if httpx.get(f"{server.http}/readyz", trust_env=False).status_code == httpx.codes.OK:
                 return
         except httpx.TransportError:
             pass
+        if process is not None and process.poll() is not None:
+            raise SystemExit(f"the server ended with exit code {process.returncode}")
         time.sleep(0.05)
-    raise SystemExit("the server did not become ready")
+    raise SystemExit(f"the server did not become ready within {READY_TIMEOUT_S:.0f} s")
 
 
 def snapshot(clusters: int, round_number: int) -> dict[str, Any]:

@@ -302,7 +302,7 @@ async def opened(folder: Path, sizes: tuple[int, int, int]) -> AsyncIterator[Sit
     process = subprocess.Popen(whole, stdout=log, stderr=log)
     try:
         server = Server(process.pid, ports[0], f"http://{ports[1]}")
-        wait_ready(server)
+        wait_ready(server, process)
         async with httpx.AsyncClient(base_url=server.http, timeout=REQUEST_TIMEOUT_S, trust_env=False) as admin:
             site = Site(server, admin, targets, sizes)
             await site.fill()

@@ -106,7 +106,7 @@ def running_server(folder: Path, program: Sequence[str] = PROBED) -> Iterator[Se
     process = subprocess.Popen([sys.executable, "-m", *program, *ports, str(folder)])
     try:
         server = Server(process.pid, f"127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}")
-        wait_ready(server)
+        wait_ready(server, process)
         yield server
     finally:
         process.terminate()

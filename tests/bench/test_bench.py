@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from bench.fanout import running_server
 from tests.support.process import REPOSITORY, child_environment
 
 RUN_TIMEOUT_S = 100
@@ -52,6 +53,12 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     # A column's name may hold a space; no row has a cell more or less than the others.
     assert header.split()[0] in {"variant", "step", "scenario", "phase", "services", "endpoints"}
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
+
+
+def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDS_SERVER__DRAIN_S", "never")
+    with pytest.raises(SystemExit, match=r"(?s)ended with exit code.*drain"), running_server():
+        pass
 
 
 @pytest.mark.soak
