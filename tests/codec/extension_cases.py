@@ -97,6 +97,12 @@ def users(code: str, text: str) -> Case:
     return _first(code, "/users/inline_string", kind, users={"inline_string": text})
 
 
+def _route_users(code: str, text: str) -> Case:
+    kind = f"{TYPE}envoy.extensions.filters.http.basic_auth.v3.BasicAuthPerRoute"
+    config = {"a": {"@type": kind, "users": {"inline_string": text}}}
+    return route_case(code, "/typed_per_filter_config/a/users/inline_string", typed_per_filter_config=config)
+
+
 def _specifier(code: str, text: str) -> Case:
     kind = "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig"
     plugin = {"extension": _configured("lua", kind, source_code={"inline_string": text})}
@@ -189,6 +195,7 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a key without its type": _key_set("bad_jwks", '{"keys": [{}]}'),
     "users that are a text": users("bad_users", "oops"),
     "no users": users("bad_users", ""),
+    "users of a route that are a text": _route_users("bad_users", "oops"),
     "a password in clear": users("bad_users", "a:b"),
     "a hash that is too short": users("bad_users", "a:{SHA}x"),
     "a user without a name": users("bad_users", f":{_HASH}"),
@@ -281,6 +288,7 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "a key set of certificates": _key_set("", json.dumps({"id": _CERTIFICATE})),
     "an empty key set": _key_set("", ""),
     "users": users("", f"# a comment\n\na:{_HASH}\n  b:{_HASH}\n"),
+    "no users of a route": _route_users("", ""),
     "a cache that is disabled": _first("", "", _CACHE, disabled=True),
     "Zipkin with a collector": _tracer("", "", collector_cluster="c", collector_endpoint="/a"),
     "Zipkin with the service of a collector": _tracer("", "", collector_service=_COLLECTOR),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.codec.case_forms import (
+    ADS,
     FILTER,
     ROUTER,
     Case,
@@ -25,6 +26,12 @@ _BODY_LIMIT = 4096
 def _header(code: str, value: str) -> Case:
     headers = [{"header": {"key": "a", "value": value}}]
     return route_case(code, "/request_headers_to_add/0/header/value", request_headers_to_add=headers)
+
+
+def _rds(code: str, pointer: str, **rds: Any) -> Case:
+    one = manager(rds=rds)
+    del one["typed_config"]["route_config"]
+    return network_case(code, f"{FILTER}/rds{pointer}", one)
 
 
 def _mirror(code: str, pointer: str, **policy: Any) -> Case:
@@ -117,6 +124,7 @@ REFUSED_ROUTES: Mapping[str, Case] = {
     "a mirror without a cluster": _mirror("missing_field", "/cluster"),
     "a mirror of two clusters": _mirror("not_allowed", "/cluster_header", cluster="c", cluster_header="x"),
     "options of CONNECT for another upgrade": _upgrade("not_allowed", "/connect_config", "websocket"),
+    "routes by RDS without a source": _rds("missing_field", "/config_source", route_config_name="r"),
     "a body that is too long": _body("too_long", "x" * (_BODY_LIMIT + 1)),
     "a body that is too long in bytes": _body("too_long", "ü" * (_BODY_LIMIT // 2 + 1)),
     "a body beyond its own limit": _body("too_long", "x" * 11, 10),
@@ -160,6 +168,7 @@ REFUSED_ROUTES: Mapping[str, Case] = {
 TAKEN_ROUTES: Mapping[str, Case] = {
     "a mirror": _mirror("", "", cluster="c"),
     "a mirror by a header": _mirror("", "", cluster_header="x"),
+    "routes by RDS": _rds("", "", route_config_name="r", config_source=ADS),
     "options of CONNECT": _upgrade("", "", "connect"),
     "options of CONNECT-UDP": _upgrade("", "", "CONNECT-UDP"),
     "a body as long as it may be": _body("", "x" * _BODY_LIMIT),

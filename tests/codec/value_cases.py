@@ -42,6 +42,7 @@ from tests.support.resources import SECRET_TYPE, TYPE
 
 _TCP_OPTIONS = "envoy.extensions.upstreams.tcp.v3.TcpProtocolOptions"
 _REDIS_OPTIONS = "envoy.extensions.filters.network.redis_proxy.v3.RedisProtocolOptions"
+_NO_TYPE = {"typed_extension_config": {"name": "x", "typed_config": {}}}
 
 REFUSED: Mapping[str, Case] = {
     # Addresses
@@ -258,6 +259,11 @@ REFUSED: Mapping[str, Case] = {
         "/validation_context/trusted_ca/inline_string",
     ),
     # Clusters
+    "load balancing policies without a type": cluster_case(
+        "missing_config",
+        "/load_balancing_policy/policies/0/typed_extension_config/typed_config",
+        load_balancing_policy={"policies": [_NO_TYPE, _NO_TYPE]},
+    ),
     "no load balancing policy": cluster_case(
         "missing_field", "/load_balancing_policy/policies", load_balancing_policy={"policies": []}
     ),
@@ -401,6 +407,9 @@ TAKEN: Mapping[str, Case] = {
     "an internal listener": listener_case(address=None, internal_listener={}),
     "two certificates of a listener": downstream_tls_case(
         "", tls_certificate_sds_secret_configs=[sds_secret("a"), sds_secret("b")]
+    ),
+    "a load balancing policy behind one without a type": cluster_case(
+        "", "", load_balancing_policy={"policies": [_NO_TYPE, policy("round_robin", "RoundRobin")]}
     ),
     "an empty certificate": upstream_tls_case("", "", tls_certificates=[{}]),
     "upstream filters with the codec": upstream_filters_case("", "", UPSTREAM_CODEC),

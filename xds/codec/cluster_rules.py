@@ -110,6 +110,14 @@ def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
         yield Problem(("lb_policy",), _CODE, detail, is_absence=True)
 
 
+def _policies(policies: Any) -> list[Problem]:
+    """Of a ``LoadBalancingPolicy``: Envoy takes the first that it knows by its type."""
+    if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
+        return _NOTHING
+    problem = unknown_config(policies[0].typed_extension_config)
+    return [problem._replace(path=(0, "typed_extension_config", *problem.path))]
+
+
 def _health_checks(checks: Any) -> list[Problem]:
     """Releases of Envoy before 1.40 do not know the names."""
     if len(checks) < 2:
@@ -128,4 +136,5 @@ CLUSTER_RULES: Mapping[str, MessageRule] = {
 }
 CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
+    "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _policies},
 }

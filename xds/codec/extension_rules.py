@@ -120,6 +120,11 @@ def _users(config: Any) -> list[Problem]:
     return [Problem(("users", _specifier(config.users)), "bad_users", f"users {fault}", "one user:{SHA}hash a line")]
 
 
+def _route_users(config: Any) -> list[Problem]:
+    """A ``BasicAuthPerRoute``: Envoy takes an empty text there, for nobody."""
+    return _users(config) if inline_content(config, "users") else []
+
+
 def _users_fault(text: str) -> str:
     """The content of a line is not shown."""
     if not text:
@@ -251,7 +256,7 @@ def _generic_proxy(config: Any) -> list[Problem]:
 
 EXTENSION_RULES: Mapping[str, MessageRule] = {
     f"{_HTTP}.basic_auth.v3.BasicAuth": _users,
-    f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _users,
+    f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _route_users,
     f"{_HTTP}.cache.v3.CacheConfig": _cache,
     f"{_HTTP}.cache_v2.v3.CacheV2Config": _cache,
     f"{_HTTP}.jwt_authn.v3.JwtProvider": _provider,

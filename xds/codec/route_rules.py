@@ -64,6 +64,15 @@ def _upgrades(upgrades: Any) -> list[Problem]:
     return found
 
 
+def _source(rds: Any) -> list[Problem]:
+    """An ``Rds``: only a name by ``xdstp`` says itself where it comes from."""
+    if rds.HasField("config_source") or rds.route_config_name.startswith("xdstp:"):
+        return _NOTHING
+    detail = "rds needs the config_source of its routes"
+    hint = "config_source: {ads: {}, resource_api_version: V3}"
+    return [Problem(("config_source",), "missing_field", detail, hint, is_absence=True)]
+
+
 def _bodies(routes: Any) -> list[Problem]:
     """Of a ``RouteConfiguration``: inline bodies of direct responses, which Envoy keeps in memory."""
     limit_bytes = _BODY_LIMIT_BYTES
@@ -180,6 +189,7 @@ ROUTE_RULES: Mapping[str, MessageRule] = {
     "envoy.config.core.v3.HeaderValueOption": _header,
     "envoy.config.core.v3.SubstitutionFormatString": _substitution,
     "envoy.extensions.access_loggers.file.v3.FileAccessLog": _text("format"),
+    "envoy.extensions.filters.network.http_connection_manager.v3.Rds": _source,
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _text("hostname"),
 }
 ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
