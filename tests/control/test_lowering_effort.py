@@ -12,7 +12,7 @@ from xds.catalog.instance import Instance
 from xds.codec import schema
 from xds.control.lowered_content import LoweredRecords
 from xds.lower.lowered import LoweredResource
-from xds.lower.lowering import lower_upstream
+from xds.lower.lowering import lower_behind
 from xds.lower.upstreams import Upstream
 from xds.model.resource_type import ENDPOINT
 
@@ -32,13 +32,13 @@ class Effort:
 
         def lowered(upstream: Upstream, *arguments: Any) -> Any:
             self.upstreams.append(upstream.name)
-            return lower_upstream(upstream, *arguments)
+            return lower_behind(upstream, *arguments)
 
         def of(records: LoweredRecords, one: LoweredResource) -> Any:
             self.resources.append(one.label)
             return record(records, one)
 
-        patch.setattr("xds.control.group_lowering.lower_upstream", lowered)
+        patch.setattr("xds.control.group_lowering.lower_behind", lowered)
         patch.setattr(LoweredRecords, "of", of)
 
     def clear(self) -> None:
@@ -62,6 +62,17 @@ async def test_each_upstream_is_lowered_once_for_all_groups(plane: Plane, effort
     assert effort.upstreams == ["web"]
     assert bodies(plane) != before
     assert bodies(plane) == bodies(plane, "cart")
+
+
+async def test_what_is_behind_listeners_is_lowered_and_checked_once_for_all_ports(plane: Plane, effort: Effort) -> None:
+    await put_upstreams(plane, "api", "web", group="other")  # at the ports of the other groups, the other way round
+    effort.clear()
+    await put_entries(plane, splitter(50), {**RESOLVER, "ConnectTimeout": "2s"})
+    assert effort.upstreams.count("web") == 1
+    clusters = [one for one in effort.resources if one.startswith("clusters/v1.web.")]
+    assert len(clusters) == 1
+    ports = {key[1] for group in ("shop", "other") for key in plane.publisher.lowered.content(group).records}
+    assert {"web:127.0.0.1:9001", "web:127.0.0.1:9002"} <= ports
 
 
 async def test_only_what_the_touched_upstreams_make_is_checked(plane: Plane, effort: Effort) -> None:

@@ -13,9 +13,17 @@ from xds.chain.index import refused
 from xds.chain.request import CompileRequestError
 from xds.chain.uses import ChainUse
 from xds.control.group_content import Key as ResourceKey
-from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecords
-from xds.lower.lowered import UPSTREAM, Lowered, unite
-from xds.lower.lowering import LoweringSettings, UpstreamChain, lower_upstream
+from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
+from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, unite
+from xds.lower.lowering import (
+    BehindListener,
+    LoweringSettings,
+    UpstreamChain,
+    add_listener,
+    lower_behind,
+    lower_upstream,
+    without_address,
+)
 from xds.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument, with_upstream_config
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import ENDPOINT
@@ -64,6 +72,8 @@ class GroupLowering:
         self._records = records
         self._settings = settings
         self._made: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
+        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, BehindListener]]] = {}
+        self._recorded: dict[int, tuple[Json, LoweredRecord]] = {}  # by the identity of the content, which is kept
 
     def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
         """The chains of a group's upstreams. Raises ``ValidationError`` for one that cannot be compiled here at all."""
@@ -132,8 +142,26 @@ class GroupLowering:
         for part in made:
             if part.chain.chain is chain.chain and part.chain.entries == chain.entries:
                 return part
-        made.append(LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings)))
+        behind = self._behind_once(without_address(upstream), chain, proxies)
+        lowered = add_listener(upstream, chain, proxies, self._settings, behind)
+        made.append(LoweredPart(upstream, chain, proxies, lowered))
         return made[-1]
+
+    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> BehindListener:
+        """What upstreams share that differ in the address or port of the listener only."""
+        made = self._behind.setdefault((upstream, proxies), [])
+        for held, behind in made:
+            if held.chain is chain.chain and held.entries == chain.entries:
+                return behind
+        made.append((chain, lower_behind(upstream, chain, proxies, self._settings)))
+        return made[-1][1]
+
+    def _record(self, one: LoweredResource) -> LoweredRecord:
+        """The record of a resource; that of content which several groups share is found once."""
+        held = self._recorded.get(id(one.content))
+        if held is None:
+            held = self._recorded[id(one.content)] = (one.content, self._records.of(one))
+        return held[1]
 
     def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
         """All parts as one. What only parts of ``before`` make that stay is taken from there."""
@@ -143,7 +171,7 @@ class GroupLowering:
         records = {key: one for key, one in before.records.items() if key not in touched}
         for one in lowered.resources:
             try:
-                records[one.type_url, one.name] = self._records.of(one)
+                records[one.type_url, one.name] = self._record(one)
             except ValidationError as error:
                 found += error.violations
         if found:

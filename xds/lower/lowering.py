@@ -7,7 +7,7 @@ lowered to a selection of instances, which the catalog follows (`xds.lower.assig
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xds.catalog.entry import Key
 from xds.catalog.resolver import ServiceResolver
@@ -19,7 +19,7 @@ from xds.lower.lowered import Lowered, LoweredAssignment, LoweredResource, unite
 from xds.lower.route_checks import check_routes
 from xds.lower.routes import lower_routes
 from xds.lower.upstream_context import UpstreamContext, resolvers_of
-from xds.lower.upstreams import ProxySettings, Upstream, UpstreamsDocument
+from xds.lower.upstreams import LOOPBACK, ProxySettings, Upstream, UpstreamsDocument
 from xds.model.errors import ValidationError, Violation
 
 
@@ -64,19 +64,71 @@ def lower(document: UpstreamsDocument, chain_of: ChainOf, settings: LoweringSett
     return unite(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class BehindListener:
+    """What is behind the listener of an upstream: the same for every address and port where proxies accept it.
+
+    ``cluster`` is where the listener leads to, empty with routes; None where there can be no listener. An upstream with
+    ``violations`` is refused.
+    """
+
+    lowered: Lowered
+    cluster: str | None
+    violations: tuple[Violation, ...] = ()
+
+
+def without_address(upstream: Upstream) -> Upstream:
+    """The upstream with one address and port for all: what is behind its listener depends on nothing more."""
+    return replace(upstream, bind_address=LOOPBACK, bind_port=int(upstream.is_proxied))
+
+
 def lower_upstream(
     upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
 ) -> Lowered:
     """What one upstream is lowered to: it depends on these values only. Raises ``ValidationError``."""
-    context = UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
+    behind = lower_behind(without_address(upstream), compiled, proxies, settings)
+    return add_listener(upstream, compiled, proxies, settings, behind)
+
+
+def lower_behind(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> BehindListener:
+    """What is behind the listener of an upstream, as `without_address` has it."""
+    context = _context(upstream, compiled, proxies, settings)
     by_node = {node.key: lower_resolver(context, node) for node in resolvers_of(context.chain)}
     made = {key: one for key, one in by_node.items() if one is not None}
-    resources = _listener_and_routes(context, made)
-    if context.violations:
-        raise ValidationError(list(dict.fromkeys(context.violations)))
-    clusters = [cluster for one in made.values() for cluster in one.clusters]
+    cluster = _entrance(context, made)
+    routes = _routes(context, made) if cluster is not None else []
+    clusters = [each for one in made.values() for each in one.clusters]
     assignments = {each.name: each for one in made.values() for each in one.assignments}
-    return unite([Lowered((*resources, *clusters), assignments, tuple(context.warnings))])
+    found = tuple(dict.fromkeys(context.violations))
+    if found:  # what is refused may be no resources that can be united
+        return BehindListener(Lowered(), cluster, found)
+    return BehindListener(unite([Lowered((*routes, *clusters), assignments, tuple(context.warnings))]), cluster)
+
+
+def add_listener(
+    upstream: Upstream,
+    compiled: UpstreamChain,
+    proxies: ProxySettings,
+    settings: LoweringSettings,
+    behind: BehindListener,
+) -> Lowered:
+    """The listener of an upstream and what is behind it. Raises ``ValidationError`` with the findings of both."""
+    context = _context(upstream, compiled, proxies, settings)
+    listener = [lower_listener(context, behind.cluster)] if behind.cluster is not None else []
+    found = dict.fromkeys((*behind.violations, *context.violations))
+    if found:
+        raise ValidationError(list(found))
+    ordered = sorted((*behind.lowered.resources, *listener), key=lambda one: (one.type_url, one.name))
+    warnings = dict.fromkeys((*behind.lowered.warnings, *context.warnings))
+    return Lowered(tuple(ordered), behind.lowered.assignments, tuple(warnings))
+
+
+def _context(
+    upstream: Upstream, compiled: UpstreamChain, proxies: ProxySettings, settings: LoweringSettings
+) -> UpstreamContext:
+    return UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
 
 
 def lower_assignments(
@@ -86,7 +138,7 @@ def lower_assignments(
 
     Those of a resolver whose filters have no answer for instances are left out.
     """
-    context = UpstreamContext(upstream, compiled.chain, compiled.entries, proxies, settings.datacenter)
+    context = _context(upstream, compiled, proxies, settings)
     found: dict[str, LoweredAssignment] = {}
     for node in resolvers_of(context.chain):
         context.violations.clear()
@@ -96,20 +148,26 @@ def lower_assignments(
     return found
 
 
-def _listener_and_routes(context: UpstreamContext, made: dict[str, ResolverClusters]) -> list[LoweredResource]:
+def _entrance(context: UpstreamContext, made: dict[str, ResolverClusters]) -> str | None:
+    """Where the listener leads to: a cluster, or empty for routes. None where it can lead nowhere."""
     start = context.chain.start
     if not made:
         _refuse_unreachable(context)
-        return []
+        return None
     if context.has_routes:
-        check_routes(context)
-        names = {key: one.name for key, one in made.items()}
-        return [lower_listener(context, ""), lower_routes(context, names)]
+        return ""
     if not isinstance(start, ResolverNode):
         told = f"the chain of {context.chain.service!r} has routes or splits, but its protocol is {context.protocol}"
         context.refuse("protocol_not_http", told, "upstream", context.upstream.name, ("protocol",))
+        return None
+    return made[start.key].name
+
+
+def _routes(context: UpstreamContext, made: dict[str, ResolverClusters]) -> list[LoweredResource]:
+    if not context.has_routes:
         return []
-    return [lower_listener(context, made[start.key].name)]
+    check_routes(context)
+    return [lower_routes(context, {key: one.name for key, one in made.items()})]
 
 
 def _refuse_unreachable(context: UpstreamContext) -> None:
