@@ -111,6 +111,13 @@ def test_what_cannot_be_asked(site: Site, tmp_path: Path) -> None:
     assert site.xds("auth", "test", "--cert", site.edge.path, "--node-id", "").code == 3
 
 
+def test_what_a_token_may_not(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "edge.yaml"
+    file.write_text(json.dumps({"resources": [static_cluster("a", 80)]}))
+    refused = site.xds("apply", "-g", "shop-edge", "-f", file, token="ci")
+    assert (refused.code, "the token 'ci' lacks the scope write" in refused.err) == (6, True)
+
+
 def test_who_am_i(site: Site) -> None:
     assert site.xds("auth", "whoami", token="ci").out == "principal: token:ci\nname:      ci\nscopes:    read\n"
     assert site.xds("auth", "whoami", "-o", "json").json()["principals"] == ["token:root"]

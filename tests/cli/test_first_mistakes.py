@@ -145,6 +145,7 @@ def test_a_duplicate_in_another_file_names_that(remote: Remote, tmp_path: Path) 
         (cluster(conect_timeout="1s"), 'did you mean "connect_timeout"?'),
         ({"@type": CLUSTER_TYPE.replace("Cluster", "Clutser"), "name": "a"}, f'did you mean "{CLUSTER_TYPE}"?'),
         (cluster(type="STRICTDNS"), "STRICT_DNS"),
+        (cluster(type="Strict-DNS"), 'did you mean "STRICT_DNS"?'),
         (cluster(connect_timeout="1000ms"), 'write "1s"'),
         (cluster(connect_timeout=True), "a duration in seconds"),
         (cluster(per_connection_buffer_limit_bytes="many"), "many"),
@@ -171,6 +172,11 @@ def test_a_wrong_value(tmp_path: Path, resource: object, told: str) -> None:
     assert all(line.startswith(f"{file}:") for line in ran.out.splitlines())
 
 
+def test_an_enum_in_lower_case_is_a_warning(tmp_path: Path) -> None:
+    ran = xds("validate", "-f", pushed(tmp_path / "edge.yaml", cluster(type="strict_dns")))
+    said(ran, 0, "'strict_dns' is read as STRICT_DNS (write STRICT_DNS)")
+
+
 def test_a_dangling_reference_is_a_warning_with_a_hint(tmp_path: Path) -> None:
     web = listener("l", inline_routes("r", route("shpo")))
     file = pushed(tmp_path / "edge.yaml", web, static_cluster("shop", 80))
@@ -192,8 +198,24 @@ def test_a_kind_that_is_a_command(remote: Remote) -> None:
     said(remote.xds("get", "nodes"), 2, "did you mean `xds nodes`?")
 
 
+def test_a_kind_misspelt(remote: Remote) -> None:
+    said(remote.xds("get", "clutsers"), 2, "did you mean 'clusters'?")
+
+
 def test_a_command_misspelt() -> None:
     said(xds("aply"), 2, "apply")
+
+
+def test_a_command_of_a_group_misspelt() -> None:
+    said(xds("rollout", "udno", "edge"), 2, "Did you mean 'undo'?")
+
+
+def test_a_format_that_is_none() -> None:
+    said(xds("get", "clusters", "-o", "yml"), 2, "'yml' is not one of", "'yaml'")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    said(xds("apply", "-f", tmp_path / "lost.yaml"), 2, "lost.yaml: No such file or directory")
 
 
 def test_an_option_misspelt() -> None:
@@ -210,6 +232,16 @@ def test_an_open_address_without_credentials(tmp_path: Path) -> None:
 
 def test_an_unknown_setting_in_a_file(tmp_path: Path) -> None:
     said(xds("serve", "--config", written(tmp_path / "c.yaml", {"server": {"grcp": {}}})), 2, "grcp", "grpc")
+
+
+def test_an_unknown_setting_in_the_environment() -> None:
+    said(xds("serve", "--store", "memory", environment={"XDS_SERVR__GRPC": "x"}), 2, "XDS_SERVR__GRPC", "'server'")
+    said(xds("serve", "--store", "memory", environment={"XDS_SERVER__GRCP": "x"}), 2, "grcp", "did you mean 'grpc'?")
+
+
+def test_a_setting_of_another_kind(tmp_path: Path) -> None:
+    file = written(tmp_path / "c.yaml", {"server": {"drain_s": "soon"}})
+    said(xds("serve", "--config", file), 2, "server.drain_s", "valid number", "'soon'")
 
 
 def test_a_revision_that_is_no_number(remote: Remote) -> None:
@@ -234,6 +266,8 @@ def test_what_is_not_there(remote: Remote, tmp_path: Path) -> None:
     said(remote.xds("describe", "node", "nobody"), 4, "nobody")
     remote.xds("apply", "-g", "there", "-f", pushed(tmp_path / "t.yaml", static_cluster("a", 80)))
     said(remote.xds("get", "cluster", "lost", "-g", "there"), 4, "lost")
+    said(remote.xds("rollout", "undo", "there", "--to", "99"), 4, "99")
+    said(remote.xds("explain", "nobody"), 4, "nobody")
     said(remote.xds("diff", "-g", "there", "--from", "1", "--to", "99"), 4, "99")
 
 

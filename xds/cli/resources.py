@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -146,9 +147,18 @@ def known_type(word: str) -> str:
             return alias
     if "." in word:
         return type_url_of(word)
+    kinds = (*OTHERS, *aliases)
+    raise CommandError(
+        Exit.USAGE, f"no such kind: {word!r} ({', '.join(kinds)}, or a type URL){_kind_hint(word, kinds)}"
+    )
+
+
+def _kind_hint(word: str, kinds: Sequence[str]) -> str:
     command = _COMMANDS.get(word) or _COMMANDS.get(f"{word}s")
-    hint = f"; did you mean `xds {command}`?" if command else ""
-    raise CommandError(Exit.USAGE, f"no such kind: {word!r} ({', '.join((*OTHERS, *aliases))}, or a type URL){hint}")
+    if command:
+        return f"; did you mean `xds {command}`?"
+    near = get_close_matches(word, kinds, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def resources_path(group: str, type: str, name: str = "") -> str:
