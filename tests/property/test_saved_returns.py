@@ -356,6 +356,30 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a route that was rejected is not answered with its repair before the cluster of that is there": (
+        SOTW,
+        True,
+        "cuts refusals",
+        Plan(svc="inline"),
+        [
+            Cut(missed=(Plan(svc="r2", trouble="route"),)),
+            Wait(1.0),
+            Cut(missed=(Plan(r2="t", svc="r2"),)),
+        ],
+        PLAIN,
+    ),
+    "nor is it where no revision of the route fits the clusters that are known to be warm": (
+        SOTW,
+        True,
+        "cuts refusals",
+        Plan(svc="inline"),
+        [
+            Cut(missed=(Plan(r2="c", svc="r2", trouble="route"),)),
+            Wait(1.0),
+            Cut(missed=(Plan(r2="t", inline="c", svc="r2", web="inline"),)),
+        ],
+        PLAIN,
+    ),
     "a cluster that was proved before the connection ended is warm for a route of its revision": (
         DELTA,
         True,

@@ -129,13 +129,15 @@ class Shown(NamedTuple):
     * ``held``: that content, None if it is unknown;
     * ``origin``: where it may come from;
     * ``unproved``: names of which it may hold other content: that of a former group (`Origin.is_guarded`), or unknown;
-    * ``possible``: the sets of a full-state type of which it holds one, if there are several; ``held`` is what is sure.
+    * ``possible``: the sets of a full-state type of which it holds one, if there are several; ``held`` is what is sure;
+    * ``lacking``: names that it requests and has nothing of: it rejected them, or no revision fits its clusters.
     """
 
     held: ResourceSet | None
     origin: Origin
     unproved: frozenset[str] = NOTHING
     possible: Sequence[ResourceSet] = ()
+    lacking: frozenset[str] = NOTHING
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -185,7 +187,11 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
     if all(name in released and leads_within(released[name], origin.clusters) for name in names):
         return None
     held = _with_names(empty_set(type.type_url), names, cache, origin)
-    return Shown(held, origin) if held.resources else None
+    lacking = frozenset[str]()
+    if origin.clusters is not None:
+        out = (name for name in names if name in released and not leads_within(released[name], origin.clusters))
+        lacking = frozenset(out).difference(held.resources)
+    return Shown(held, origin, lacking=lacking) if held.resources or lacking else None
 
 
 def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> ResourceSet:
@@ -318,6 +324,8 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
     watch.refusals = watch.refusals or client.past.refusals(url)
     if watch.refusals is not None and held is not None:
         held = _without_refused(client, watch, held, watch.refusals)
+        lacking = frozenset(shown.held.resources if shown.held is not None else ()).difference(held.resources)
+        shown = shown._replace(lacking=shown.lacking | lacking)
         watch.refusals.note_ack(held.versions())  # it does not reject what it holds
     if held is not None:
         _hold(client, watch, shown._replace(held=held), now_s, is_first=is_first)
@@ -350,7 +358,8 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
     over = _over(client, goal, shown.unproved)
-    if not over and not change.changed and not change.removed and not (watch.type.full_state and change.added):
+    added = change.added if watch.type.full_state else _leading_out(goal, shown)
+    if not over and not change.changed and not change.removed and not added:
         refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
         watch.acked_set = client.releases.mixed(goal, held, refused)
         if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
@@ -383,6 +392,14 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
+
+
+def _leading_out(goal: ResourceSet, shown: Shown) -> frozenset[str]:
+    """The names that a client needs and has nothing of, if their newest content leads to clusters that it lacks."""
+    if not shown.lacking or not goal.type.in_tree or shown.origin.clusters is None:
+        return NOTHING
+    found, clusters = goal.resources, shown.origin.clusters
+    return frozenset(name for name in shown.lacking if name in found and not leads_within(found[name], clusters))
 
 
 def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Sequence[str]) -> Names:
