@@ -380,6 +380,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an aggregate cluster does not count as warm in a version that the client just got": (
+        SOTW,
+        True,
+        "cuts twins",
+        PLAIN,
+        [Push(Plan(r1="d", whole="b")), Cut(missed=(Plan(r1="d"),))],
+        PLAIN,
+    ),
     "a cluster that was proved before the connection ended is warm for a route of its revision": (
         DELTA,
         True,

@@ -113,7 +113,8 @@ class Readiness:
     def note_warm(self, client: ClientState) -> None:
         """Note which clusters have become warm, before a push or a broken connection changes what can be proved.
 
-        A later snapshot may lack them. They linger in these versions, and the client shows them when it reconnects.
+        A later snapshot may lack them. They linger in these versions, and the client shows them when it reconnects. An
+        aggregate cluster stays as it was: its newer version may need members that the later snapshot lacks.
         """
         url = client.url_of("clusters")
         acked, goal = client.watches.acked(url), client.goal.get(url).resources
@@ -122,7 +123,7 @@ class Readiness:
         new = client.releases.renewed(self.before, acked) - self.cold
         warm = {name for name in new if name in goal and goal[name].version == acked.resources[name].version}
         if warm:
-            warm -= self._over_any_absent(client, acked)
+            warm -= self._over_any_absent(client, acked).union(client.releases.members(acked))
             self.before = client.releases.mixed(self.before, acked, frozenset(warm))
 
     def _over_any_absent(self, client: ClientState, clusters: ResourceSet) -> frozenset[str]:
