@@ -55,10 +55,11 @@ def nasty(victim: ServerProcess) -> Iterator[ServerProcess]:
         yield victim
 
 
-def on_a_terminal(server: ServerProcess, arguments: list[str]) -> str:
-    """What a command writes to a terminal, to both of its streams."""
+def on_a_terminal(server: ServerProcess, arguments: list[str], columns: int) -> str:
+    """What a command writes to a terminal of this width, to both of its streams."""
     ours, its = pty.openpty()
     environment = {**child_environment(address(server.http_port)), "TERM": "xterm", "NO_COLOR": "1"}
+    environment["COLUMNS"] = str(columns)
     command = [sys.executable, "-m", "xds.cli.main", *arguments]
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=REPOSITORY, env=environment) as running:
         os.close(its)
@@ -84,7 +85,9 @@ def test_no_control_character_is_written(
 
 
 def test_nor_on_a_terminal(nasty: ServerProcess) -> None:
+    """A wide terminal shows the escaped text whole, a narrow one shortens it."""
     for arguments in (["nodes"], ["nacks"]):
-        written = on_a_terminal(nasty, arguments)
-        assert "\\x1b]0;PWN\\x07" in written
-        assert not {each for each in written if not each.isprintable()} - {"\r", "\n"}
+        assert "\\x1b]0;PWN\\x07" in on_a_terminal(nasty, arguments, 1_000)
+        for columns in (1_000, 80, 40):
+            written = on_a_terminal(nasty, arguments, columns)
+            assert not {each for each in written if not each.isprintable()} - {"\r", "\n"}

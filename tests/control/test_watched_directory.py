@@ -214,8 +214,8 @@ async def test_a_store_that_is_down_is_known_until_it_is_back(watched: Watched) 
     await watched.directory.start()
     assert ["not open" in each.detail for each in watched.directory.refused] == [True]
     await watched.plane.store.open()
-    await watched.wait(lambda: watched.held() == {"edge": ["a"]})
-    assert not len(watched.directory.refused)
+    await watched.wait(lambda: not len(watched.directory.refused))
+    assert watched.held() == {"edge": ["a"]}
 
 
 async def test_a_broken_file_at_the_start_does_not_stop_the_others(watched: Watched) -> None:
