@@ -113,3 +113,24 @@ async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: Servic
     clock.now += 15
     await catalog.tick()
     assert catalog.names() == []
+
+
+async def test_a_catalog_is_read_once_listeners_know_what_sources_have_shown(catalog: ServiceCatalog) -> None:
+    """Before that, an index that a listener keeps may lack a service: nobody may be told that there is none."""
+    seen: list[bool] = []
+
+    async def listen(services: Collection[str]) -> None:
+        seen.append(catalog.is_read)
+
+    catalog.listen(listen)
+    sink = catalog.sink("targets", "files")
+    assert not catalog.is_read
+    sink.put("web", instances(1))
+    assert not catalog.is_read
+    assert shown(catalog, "web"), "a reader took it over before the listeners were told"
+    assert not catalog.is_read
+    await catalog.tick()
+    assert seen == [False]
+    assert catalog.is_read
+    catalog.sink("others", "files")
+    assert not catalog.is_read

@@ -67,6 +67,7 @@ class ServiceCatalog:
         self._index = ServiceIndex(limits if limits is not None else CatalogLimits(), first_revision)
         self._feeds: dict[str, SourceFeed] = {}
         self._listeners: list[Listener] = []
+        self._is_telling = False
         self._wanted = WantedServices(self._use)
         self._pending = asyncio.Event()
         self._changed = asyncio.Event()  # set and replaced at each change
@@ -243,8 +244,10 @@ class ServiceCatalog:
 
     @property
     def is_read(self) -> bool:
-        """Whether every source was read at least once, now or before a restart."""
-        return all(feed.status.read_at for feed in self._feeds.values())
+        """Whether every source was read at least once, now or before a restart, and listeners know what was read."""
+        if self._is_telling or self._index.changed:
+            return False
+        return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
     def is_unread(self, service: str) -> bool:
         """Whether a source that may have a service has not told of it: it was never read, or not for this service."""
@@ -310,8 +313,12 @@ class ServiceCatalog:
         if changed:
             self._changed.set()
             self._changed = asyncio.Event()
-            for listener in self._listeners:
-                await self._call(listener, changed)
+            self._is_telling = True
+            try:
+                for listener in self._listeners:
+                    await self._call(listener, changed)
+            finally:
+                self._is_telling = False
         again_s = max((self._events.tell_held(feed) for feed in self._feeds.values()), default=0.0)
         if again_s > 0:
             asyncio.get_running_loop().call_later(again_s, self._pending.set)
