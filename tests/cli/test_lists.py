@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from xds.cli.fitting import text_width
 ONE = NAMES[0]
 ORDERED = [str(number) for number in sorted(NUMBERS)]
 WIDTHS = (80, 120)
+ATTEMPTS = 10
 
 # Each list by its command, as it is asked for in the world of the numbered names.
 BY_NAME: dict[str, list[str]] = {
@@ -128,11 +129,11 @@ def test_names_are_in_natural_order(world: World, asked: list[str]) -> None:
 @pytest.mark.parametrize("format", ["table", "wide"])
 @pytest.mark.parametrize("asked", ASKED, ids=" ".join)
 def test_a_table_fits_the_terminal_and_is_whole_elsewhere(world: World, asked: list[str], format: str) -> None:
-    whole = world.run(*asked, "-o", format)
+    widths = WIDTHS if format == "table" else WIDTHS[1:]
+    whole, screens = at_rest(world, widths, [*asked, "-o", format])
     assert whole.code in (0, 1), whole.err
     assert "…" not in re.sub("… [0-9]* ?PENDING", "", whole.out)
-    for columns in WIDTHS if format == "table" else WIDTHS[1:]:
-        shown = world.show(columns, *asked, "-o", format)
+    for columns, shown in zip(widths, screens, strict=True):
         assert shown.code == whole.code
         rows, lines = whole.out.splitlines(), shown.out.splitlines()
         assert max(map(text_width, lines)) <= columns, shown.out
@@ -141,6 +142,21 @@ def test_a_table_fits_the_terminal_and_is_whole_elsewhere(world: World, asked: l
         is_cut = "append `| cat`" in shown.out
         assert is_cut is is_wider or (is_wider and asked[:2] == ["assignment", "show"]), shown.out
         assert len([line for line in lines if not line.startswith("(shortened")]) == len(rows), shown.out
+
+
+def at_rest(world: World, widths: Sequence[int], asked: list[str]) -> tuple[Ran, list[Ran]]:
+    """A command's output to a file and on terminals, of the same content: ages grow, and decisions are made."""
+    whole = world.run(*asked)
+    for _ in range(ATTEMPTS):
+        screens, before, whole = [world.show(columns, *asked) for columns in widths], whole, world.run(*asked)
+        if shape(before) == shape(whole):
+            return whole, screens
+    raise AssertionError(f"{' '.join(asked)} changed in each of {ATTEMPTS} attempts\n{before.out}\n{whole.out}")
+
+
+def shape(ran: Ran) -> tuple[int, list[int]]:
+    """What the layout depends on: the exit code, and the width of each line."""
+    return ran.code, [text_width(line) for line in ran.out.splitlines()]
 
 
 # On a server without groups, and on one with an empty group.
