@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Remote
-from tests.cli.numbered_world import NAMES, NUMBERS, PREFIX, numbered_world
+from tests.cli.numbered_world import NAMES, NUMBERS, POLICY, PREFIX, numbered_world
 from tests.cli.test_help import ROOT, commands
 from tests.support.commands import COMMANDS, Ran, address
+from tests.support.resources import cluster_load_assignment, eds_cluster, steered_cluster, zoned_load_assignment
 from tests.support.server import ServerProcess
 from xds.cli.fitting import text_width
 
@@ -108,6 +109,11 @@ def empty_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(tmp_path_factory.mktemp("server"), ["--store", "memory"]))
         server.push("default", [])
+        server.push("apart", [])
+        server.push("still", [steered_cluster("web"), zoned_load_assignment("web", {"za": [1], "zb": []})])
+        server.push("bare", [eds_cluster("web"), cluster_load_assignment("web")])
+        policy = server.request("PUT", "/api/v1/groups/still/assignments/web", json=POLICY)
+        assert policy.is_success, policy.text
         yield World(Remote(server), tmp_path_factory.mktemp("home"))
 
 
@@ -159,6 +165,13 @@ def shape(ran: Ran) -> tuple[int, list[int]]:
     return ran.code, [text_width(line) for line in ran.out.splitlines()]
 
 
+# Of a group that is not the default one.
+OF_A_GROUP: list[list[str]] = [
+    *(["get", "clusters"], ["get", "resources"], ["endpoints", "list"], ["endpoints", "list", "--live"]),
+    *(["endpoints", "bindings"], ["assignment", "show"]),
+]
+
+
 # On a server without groups, and on one with an empty group.
 BARE: list[list[str]] = [["get", "groups"], ["group", "list"], ["history"], ["audit"]]
 EMPTY: list[list[str]] = [
@@ -192,21 +205,45 @@ def test_what_is_empty_is_said_in_words_with_the_next_command(empty_world: World
     judge_empty(empty_world, asked)
 
 
+@pytest.mark.xdist_group("lists")
+@pytest.mark.parametrize("asked", OF_A_GROUP, ids=" ".join)
+def test_what_is_empty_in_a_group_is_said_with_a_command_for_that_group(empty_world: World, asked: list[str]) -> None:
+    judge_command(judge_empty(empty_world, [*asked, "-g", "apart"]), "apart")
+
+
+@pytest.mark.xdist_group("lists")
+@pytest.mark.parametrize("words, group", [("endpoints show", "bare"), ("assignment history", "still")])
+def test_what_is_empty_of_a_cluster_is_said_with_a_command_for_its_group(
+    empty_world: World, words: str, group: str
+) -> None:
+    judge_command(judge_empty(empty_world, [*words.split(), "web", "-g", group]), group)
+
+
+def judge_command(said: str, group: str) -> None:
+    """The command that a message names means this group."""
+    named = re.findall(r"`(xds [^`]*)`", said)
+    assert named, said
+    assert all(re.search(rf" (-g|describe group) {group}\b", command) for command in named), said
+
+
 def test_quiet_commands_and_documents_say_nothing_of_it(bare_world: World) -> None:
     assert bare_world.run("group", "list", "-q").err == ""
     assert bare_world.run("group", "list", "-o", "json").err == ""
     assert bare_world.show(80, "group", "list", "-q").out.split()[0] == "GROUP"
 
 
-def judge_empty(world: World, asked: list[str]) -> None:
-    """Piped, the headers are alone, and a message has a command that there is; on a terminal the message is alone."""
+def judge_empty(world: World, asked: list[str]) -> str:
+    """Piped, the headers are alone, and a message has a command that there is; on a terminal the message is alone.
+
+    Returns the message.
+    """
     piped = world.run(*asked)
     assert piped.code == 0, piped.err
     assert len(piped.out.splitlines()) == 1, piped.out
-    said = next(line for line in piped.err.splitlines() if line.startswith(("no", "group")))
-    assert re.search(r"\b(no|nothing)\b", said), said
+    said = next((line for line in piped.err.splitlines() if re.search(r"\b(no|nothing)\b", line)), "")
     named = re.findall(r"`xds ([a-z]+(?:-[a-z]+)?)( [a-z]+)?", said)
     assert named, said
     known = {" ".join(words) for words in commands(ROOT)}
     assert all(first in known or first + second in known for first, second in named), said
     assert world.show(80, *asked).out == f"{said}\n"
+    return said
