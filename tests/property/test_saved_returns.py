@@ -402,6 +402,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what lingers is what any of the streams of a type showed, not the first alone": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(web="r2"),
+        [Cut(missed=(Plan(inline="c", svc="inline", texts=("@1", "@1", "hc:8")),), backwards=True), Guard()],
+        Plan(extra="sds:s"),
+    ),
 }
 
 
