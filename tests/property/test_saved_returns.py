@@ -410,6 +410,14 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(Plan(inline="c", svc="inline", texts=("@1", "@1", "hc:8")),), backwards=True), Guard()],
         Plan(extra="sds:s"),
     ),
+    "a cluster that a client shows may lack the assignment that it has not asked for again yet": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(r1="d", texts=("@1", "static", "@1"), whole="b"),
+        [Push(Plan(trouble="assignment")), Go((0, 0)), Cut()],
+        PLAIN,
+    ),
 }
 
 
