@@ -402,6 +402,22 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what lingers is what any of the streams of a type showed, not the first alone": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(web="r2"),
+        [Cut(missed=(Plan(inline="c", svc="inline", texts=("@1", "@1", "hc:8")),), backwards=True), Guard()],
+        Plan(extra="sds:s"),
+    ),
+    "a cluster that a client shows may lack the assignment that it has not asked for again yet": (
+        SOTW,
+        False,
+        "cuts refusals",
+        Plan(r1="d", texts=("@1", "static", "@1"), whole="b"),
+        [Push(Plan(trouble="assignment")), Go((0, 0)), Cut()],
+        PLAIN,
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
-from tests.support.texts import TARGET, Site, joined, site
+from tests.support.texts import MALFORMED, TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.dialect import Variant
 
@@ -192,6 +192,34 @@ def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
     push(server, joined(site("a"), added), ttls=ttls)
     spend(5 * TTL_S, client)
     assert not client.lost
+
+
+@delta_only
+@pytest.mark.parametrize("pushes", [1, 3])
+def test_b3_heartbeats_go_on_for_what_a_rejected_response_leaves_in_doubt(
+    server: Server, start: Start, pushes: int
+) -> None:
+    """Envoy names no resource when it cannot read a response: all of its names are in doubt for some time."""
+    ttls = {CLUSTER: TTL_S}
+    client = start(site("a"), ttls=ttls)
+    bad = {CLUSTER: {"a": MALFORMED, "x": "hc:60", "y": "@1"}}
+    push(server, joined(site("a", "x", "y"), bad), ttls=ttls)
+    spend(1, client)  # the good half waits for x now
+    for number in range(1, pushes):
+        push(server, joined(site("a", "x", "y", f"z{number}"), bad), ttls=ttls)
+        spend(1, client)
+    assert set(client.warming) >= {"x"}
+    spend(5 * TTL_S, client)
+    assert not client.lost
+
+
+@delta_only
+def test_b3_nothing_is_due_when_no_ttl_is_left(server: Server, start: Start) -> None:
+    """Rule 71: "Absent TTL on resend clears the timer"."""
+    client = start(site("a"), ttls={CLUSTER: TTL_S})
+    push(server, site("a"))
+    spend(5 * TTL_S, client)
+    assert not client.deadlines()
 
 
 @delta_only

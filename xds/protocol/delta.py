@@ -6,11 +6,12 @@ in every response state, beside the response in flight. Each has its own nonce, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
+from xds.protocol.content import NOTHING
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.requests import DeltaRequest, StreamLimits
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
@@ -124,7 +125,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
         if watch.heartbeats is None:
             # Without a response, the TTLs of what a returning client shows have run since the last connection.
             watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
-        elif sent is not None and renewable(held, None, watch.subscription.interest, ()).keys() <= set(sent.names):
+        elif sent is not None and renewable(held, None, watch.subscription.interest).keys() <= set(sent.names):
             watch.heartbeats.due_s = due_s
 
 
@@ -132,19 +133,36 @@ DELTA: Dialect[DeltaRequest] = DeltaDialect()
 
 
 class Heartbeats:
-    """When the next heartbeat of a watch is due, and which ones were not answered yet."""
+    """When the next heartbeat of a watch is due, and which ones were not answered yet.
 
-    __slots__ = ("due_s", "unanswered")
+    ``overtaken``: the names in responses that newer ones superseded since the last ACK.
+    """
+
+    __slots__ = ("due_s", "overtaken", "unanswered")
 
     def __init__(self, due_s: float) -> None:
         self.due_s = due_s
+        self.overtaken: frozenset[str] = NOTHING
         self.unanswered: dict[str, tuple[str, ...]] = {}  # nonce to names
 
     def copy(self) -> Heartbeats:
         """An independent object in the same state."""
         made = Heartbeats(self.due_s)
+        made.overtaken = self.overtaken
         made.unanswered = dict(self.unanswered)
         return made
+
+    def doubtful(self, watch: Watch) -> Collection[str]:
+        """The names that get no heartbeat: their version is unknown (rule 18), and they are sent whole next.
+
+        Not those of a rejected response: "Envoy goes on with the versions and TTLs from before a response that it
+        NACKs" (docs/clients.md#ttl).
+        """
+        uncertain = watch.known.uncertain
+        if not uncertain or watch.refusals is None:
+            return uncertain
+        offered = watch.ack.offered.names if watch.ack.offered is not None else ()
+        return uncertain.keys() - (watch.refusals.suspects.keys() - self.overtaken) - set(offered)
 
     def note_sent(self, response: Response) -> None:
         """A heartbeat was handed to the wire."""
@@ -162,19 +180,12 @@ def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
     return now_s + ttl_s / _HEARTBEATS_PER_TTL
 
 
-def renewable(
-    held: ResourceSet, offered: Response | None, interest: Interest, uncertain: Collection[str] | Mapping[str, str]
-) -> dict[str, Resource]:
-    """The resources, by name, whose TTLs a heartbeat renews now: those that the client holds in a known version.
+def renewable(held: ResourceSet, offered: Response | None, interest: Interest) -> dict[str, Resource]:
+    """The resources with a TTL, by name, that a client has when it reads a heartbeat that is sent now.
 
-    The client reads the response in flight before the heartbeat, so its version of a resource counts. A resource that
-    the client may hold in any version (rule 18) gets no heartbeat: it is sent whole when it is sent next.
+    The client reads the response in flight before the heartbeat, so its version of a resource counts.
     """
-    resources = {
-        name: each
-        for name, each in held.resources.items()
-        if each.ttl_s is not None and name not in uncertain and interest.wants(each)
-    }
+    resources = {name: each for name, each in held.resources.items() if each.ttl_s is not None and interest.wants(each)}
     if offered is not None:
         for name in offered.removed:
             resources.pop(name, None)

@@ -262,9 +262,11 @@ class Offers:
             if heartbeats is None or heartbeats.due_s > now:
                 continue
             held = held or empty_set(watch.type.type_url)
-            found = renewable(held, watch.ack.offered, watch.subscription.interest, watch.known.uncertain)
-            ttls_s = [each.ttl_s for each in found.values() if each.ttl_s is not None]
-            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s, default=0.0)) if ttls_s else math.inf
+            every = renewable(held, watch.ack.offered, watch.subscription.interest)
+            ttls_s = [each.ttl_s for each in every.values() if each.ttl_s is not None]
+            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s)) if ttls_s else math.inf
+            doubtful = heartbeats.doubtful(watch)
+            found = {name: each for name, each in every.items() if name not in doubtful} if doubtful else every
             if found:
                 response = self._cache.responses.heartbeat(held, found)
                 heartbeats.note_sent(response)

@@ -210,7 +210,7 @@ class Readiness:
             if watch.ack.offered is not None:  # the response in flight may have removed clusters already
                 cold |= client.releases.added(watch.ack.offered.resource_set, goal)
         if client.is_aggregated:
-            cold |= self._on_its_way(client, acked)
+            cold |= self._on_its_way(client, acked, is_awaited=is_awaited)
         elif acked is not self.before:
             cold |= self._settling(client, acked, now_s)
         cold |= self._over_absent(client)
@@ -266,16 +266,22 @@ class Readiness:
                 new = proved.difference(held.resources).intersection(offered.resource_set.resources)
                 watch.accept_part(client.releases.mixed(held, offered.resource_set, new))
 
-    def _on_its_way(self, client: ClientState, acked: ResourceSet) -> frozenset[str]:
+    def _on_its_way(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet, on an aggregated stream.
 
         The ACK of CDS alone does not prove them: Envoy also goes live with a cluster whose assignment it rejects or
-        was told to be missing. The assignments of the version that the client holds count too.
+        was told to be missing. The assignments of the version that the client holds count too. A client that has
+        returned requests its assignments last.
         """
         url = client.url_of("endpoints")
         goal = client.goal.get(client.url_of("clusters"))
         new = client.releases.added(self.before, goal) if self.before is not None else None
-        if not client.watches.lagging(url) or (new is not None and not new):
+        if new is not None and not new:
+            return _NOTHING
+        if is_awaited and client.has_returned and not client.watches.of(url):
+            resources = goal.resources
+            return frozenset(name for name in (resources if new is None else new) if _is_fed(resources[name]))
+        if not client.watches.lagging(url):
             return _NOTHING
         served = client.release_of(url).resources
         pending = client.watches.names(url).intersection(served) - self._arrived(client)
@@ -434,6 +440,11 @@ def _naming(held: ResourceSet, listeners: frozenset[str]) -> frozenset[str]:
 
 def _assignments(cluster: Resource) -> list[Reference]:
     return [each for each in cluster.references if alias_of(each.type_url) == "endpoints"]
+
+
+def _is_fed(cluster: Resource) -> bool:
+    """Whether its endpoints come on the aggregated stream."""
+    return any(each.source == "ads" for each in _assignments(cluster))
 
 
 def _versions(name: str, sets: Iterable[Mapping[str, Resource]]) -> list[Resource]:

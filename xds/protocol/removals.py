@@ -197,16 +197,16 @@ def _sent_names(client: ClientState, type_url: str) -> frozenset[str]:
 
 def _had(client: ClientState, url: str, gone: frozenset[str]) -> frozenset[str]:
     """The removed names of a type that the client may use."""
-    held, type = client.watches.acked(url), resource_type(url)
-    names = gone.intersection(held.resources) if held is not None else _NOTHING
+    watches, type = client.watches.of(url), resource_type(url)
+    # On separate streams each may have shown its own names only.
+    held = [each for watch in watches for each in (watch.acked_set, watch.possible) if each is not None]
+    names = frozenset().union(*(gone.intersection(each.resources) for each in held))
     if type.alias == "listeners":
         # One that the client did not ACK yet is in use, too, as soon as it applies a cluster or an assignment.
         names |= gone & _named_by(client, {})
-    for possible in (watch.possible for watch in client.watches.of(url) if watch.possible is not None):
-        names |= gone.intersection(possible.resources)
     if type.is_route_target:
         names |= gone.intersection(_members_kept(client, url))
-        if held is not None and client.transition is not None:
+        if held and client.transition is not None:
             names |= client.transition.readiness.let_through(gone)
     return names
 

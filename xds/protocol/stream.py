@@ -16,6 +16,7 @@ request that is an error has changed no subscription and no response state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 
@@ -210,7 +211,7 @@ class DiscoveryStream:
             dirty_since, heartbeats = watch.ack.dirty_since, watch.heartbeats
             if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
                 due = dirty_since + self._limits.offer_timeout_s
-            if heartbeats is not None and (due is None or heartbeats.due_s < due):
+            if heartbeats is not None and heartbeats.due_s < (math.inf if due is None else due):
                 due = heartbeats.due_s
         return due
 

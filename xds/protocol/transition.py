@@ -243,16 +243,11 @@ class Transition:
             self.met = (*self.met, met)[-_MET_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
-        """The listeners that name an extension configuration that is not ACKed: a route must not overtake it either."""
+        """The listeners that name a changed extension configuration that is not ACKed: no route may overtake that."""
         url = client.url_of("extension_configs")
-        watches = client.watches.lagging(url)
-        if not watches:
-            return _NOTHING
-        acked = client.watches.acked(url)
-        if acked is None:
-            return _NOTHING
-        changed = client.releases.renewed(acked, client.goal.get(url))
-        return listeners_naming(((url, changed),), client.goal) if changed else _NOTHING
+        goal = client.goal.get(url)
+        changing = client.watches.changing(url, goal, besides_refused=bool(client.order.proceed_on_nack))
+        return listeners_naming(((url, changing),), client.goal) if changing else _NOTHING
 
     def _fetching(self, client: ClientState, now_s: float) -> frozenset[str]:
         """The listeners in the phase FETCHING: released, but the client has not ACKed all that they newly name.

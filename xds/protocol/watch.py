@@ -267,6 +267,8 @@ class Watch:
         """The client ACKed the response in flight; returns it."""
         response = self.ack.become_accepted()
         self.superseded = ()
+        if self.heartbeats is not None:
+            self.heartbeats.overtaken = NOTHING
         self.asked = self.resent = NOTHING  # large sets are not kept for nothing
         self.shown = self.possible = None
         if self.refusals is not None:
@@ -370,6 +372,8 @@ class Watch:
     def supersede(self) -> Response:
         """A newer response replaces the one in flight, which is not answered yet; returns the older one."""
         response = self._doubt(self.ack.supersede())
+        if self.heartbeats is not None:
+            self.heartbeats.overtaken = self.heartbeats.overtaken.union(response.names)
         self.superseded = (*self.superseded, response.resource_set)[-_SUPERSEDED_LIMIT:]
         return response
 

@@ -9,7 +9,6 @@ from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.refusals import Refusals
-from xds.protocol.release import joined
 from xds.protocol.watch import Watch
 
 
@@ -181,19 +180,32 @@ class Watches:
 
     def never_accepted(self) -> Names:
         """The names that the client rejects, in whatever version, and of which it never accepted any."""
-        return keep_of(
-            {
-                url: frozenset(names).difference(held.resources) if (held := self.acked(url)) is not None else names
-                for url, names in self._all_refused()
-            }
-        )
-
-    def _all_refused(self) -> Names:
-        """All names that the client rejects, in whatever version."""
         if not self.refuses_anything:
             return NO_NAMES
-        watches = (watch for url in self.lagging_types for watch in self.lagging(url))
-        return joined(*(((w.type.type_url, frozenset(w.refusals.refused)),) for w in watches if w.refusals))
+        found: dict[str, set[str]] = {}
+        for url in self.lagging_types:
+            for watch in self.lagging(url):
+                if watch.refusals:
+                    held = watch.acked_set.resources if watch.acked_set is not None else {}
+                    found.setdefault(url, set()).update(name for name in watch.refusals.refused if name not in held)
+        return keep_of(found)
+
+    def changing(self, type_url: str, goal_set: ResourceSet, *, besides_refused: bool) -> frozenset[str]:
+        """The names of a partial type that the client accepted in another version than that of a set.
+
+        ``besides_refused``: without those that it rejects in this version.
+        """
+        goal, found = goal_set.resources, set[str]()
+        for watch in self.of(type_url):
+            held = watch.acked_set
+            if held is None or held is goal_set:
+                continue
+            refused = watch.refusals.found_in(goal_set) if besides_refused and watch.refusals else frozenset()
+            for name in watch.subscription.interest.names.intersection(goal).difference(refused):
+                before = held.resources.get(name)
+                if before is None or before.version != goal[name].version:
+                    found.add(name)
+        return frozenset(found)
 
     def not_fetched(self, names: Names) -> Names:
         """The names among these that the client did not ask for or did not ACK yet."""
