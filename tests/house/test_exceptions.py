@@ -8,8 +8,8 @@ from tests.house.conftest import MakeRepository
 from tools.house.__main__ import check
 
 FILES = {
-    "xds/one/node.py": "class Gate: ...\n",
-    "xds/two/node.py": "class Gate: ...\n",
+    "xds/one/node.py": "class Gate: 'One.'\n",
+    "xds/two/node.py": "class Gate: 'Another.'\n",
     "xds/two/engine.py": "# see docs/gone.md\n",
 }
 

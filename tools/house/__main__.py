@@ -1,4 +1,4 @@
-"""Check the repository: names, module sizes, references. Exits 1 with a list of what is wrong.
+"""Check the repository: names, module sizes, docstrings, references. Exits 1 with a list of what is wrong.
 
 ``--figures`` prints counts instead; ``--repoint`` leads links to functions that moved to where they are now.
 """
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.house.figures import figures
+from tools.house.figures import figures, undocumented
 from tools.house.names import duplicate_classes, duplicate_modules, large_modules
 from tools.house.references import broken_references, repoint
 from tools.house.source import Finding, Repository
@@ -25,6 +25,7 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     yield from duplicate_classes(repository, excepted["classes"])
     yield from duplicate_modules(repository, excepted["modules"])
     yield from large_modules(repository)
+    yield from undocumented(repository)
     unmended = excepted["references"]["unmended"]
     broken = list(broken_references(repository, excepted["references"]["foreign"]))
     yield from (finding for finding in broken if not finding.path.startswith(tuple(unmended)))
