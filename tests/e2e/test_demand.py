@@ -146,7 +146,7 @@ def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> N
 
 def test_an_idle_grpc_client_keeps_its_zone(tmp_path: Path, running: ExitStack) -> None:
     """C core reports nothing after two empty intervals, but its stream is open."""
-    _idle(tmp_path, running, 14.0)
+    _idle(tmp_path, running, 9.0, fallback_after_s=6)
 
 
 @pytest.mark.soak

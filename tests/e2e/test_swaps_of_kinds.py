@@ -16,10 +16,9 @@ from tests.e2e.swap_kinds import KINDS, LISTENER_KINDS, Kind
 from tests.e2e.swap_site import ReconnectingLoad, SwapLoad, SwapSite, SwapSites
 from tests.support import resources as r
 from tests.support.background import Background
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import STREAMED, Variant
 from tests.support.process import wait_until
 
-STREAMED = [variant for variant in Variant if variant is not Variant.REST]
 SOAK_SWAPS, SWAPS_IN_A_ROW = 4, 30
 BETWEEN_SWAPS_S = 0.5
 MEMBERS_WARM_S = 0.3
