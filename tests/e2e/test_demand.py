@@ -56,7 +56,10 @@ CASES: dict[str, tuple[Json, Json, int, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = {"max_connections", "max_pending_requests", "retries"}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.soak if case in LONG else ()) for case in CASES])
 def test_the_tries_of_an_envoy_are_counted_once_whatever_it_refuses(
     case: str, server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:

@@ -261,6 +261,7 @@ def site(
     yield site
 
 
+@pytest.mark.soak  # the random run has a step of each kind
 def test_instances_come_change_weight_and_health_drain_and_go_without_a_lost_request(site: Site) -> None:
     revision = site.server.get(f"/groups/{GROUP}")["revision"]
     site.register("b")
