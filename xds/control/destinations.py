@@ -24,7 +24,7 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import Conversations, Told
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.world import DestinationRules, Presence, Remembered
+from xds.destination.world import DestinationRules, Presence, Remembered, World
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
@@ -61,8 +61,8 @@ class DestinationFollower(Protocol):
         """The answer may have changed."""
 
 
-class ServiceWorld:
-    """Services and chains at present, as `xds.destination.world.World`."""
+class ServiceWorld(World):
+    """Services and chains at present, from the catalog and the config entries."""
 
     def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
         self._catalog = catalog

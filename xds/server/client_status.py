@@ -29,6 +29,7 @@ from xds.model.snapshot import ResourceSet
 from xds.protocol.memo import Memo
 from xds.protocol.subscription import Interest
 from xds.server.stream import CALL_ERRORS, CallContext
+from xds.wire.fields import encode_varint
 
 STATUS_SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"
 REQUEST_BYTES = 1 << 20
@@ -252,7 +253,7 @@ class _Building:
             ways += ", or without contents (exclude_resource_contents)" if self._contents else ""
             detail = f"the status of {self._nodes_n} nodes is above {self._limit} bytes: {ways}"
             raise LimitError("client_status_bytes", detail)
-        self._pieces += [_CONFIG_TAG, _varint(length), *pieces]
+        self._pieces += [_CONFIG_TAG, encode_varint(length), *pieces]
 
     def response(self) -> bytes:
         return b"".join(self._pieces)
@@ -263,12 +264,3 @@ class _Building:
             found = await run_sized(encode_part, part, self._contents, resources=part.size)
             self._encoded.put(part.key, found)
         return found
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
