@@ -158,8 +158,10 @@ class _World:
     def _second(self, sent: Shares, moment: Moment, total: Counts) -> None:
         counts = Counts()
         loads = dict.fromkeys(moment.hosts, 0.0)
+        first: Shares = {}  # the part of each source's tries that are not retries: what fails twice is not tried again
         for source, count in sent.items():
             retried = self.failed.get(source, 0.0) if self.scenario.retries else 0.0
+            first[source] = count / (count + retried) if count else 0.0
             for name, share in self._split(source, moment.hosts).items():
                 counts.issued[source, name] = (count + retried) * share
                 loads[name] += (count + retried) * share
@@ -174,7 +176,7 @@ class _World:
                 counts.dropped[source] = counts.dropped.get(source, 0.0) + count * part
             else:
                 counts.errors[source, name] = count * part
-                self.failed[source] = self.failed.get(source, 0.0) + count * part
+                self.failed[source] = self.failed.get(source, 0.0) + count * part * first[source]
         self.reports.add(counts)
         if self.scaler is not None:
             self.scaler.observe(loads, moment.hosts)
