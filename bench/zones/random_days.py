@@ -7,6 +7,7 @@ event, is neither asked for nor of use to anybody: a control plane that comes to
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,11 +15,14 @@ from math import inf, pi, sin
 from random import Random
 
 from bench.zones.fleet import Hosts
+from bench.zones.run import INTERVAL_S, Run
 from bench.zones.scenarios import Moment, Scenario
 from xds.model.node import Locality
 
 REGIONS, ZONES = ("ap", "eu", "us"), ("a", "b", "c")
 LEAST_STRETCH_S, MOST_STRETCH_S = 900, 3_600
+# So long after an event nothing should change any more.
+CALMED_S = 600
 _DAY_S = 86_400
 
 
@@ -115,3 +119,15 @@ def random_day(seed: int, seconds: int = _DAY_S, *, told: bool = False) -> tuple
             breaks=chance.random() < 0.2,
         )
     return scenario, day
+
+
+def changes_at_rest(found: Run, day: Day) -> float:
+    """The changes an hour, long after the event before, of the source that changed most then."""
+    ends = [*(one.begin for one in day.stretches[1:]), day.seconds]
+    rest = [
+        beat.changed
+        for stretch, end in zip(day.stretches, ends, strict=True)
+        for beat in found.beats[(stretch.begin + CALMED_S) // INTERVAL_S : end // INTERVAL_S]
+    ]
+    counts = Counter(source for changed in rest for source in changed)
+    return max(counts.values(), default=0) * 3_600 / (len(rest) * INTERVAL_S) if rest else 0.0

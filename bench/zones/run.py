@@ -89,6 +89,7 @@ class _World:
         self.reported = dict.fromkeys(sources, -inf)
         self.known: deque[Mapping[Locality, Hosts]] = deque()
         self.served: dict[Locality, tuple[Allotment, ...]] = {}
+        self.sent: deque[tuple[int, dict[Locality, tuple[Allotment, ...]]]] = deque()
         self.frozen: dict[Locality, tuple[Allotment, ...]] = {}
         self.failed: Shares = {}
         self.scaler = Autoscaler(scenario.scales_to) if scenario.scales_to else None
@@ -113,8 +114,7 @@ class _World:
         for second in range(begin, begin + INTERVAL_S):
             now = self._moment(second)
             self.known.append(now.hosts)
-            if second == begin + 1 or not self.served:
-                self._serve(now.hosts)
+            self._deliver(second, begin, now.hosts)
             if second < 0:
                 self.frozen = self.served
             sent = {source: self._drawn(rps * _part(now, moment, source)) for source, rps in wanted.items()}
@@ -141,6 +141,16 @@ class _World:
         return max(0.0, self.random.gauss(mean, mean**0.5)) if mean > 0 else 0.0
 
     # The proxies
+
+    def _deliver(self, second: int, begin: int, hosts: Mapping[Locality, Hosts]) -> None:
+        """What was decided reaches the proxies ``delivery_s`` later; what they have till then is older."""
+        if second == begin:
+            decided = {source: self.control.served(source, hosts) for source in self.noise}
+            self.sent.append((begin + self.scenario.delivery_s, decided))
+        if not self.served:
+            self._serve(hosts)
+        elif self.sent and self.sent[0][0] <= second:
+            self.served = self.sent.popleft()[1]
 
     def _serve(self, hosts: Mapping[Locality, Hosts]) -> None:
         self.served = {source: self.control.served(source, hosts) for source in self.noise}
