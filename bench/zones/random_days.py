@@ -117,6 +117,7 @@ def random_day(seed: int, seconds: int = _DAY_S, *, told: bool = False) -> tuple
             silent=chance.choice([0.0, 0.0, 0.1, 0.4]),
             frozen=chance.choice([0.0, 0.0, 0.0, 0.2]),
             breaks=chance.random() < 0.2,
+            delivery_s=chance.choice([1, 1, 5, 25]),
         )
     return scenario, day
 

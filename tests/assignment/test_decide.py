@@ -308,6 +308,14 @@ def test_noise_moves_little_where_everything_is_full() -> None:
     assert changes <= 12, "an hour"
 
 
+@pytest.mark.parametrize("demand", [14, 40, 100])
+def test_a_small_zone_is_helped_by_a_large_one_that_is_nearly_full(demand: float) -> None:
+    """What stays free while everything is full is no more than what fits nowhere, or one percent."""
+    own = _settled(world({A: demand, US: 1_975}, {A: target(1), US: target(200)}))
+    surplus = max(0.0, demand + 1_975 - 2_010)
+    assert own.loads()[A] <= 10.1 + max(2 * surplus, surplus + 20 if surplus else 0)
+
+
 def test_slow_waves_within_the_band_move_nothing() -> None:
     """The band itself, without smoothing or dwell to help: each crest and trough lasts for two minutes."""
     own = _settled(world({A: 105, B: 20}, THREE, dwell_s=0))

@@ -22,9 +22,11 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
-# Where demand exceeds what all targets serve up to a level of the band, this part of what should stay free does so
-# still: the requests of a target's own zone come before those of others, and their number is not known exactly. Without
-# it each small change of demand would move requests between targets that are all full.
+# Where demand exceeds what all targets serve up to a level of the band, this part of a target's capacity stays free:
+# the requests of its own zone come before those of others, and their number is not known exactly.
+_RESERVED = 0.01
+# Where demand exceeds all capacity, more stays free: this part of what is between the level and the capacity, but no
+# more than fits nowhere. Else each small change of demand would move requests from one full target to another.
 _FREE_WHEN_FULL = 0.5
 # Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
 # it will rise by in the next three intervals.
@@ -99,24 +101,30 @@ def hysteresis_band(
     relieved_free = most_free
     if rise > 0:
         relieved_free = min(policy.hysteresis * _RISING_FREE + _RISE_INTERVALS * rise, most_free)
-    levels = (free, 0.0, policy.hysteresis, relieved_free)
-    placements = [_filled(policy, demand, capacity, used, ranked, below) for below in levels]
-    middle, upper, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
+    full = _filled(policy, demand, capacity, used, ranked, 0.0)
+    spare = max(_RESERVED, sum(full.surplus.values()) / sum(capacity.values()))
+    levels = (free, policy.hysteresis, relieved_free)
+    placements = [_filled(policy, demand, capacity, used, ranked, below, spare) for below in levels]
+    upper = _shares_of(full.flows, demand)
+    middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
     ceilings = {
         name: rps if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE) else loads[name] * (1.0 + policy.hysteresis)
         for name, rps in capacity.items()
     }
-    return HysteresisBand(middle, relieved, (upper, lower), ceilings, placements[1].surplus)
+    return HysteresisBand(middle, relieved, (upper, lower), ceilings, full.surplus)
 
 
 def _filled(
-    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float
+    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float, spare: float = 0.0
 ) -> Placement:
-    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough."""
+    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough.
+
+    ``spare`` is what stays free then. Both are parts of the capacity.
+    """
     room = _room(capacity, 1.0 - below, used)
-    full = _room(capacity, 1.0 - below * _FREE_WHEN_FULL, used)
+    full = _room(capacity, 1.0 - min(below * _FREE_WHEN_FULL, spare), used)
     reserve = {name: full[name] - rps for name, rps in room.items()}
     return place(policy, demand, room, ranked, reserve=reserve, capacity=capacity)
 
