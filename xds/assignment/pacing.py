@@ -33,7 +33,7 @@ _FREE_WHEN_FULL = 0.5
 _LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
 _RISE_INTERVALS = 3.0
 # Steady demand needs to leave free what it changes by, times this.
-_VARIATIONS = 2.0
+_VARIATIONS = 1.5
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 

@@ -16,11 +16,11 @@ from statistics import fmean, median
 _HALF = 9
 TREND_FIGURES = 2 * _HALF + 1
 # The difference of the halves, in times of the usual change from one figure to the next. Noise that lasts for a minute
-# or two exceeds 5 some 5 times an hour, 7 once. And as a part of demand: where figures hardly change, the usual change
-# tells nothing.
+# or two exceeds that some 5 times an hour. And as a part of demand: where figures hardly change, the usual change tells
+# nothing.
 _SIGNIFICANT, _LEAST = 5.0, 0.03
 # A trend goes on through all three thirds: this part of the difference, at least, lies between each two of them.
-_STEADY = 0.35
+_STEADY = 0.25
 # The largest change from one figure to the next, as a part of the difference: with more it is a jump.
 _JUMP = 0.8
 _NEWEST = 3  # figures, of which the mean is extrapolated
