@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import pytest
 
 from tests.control.test_catalog import Clock, instances, shown
 from xds.catalog.holding import HoldRule
 from xds.catalog.instance import Health, Instance
-from xds.catalog.service_index import CatalogLimits
+from xds.catalog.service_index import CatalogLimits, ServiceIndex
 from xds.control.audit_log import Caller
 from xds.control.catalog import ServiceCatalog
 from xds.fleet.event_log import EventFilter, EventLog
@@ -77,6 +77,49 @@ async def test_a_source_at_its_limit_may_change_what_it_has() -> None:
     assert shown(told.catalog, "web") == {**dict.fromkeys(("i1", "i2", "i3", "i5"), "passing"), "i4": "draining"}
 
 
+class Counted(list[Instance]):
+    """Instances, and how many of them were looked at."""
+
+    looked_n = 0
+
+    def __iter__(self) -> Iterator[Instance]:
+        for one in super().__iter__():
+            self.looked_n += 1
+            yield one
+
+
+def test_of_a_flood_no_more_is_looked_at_than_is_taken_over() -> None:
+    index = ServiceIndex(CatalogLimits(instances_per_service=10))
+    source = index.add_source("a", HoldRule())
+    many = Counted(instances(*range(1, 1000)))
+    index.show(source, "web", many, 1.0)
+    assert len(index.served("web")) == 10
+    assert many.looked_n <= 11
+    again = Counted(many)
+    index.show(source, "web", again, 2.0)
+    assert again.looked_n <= 11, "those that were there before are at the beginning, and are all that is wanted"
+
+
+async def test_a_limit_that_was_lowered_takes_nothing_that_is_there() -> None:
+    """A restart with a lower limit: what was stored is beyond it."""
+    before = ServiceIndex(CatalogLimits())
+    source = before.add_source("a", HoldRule())
+    before.show(source, "web", instances(1, 2, 3, 4), 1.0)
+    before.show(source, "api", instances(1, 2), 1.0)
+    index = ServiceIndex(CatalogLimits(instances_per_source=3))
+    source = index.add_source("a", HoldRule())
+    for service in ("web", "api"):
+        holding = before.holding("a", service)
+        assert holding is not None
+        index.restore(source, service, holding)
+    index.show(source, "api", instances(2, 1, 5), 2.0)
+    assert [one.instance.id for one in index.served("api")] == ["i1", "i2"]
+    assert [each.code for each in source.findings["api"]] == ["too_many_instances"]
+    index.show(source, "web", instances(1, 2, 4), 2.0)
+    assert [one.health for one in index.served("web")] == ["passing", "passing", "draining", "passing"]
+    assert "web" not in source.findings
+
+
 async def test_services_beyond_the_limit_are_left_out() -> None:
     told = Told(CatalogLimits(services=3))
     sink = told.catalog.sink("a", "files")
@@ -88,6 +131,17 @@ async def test_services_beyond_the_limit_are_left_out() -> None:
     assert status.left_out_n == 94, "what could not even wait"
     assert set(codes(told.catalog)) == {"too_many_services"}
     assert len(told.catalog.findings("a")) <= 3
+
+
+async def test_services_that_were_there_are_followed_amid_a_flood_of_others() -> None:
+    told = Told(CatalogLimits(services=3))
+    sink = told.catalog.sink("a", "files", 1.0)
+    sink.put("web", instances(1))
+    await told.catalog.tick()
+    sink.replace({**{f"s{n}": instances(1) for n in range(100)}, "web": instances(2)})
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": "draining", "i2": "passing"}
+    assert len(told.catalog.names()) == 3
 
 
 async def test_names_that_a_source_makes_up_do_not_pile_up() -> None:
