@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
+from time import monotonic
 
 import pytest
 
@@ -185,6 +186,46 @@ async def test_a_flood_of_one_service_is_looked_at_once_a_tick() -> None:
     await asyncio.sleep(0.3)
     assert len(calls) == 1
     await told.catalog.close()
+
+
+async def test_a_flood_that_takes_long_to_take_over_leaves_half_of_the_time_to_others() -> None:
+    """Such as ten thousand other instances each time: what follows from them takes longer than what is collected."""
+    told = Told()
+    busy_s = 0.0
+
+    async def listen(changed: Collection[str]) -> None:
+        nonlocal busy_s
+        began = monotonic()
+        while monotonic() - began < 0.15:
+            pass
+        busy_s += monotonic() - began
+
+    told.catalog.listen(listen)
+    told.catalog.start()
+    sink = told.catalog.sink("a", "files", 1.0)
+    began, n = monotonic(), 0
+    while monotonic() - began < 2.0:
+        n += 1
+        sink.put("web", instances(1 + n % 100))
+        await asyncio.sleep(0.01)
+    assert 0.3 <= busy_s / (monotonic() - began) <= 0.6
+    await told.catalog.close()
+
+
+async def test_spellings_of_one_address_are_one_endpoint() -> None:
+    """Envoy keeps the first of two endpoints with one address: it must not be one that drains."""
+    told = Told()
+    one, other = told.catalog.sink("a", "files", 1.0), told.catalog.sink("b", "consul", 1.0)
+    one.put("web", [Instance("x", "2001:DB8:0:0::1", 80)])
+    other.put("web", [Instance("y", "2001:db8::1", 80)])
+    await told.catalog.tick()
+    assert [each.instance.address for each in told.catalog.instances("web")] == ["2001:db8::1"]
+    one.put("web", [Instance("x", "2001:db8::0001", 80)])
+    await told.catalog.tick()
+    other.remove("web")
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"x": "passing"}
+    assert told.catalog.findings("a") == []
 
 
 async def test_a_source_that_floods_new_names_does_not_keep_others_waiting() -> None:
