@@ -171,6 +171,18 @@ async def test_what_is_no_instance_is_left_out_with_its_place_and_the_rest_is_se
     }
 
 
+async def test_an_instance_may_have_hundreds_of_tags() -> None:
+    """Consul bounds metadata, but not tags: proxies that are configured by tags have many."""
+    told = Told()
+    sink = told.catalog.sink("a", "consul")
+    sink.put("web", [Instance("i1", "10.0.0.1", 80, tags=tuple(f"traefik.http.rule-{n}" for n in range(300)))])
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": "passing"}
+    sink.put("web", [Instance("i1", "10.0.0.1", 80, tags=("t",) * 10_000)])
+    await told.catalog.tick()
+    assert codes(told.catalog) == ["too_many"]
+
+
 async def test_a_flood_of_one_service_is_looked_at_once_a_tick() -> None:
     told = Told()
     calls: list[Collection[str]] = []

@@ -22,7 +22,8 @@ NAME_CHARACTERS = 255
 META_PAIRS = 64
 META_KEY_CHARACTERS = 128
 META_VALUE_CHARACTERS = 512
-TAGS = 64
+TAGS = 1024  # Consul bounds metadata, but not tags: proxies that are configured by tags have hundreds
+NAMED_PORTS = 64
 CHECKS = 64
 VIRTUAL_ADDRESSES = 8
 WEIGHT_LIMIT = 65_535
@@ -155,7 +156,7 @@ def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
         ("meta", len(one.meta), META_PAIRS),
         ("tags", len(one.tags), TAGS),
         ("checks", len(one.checks), CHECKS),
-        ("ports", len(one.ports), TAGS),
+        ("ports", len(one.ports), NAMED_PORTS),
         ("virtual_addresses", len(one.virtual_addresses), VIRTUAL_ADDRESSES),
     ):
         if count > limit:
