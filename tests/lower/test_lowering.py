@@ -77,6 +77,8 @@ def resolver(fields: str) -> str:
 ROUTER, RESOLVER = "service-router/web", "service-resolver/web"
 REFUSED = [
     (router("{Match: {HTTP: {PathRegex: '/(a'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
+    # Envoy 1.40 compiles patterns byte by byte.
+    (router("{Match: {HTTP: {PathRegex: '/\\x{1F600}'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
     (router("{Match: {HTTP: {PathRegex: '/(?=a)'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
     (router("{Match: {HTTP: {PathRegex: '/a{1,200}'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "large_regex"),
     (
@@ -90,6 +92,21 @@ REFUSED = [
         ROUTER,
         "/Routes/1/Match/HTTP/QueryParam/0/Regex",
         "bad_regex",
+    ),
+    (
+        router("{Match: {HTTP: {PathRegex: '" + "(?:[a-c]x|[d-f]y)" * 40 + "'}}}"),
+        ROUTER,
+        "/Routes/1/Match/HTTP/PathRegex",
+        "large_regex",
+    ),
+    # The letters k and s fold with two letters that are not ASCII.
+    (
+        router(
+            f"{{Match: {{HTTP: {{PathPrefix: /{'tasks' * 20}, CaseInsensitive: true}}}}, Destination: {{PrefixRewrite: /}}}}"
+        ),
+        ROUTER,
+        "/Routes/1/Destination/PrefixRewrite",
+        "large_regex",
     ),
     (
         router("{Destination: {RequestHeaders: {Set: {x: 100%}}}}"),
@@ -191,7 +208,16 @@ def test_what_envoy_refuses_is_told_of_the_entry(entries: str, resource: str, po
 def test_values_with_commands_and_large_programs_that_the_proxies_allow_are_taken() -> None:
     value = "a%%b %DOWNSTREAM_REMOTE_ADDRESS% %REQ(x-id?y):8%"
     lowered(WEB, router(f"{{Destination: {{RequestHeaders: {{Set: {{x: '{value}'}}}}}}}}"))
-    lowered(f"{WEB}\nregex_program_size: 2000", router("{Match: {HTTP: {PathRegex: '/a{1,200}'}}}"))
+    lowered(f"{WEB}\nregex_program_size: 2000", router("{Match: {HTTP: {PathRegex: '/a{1,900}'}}}"))
+
+
+def test_a_long_regular_expression_with_a_small_program_is_taken() -> None:
+    """Envoy counts instructions, not letters."""
+    text = f"^/{'a' * 600}"
+    found = lowered(WEB, router(f"{{Match: {{HTTP: {{PathRegex: '{text}'}}}}}}"))
+    (routes,) = [one.content for one in found.resources if one.type_url == ROUTE]
+    assert routes["virtual_hosts"][0]["routes"][1]["match"] == {"safe_regex": {"regex": text}}
+    assert findings(found, {}) == []
 
 
 def test_a_splitter_without_any_cluster_is_refused() -> None:
