@@ -102,7 +102,8 @@ REFUSED = [
     # The letters k and s fold with two letters that are not ASCII.
     (
         router(
-            f"{{Match: {{HTTP: {{PathPrefix: /{'tasks' * 20}, CaseInsensitive: true}}}}, Destination: {{PrefixRewrite: /}}}}"
+            f"{{Match: {{HTTP: {{PathPrefix: /{'tasks' * 20}, CaseInsensitive: true}}}}, "
+            "Destination: {PrefixRewrite: /}}"
         ),
         ROUTER,
         "/Routes/1/Destination/PrefixRewrite",
@@ -256,6 +257,12 @@ def test_grpc_clients_without_a_proxy_have_not_every_load_balancing_policy(polic
     entries = f"{ALL_GRPC}- {{Kind: service-resolver, Name: web, LoadBalancer: {{Policy: {policy}}}}}"
     (finding,) = refusal(GRPC_WEB, entries)
     assert (finding.code, finding.pointer) == ("policy_not_in_grpc", "/LoadBalancer/Policy")
+
+
+def test_a_wrong_choice_count_is_told_of_the_entry_for_grpc_clients_as_well() -> None:
+    entries = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
+    (finding,) = refusal(GRPC_WEB, f"{ALL_GRPC}- {{Kind: service-resolver, Name: web, {entries}}}")
+    assert (finding.resource, finding.pointer) == (RESOLVER, "/LoadBalancer/LeastRequestConfig")
 
 
 def test_grpc_clients_without_a_proxy_cannot_reach_an_external_service() -> None:

@@ -28,6 +28,8 @@ _AGGREGATE = "envoy.clusters.aggregate"
 _AGGREGATE_CONFIG = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _TLS = "envoy.transport_sockets.tls"
 _TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+_BALANCING = "envoy.load_balancing_policies"
+_BALANCERS = "envoy.extensions.load_balancing_policies"
 _MINIMUM_RING_SIZE = 1024  # Envoy's default
 _EDS = ("EDS", 3)
 _FILTERS_REMEMBERED = 8_192
@@ -112,6 +114,7 @@ def _resource(context: UpstreamContext, content: Json, targets: Iterable[ChainTa
         EntryPlace(("connect_timeout",), ServiceResolver.kind, service, ("ConnectTimeout",)),
         EntryPlace(("ring_hash_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "RingHashConfig")),
         EntryPlace(("least_request_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
+        EntryPlace(("load_balancing_policy",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
         EntryPlace(("transport_socket",), ServiceDefaults.kind, service, ("ExternalSNI",)),
         EntryPlace(("circuit_breakers",), UPSTREAM, context.upstream.name, ("limits",)),
         EntryPlace(("outlier_detection",), UPSTREAM, context.upstream.name, ("passive_health_check",)),
@@ -134,7 +137,7 @@ def _cluster(
         "connect_timeout": duration(node.connect_timeout_ns),
         "common_lb_config": _common_balancing(context),
         "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
-        **_balancing(node.load_balancer),
+        **_balancing(context, node.load_balancer),
         **given(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
@@ -174,16 +177,34 @@ def _circuit_breakers(limits: UpstreamLimits | None) -> Json:
     return {"thresholds": [threshold]} if threshold else {}
 
 
-def _balancing(balancer: LoadBalancer | None) -> Json:
+def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
     """Zeros are left out: Envoy refuses some of them."""
     if balancer is None:
         return {}
     choices = balancer.least_request_config.choice_count if balancer.least_request_config is not None else 0
+    if balancer.policy == "least_request" and not context.upstream.is_proxied:
+        return {"load_balancing_policy": _least_request_or_round_robin(choices)}
     return given(
         lb_policy=_POLICIES[balancer.policy],
         least_request_lb_config={"choice_count": choices} if choices else None,
         ring_hash_lb_config=_ring(balancer.ring_hash_config),
     )
+
+
+def _least_request_or_round_robin(choices: int) -> Json:
+    """Least request for the gRPC clients that have it, round robin for the others: the C core refuses the first.
+
+    A client takes the first policy of the list that it knows. Without the one around it, it would ignore the weights of
+    localities (gRPC A52, A48).
+    """
+    least = extension(f"{_BALANCING}.least_request", f"{_BALANCERS}.least_request.v3.LeastRequest")
+    if choices:
+        least["typed_config"]["choice_count"] = choices
+    rounds = extension(f"{_BALANCING}.round_robin", f"{_BALANCERS}.round_robin.v3.RoundRobin")
+    in_locality = {"policies": [{"typed_extension_config": one} for one in (least, rounds)]}
+    weighted = f"{_BALANCERS}.wrr_locality.v3.WrrLocality"
+    whole = extension(f"{_BALANCING}.wrr_locality", weighted, endpoint_picking_policy=in_locality)
+    return {"policies": [{"typed_extension_config": whole}]}
 
 
 def _ring(config: RingHashConfig | None) -> Json:

@@ -60,7 +60,7 @@ def _check_regexes(context: UpstreamContext, route: Route, path: FieldPath) -> N
 
 
 def _regexes(route: Route) -> Iterator[tuple[str, FieldPath]]:
-    """The regular expressions of a route, those that entries have and the one that is made, and where they come from."""
+    """The regular expressions of a route with the fields that they come from; a rewrite may make one."""
     http = route.match.http if route.match is not None else None
     if http is None:
         return
