@@ -272,6 +272,26 @@ def test_grpc_clients_without_a_proxy_cannot_reach_an_external_service() -> None
 
 # External services
 
+EXTERNAL_FAILOVER = """
+- {Kind: service-resolver, Name: web, Failover: {"*": {Service: outside}}}
+- {Kind: service-defaults, Name: outside, Protocol: PROTOCOL, ExternalSNI: x.example}
+"""
+
+
+def test_targets_that_differ_in_tls_do_not_share_a_cluster() -> None:
+    """Connections to the second one would be plain, or those to the first one TLS."""
+    entries = ALL_HTTP + EXTERNAL_FAILOVER.replace("PROTOCOL", "http")
+    (finding,) = refusal(f"{WEB}\nfailover: priority", entries)
+    assert (finding.code, finding.resource, finding.pointer) == ("mixed_tls", RESOLVER, "/Failover")
+    found = lowered(f"{WEB}\nfailover: aggregate", entries)
+    legs = {one.name[:17]: "transport_socket" in one.content for one in found.resources if one.type_url == CLUSTER}
+    assert legs == {"web.default.dc1.i": False, "failover-target~0": False, "failover-target~1": True}
+
+
+def test_grpc_clients_without_a_proxy_cannot_fail_over_to_an_external_service() -> None:
+    (finding,) = refusal(GRPC_WEB, ALL_GRPC + EXTERNAL_FAILOVER.replace("PROTOCOL", "grpc"))
+    assert (finding.code, finding.resource) == ("external_without_proxy", "service-defaults/outside")
+
 
 def test_an_external_service_without_a_file_of_certificates_is_warned_of() -> None:
     found = lowered(WEB, "- {Kind: service-defaults, Name: web, Protocol: http, ExternalSNI: x.example}")

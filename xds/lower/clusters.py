@@ -72,6 +72,7 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     base = cluster_name(context.chain, first)
     if len(targets) > 1 and context.has_aggregates:
         return _with_aggregate(context, node, base, targets)
+    _check_shared_tls(context, targets)
     cluster = _escaped(context, _cluster(context, node, base, targets))
     assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
     return ResolverClusters(base, (cluster,), assignments)
@@ -234,16 +235,12 @@ def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: Loa
 
 def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
     """TLS to a service outside of the mesh: one with ExternalSNI."""
-    if not target.is_external:
+    if not target.is_external or not context.upstream.is_proxied:
         return {}
     service = target.place.service
     if not target.sni.isprintable():
         told = f"{short_repr(target.sni)} is no name of a server"
         context.refuse("bad_sni", told, ServiceDefaults.kind, service, ("ExternalSNI",))
-    if not context.upstream.is_proxied:
-        told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
-        context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
-        return {}
     ca_file = context.proxies.external_ca_file
     if not ca_file:
         told = f"the certificate of the external service {service!r} is not verified"
@@ -253,6 +250,19 @@ def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
         validation_context=_validation(ca_file, target.sni) if ca_file else None,
     )
     return extension(_TLS, _TLS_CONTEXT, sni=target.sni, **given(common_tls_context=common))
+
+
+def _check_shared_tls(context: UpstreamContext, targets: tuple[ChainTarget, ...]) -> None:
+    """Check that one cluster can be for all targets: it has one TLS, and none for gRPC clients without a proxy."""
+    if not context.upstream.is_proxied:
+        for service in dict.fromkeys(target.place.service for target in targets if target.is_external):
+            told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
+            context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+    elif len({target.sni if target.is_external else None for target in targets}) > 1:
+        first = targets[0].place.service
+        told = f"the failover of {first!r} leads to targets that differ in ExternalSNI: they cannot share a cluster"
+        hint = "set failover of the upstreams document to aggregate"
+        context.refuse("mixed_tls", told, ServiceResolver.kind, first, ("Failover",), hint)
 
 
 def _validation(ca_file: str, sni: str) -> Json:
