@@ -206,6 +206,20 @@ def test_what_envoy_refuses_is_told_of_the_entry(entries: str, resource: str, po
     assert "upstream 'web'" in finding.hint
 
 
+def test_a_finding_in_the_cluster_of_a_failover_is_told_of_the_resolver_that_has_it() -> None:
+    balancer = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
+    found = refusal(WEB, resolver(f'Failover: {{"*": {{Service: backup}}}}, {balancer}'))
+    assert {(one.resource, one.pointer) for one in found} == {(RESOLVER, "/LoadBalancer/LeastRequestConfig")}
+
+
+def test_a_cluster_of_a_failover_comes_from_the_entries_of_both_services() -> None:
+    entries = resolver('Failover: {"*": {Service: backup}}') + http("backup")
+    found = lowered(WEB, entries)
+    (last,) = [one for one in found.resources if one.name.startswith("failover-target~1~")]
+    wanted = {("proxy-defaults", "global"), ("service-resolver", "web"), ("service-defaults", "backup")}
+    assert set(last.entries) == set(found.assignments[last.name].entries) == wanted
+
+
 def test_values_with_commands_and_large_programs_that_the_proxies_allow_are_taken() -> None:
     value = "a%%b %DOWNSTREAM_REMOTE_ADDRESS% %REQ(x-id?y):8%"
     lowered(WEB, router(f"{{Destination: {{RequestHeaders: {{Set: {{x: '{value}'}}}}}}}}"))

@@ -5,7 +5,7 @@ Load balancing, limits and outlier detection are set on clusters with endpoints,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,7 +74,7 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
         return _with_aggregate(context, node, base, targets)
     _check_shared_tls(context, targets)
     cluster = _escaped(context, _cluster(context, node, base, targets))
-    assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
+    assignments = (_assignment(context, node, base, targets),) if _has_assignment(cluster) else ()
     return ResolverClusters(base, (cluster,), assignments)
 
 
@@ -99,28 +99,31 @@ def _with_aggregate(
         "cluster_type": {"name": _AGGREGATE, "typed_config": typed_config(_AGGREGATE_CONFIG, clusters=names)},
         "lb_policy": "CLUSTER_PROVIDED",
     }
-    aggregate = _resource(context, content, targets)
+    aggregate = _resource(context, node, content, targets)
     legs = [_cluster(context, node, name, (target,)) for name, target in zip(names, targets, strict=True)]
     assignments = [
-        _assignment(context, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
+        _assignment(context, node, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
     ]
     return ResolverClusters(base, (aggregate, *legs), tuple(assignments))
 
 
-def _resource(context: UpstreamContext, content: Json, targets: Iterable[ChainTarget]) -> LoweredResource:
-    found = tuple(targets)
-    service = found[0].place.service
+def _resource(
+    context: UpstreamContext, node: ResolverNode, content: Json, targets: tuple[ChainTarget, ...]
+) -> LoweredResource:
+    """A cluster of a resolver, for some of its targets or all. The entry of the first one says how to reach them."""
+    first = context.target(node)
+    service = first.place.service
     places = (
         EntryPlace((), ServiceResolver.kind, service),
         EntryPlace(("connect_timeout",), ServiceResolver.kind, service, ("ConnectTimeout",)),
         EntryPlace(("ring_hash_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "RingHashConfig")),
         EntryPlace(("least_request_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
         EntryPlace(("load_balancing_policy",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
-        EntryPlace(("transport_socket",), ServiceDefaults.kind, service, ("ExternalSNI",)),
+        EntryPlace(("transport_socket",), ServiceDefaults.kind, targets[0].place.service, ("ExternalSNI",)),
         EntryPlace(("circuit_breakers",), UPSTREAM, context.upstream.name, ("limits",)),
         EntryPlace(("outlier_detection",), UPSTREAM, context.upstream.name, ("passive_health_check",)),
     )
-    entries = context.entries_of(*found)
+    entries = context.entries_of(first, *targets)
     return LoweredResource(CLUSTER, content["name"], content, (context.upstream.name,), entries, places)
 
 
@@ -147,7 +150,7 @@ def _cluster(
             lrs_server={"self": {}} if context.proxies.locality_aware else None,
         ),
     }
-    return _resource(context, content, targets)
+    return _resource(context, node, content, targets)
 
 
 def _common_balancing(context: UpstreamContext) -> Json:
@@ -300,10 +303,16 @@ def _has_assignment(cluster: LoweredResource) -> bool:
 
 
 def _assignment(
-    context: UpstreamContext, name: str, targets: tuple[ChainTarget, ...], *, is_member: bool = False
+    context: UpstreamContext,
+    node: ResolverNode,
+    name: str,
+    targets: tuple[ChainTarget, ...],
+    *,
+    is_member: bool = False,
 ) -> LoweredAssignment:
     selected = tuple(AssignmentTarget(_binding(target), priority) for priority, target in enumerate(targets))
-    return LoweredAssignment(name, selected, (context.upstream.name,), context.entries_of(*targets), is_member)
+    entries = context.entries_of(context.target(node), *targets)
+    return LoweredAssignment(name, selected, (context.upstream.name,), entries, is_member)
 
 
 def _binding(target: ChainTarget) -> Binding:
