@@ -318,6 +318,25 @@ def test_equal_hash_policies_go_to_one_instance(site: MeshSite, upstream: Callab
     assert {body for bodies in by_user.values() for body in bodies} == set("abc")
 
 
+def test_the_cookie_that_envoy_sets_leads_to_one_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
+    policies = "[{Field: cookie, FieldValue: c, CookieConfig: {TTL: 90s, Path: /}}]"
+    entries = (
+        ALL_HTTP
+        + "- {Kind: service-resolver, Name: web, LoadBalancer: "
+        + f"{{Policy: ring_hash, RingHashConfig: {{MaximumRingSize: 512}}, HashPolicies: {policies}}}}}\n"
+    )
+    site.push(entries, {"web": [f"{LOOPBACK}:{upstream(name).port}" for name in "abc"]})
+    site.envoy()
+    wait_body(site.port, "a")
+    seen = set()
+    for _ in range(20):
+        first = get(site.port)
+        cookie = first.headers["set-cookie"].split(";")[0]
+        assert {get(site.port, cookie=cookie).text for _ in range(10)} == {first.text}
+        seen.add(first.text)
+    assert seen == set("abc")
+
+
 def test_a_failed_request_is_retried_at_another_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
     entries = ALL_HTTP + (
         "- {Kind: service-router, Name: web, Routes: [{Destination: {RetryOnStatusCodes: [503], NumRetries: 8}}]}\n"
