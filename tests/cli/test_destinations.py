@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -46,6 +47,26 @@ def test_an_unknown_service_is_told_and_a_foreign_name_is_an_error(shop: Remote)
     ran = shop.xds("destination", "get", "linkerd.io")
     assert ran.code == 3 and "INVALID_ARGUMENT" in ran.err
     assert shop.xds("destination", "get", "shop", "--xds-addr", "127.0.0.1:1").code == 7
+
+
+def test_an_answer_of_almost_a_whole_message_is_not_waited_on(remote: Remote) -> None:
+    """Answers are cut at 3 MiB: this one is not, so nothing follows it."""
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": f"10.1.{n >> 8}.{n & 255}", "port_value": 80}}}}
+        for n in range(13_000)
+    ]
+    labels = {"filter_metadata": {"io.linkerd": {"label_pod": "p" * 150}}}
+    assignment = {
+        "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": "big",
+        "endpoints": [{"lb_endpoints": ends, "metadata": labels}],
+    }
+    body = {"resources": [assignment]}
+    assert remote.server.request("PUT", "/api/v1/groups/default/snapshot", json=body).is_success
+    began_at = time.monotonic()
+    ran = remote.xds("destination", "get", "big")
+    assert (ran.code, len(ran.out.splitlines())) == (0, len(ends)), ran.err
+    assert time.monotonic() - began_at < 9.0, "as long as an answer is waited for"
 
 
 def test_the_profile_of_a_name_and_of_an_address(shop: Remote) -> None:

@@ -64,6 +64,7 @@ def test_what_a_route_matches(match: Json, condition: RequestCondition) -> None:
         (route({"prefix": "/a", "grpc": {}}), "grpc"),
         (route({"connect_matcher": {}}), "connect_matcher"),
         (route({"safe_regex": {"regex": "(?<x"}}), "regular expression"),
+        (route({"safe_regex": {"regex": r"/[[:alpha:]]+"}}), "regular expression"),
         ({"match": {"prefix": "/a"}, "route": {"cluster": "other"}}, "other clusters"),
         ({"match": {"prefix": "/a"}, "route": {"cluster_header": "x"}}, "other clusters"),
         ({"match": {"prefix": "/a"}, "redirect": {"host_redirect": "x"}}, "redirect"),

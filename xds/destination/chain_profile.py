@@ -13,6 +13,7 @@ from xds.catalog.router import HttpMatch, RouteDestination
 from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
 from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, WeightedAuthority
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.rust_regex import is_readable
 
 # The authority of a target, by which the client asks for its endpoints; empty where no name can say it.
 NameTarget = Callable[[TargetKey], str]
@@ -69,6 +70,8 @@ def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
         return "it matches headers, which a profile cannot say"
     if http is not None and http.query_param:
         return "it matches query parameters, which a profile cannot say"
+    if http is not None and not is_readable(http.path_regex):
+        return "the proxy may read the regular expression of the path otherwise"
     return ""
 
 

@@ -8,12 +8,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 from xds.destination.assignment_endpoints import (
+    SKIPPED_LIMIT,
     AssignmentEndpoints,
     AssignmentReading,
     endpoints_of_assignment,
     read_assignment,
 )
-from xds.destination.authority import Authority, Grammar
+from xds.destination.authority import Authority, Grammar, is_label
+from xds.destination.endpoint import DestinationEndpoint
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
@@ -25,6 +27,7 @@ from xds.model.snapshot import Snapshot
 
 _REMEMBERED = 1024  # parsed clusters
 _EDS = 3  # envoy.config.cluster.v3.Cluster.DiscoveryType
+_AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _NO_RULES = ProfileRules()
 
 
@@ -90,6 +93,48 @@ def _own_assignment(resource: Resource, reading: AssignmentReading) -> Assignmen
 
 
 def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
+    """The endpoints of a cluster; of an aggregate those of its first member that has any, as of priorities."""
+    is_settled, skipped = True, list[str]()
+    for member in _leaves(snapshot, name):
+        if not has_cluster(snapshot, member):
+            skipped.append(f"aggregate: there is no cluster {member!r:.80}")
+            continue
+        answer = _endpoints(snapshot, member, rules)
+        is_settled = is_settled and answer.is_settled
+        skipped += answer.found.skipped
+        if answer.found.endpoints:
+            return ClusterEndpoints(_found(answer.found.endpoints, skipped), is_settled)
+    return ClusterEndpoints(_found((), skipped), is_settled)
+
+
+def _found(endpoints: tuple[DestinationEndpoint, ...], skipped: list[str]) -> AssignmentEndpoints:
+    return AssignmentEndpoints(endpoints, tuple(skipped[:SKIPPED_LIMIT]))
+
+
+def _leaves(snapshot: Snapshot, name: str) -> Iterator[str]:
+    """A cluster itself; of an aggregate its members in order, each once, and those of aggregates among them."""
+    clusters, seen, waiting = snapshot.get(CLUSTER).resources, set[str](), [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            resource = clusters.get(one)
+            members = _members(resource) if resource is not None else None
+            if members is None:
+                yield one
+            else:
+                waiting += reversed(members)
+
+
+@lru_cache(_REMEMBERED)
+def _members(resource: Resource) -> tuple[str, ...] | None:
+    """The clusters of an aggregate; None for any other cluster."""
+    config = _cluster(resource).cluster_type.typed_config
+    kind = config.type_url.rpartition("/")[2]
+    return tuple(parsed(kind, config.value).clusters) if kind == _AGGREGATE else None
+
+
+def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
     """The endpoints of a cluster: of its assignment, or those that stand in it."""
     resource = snapshot.get(CLUSTER).resources.get(name)
     assignments = snapshot.get(ENDPOINT).resources
@@ -124,11 +169,10 @@ def name_cluster(port: int, cluster: str) -> str:
 
 
 def is_dns_name(text: str) -> bool:
-    """Whether a client takes a text for a name: letters, digits and hyphens between dots."""
+    """Whether a linkerd2-proxy takes a text for a name: labels of letters, digits, underscores and hyphens inside of
+    them, the last of which is no number."""
     labels = text.split(".")
-    return len(text) <= 253 and all(
-        0 < len(label) <= 63 and label.isascii() and label.replace("-", "a").isalnum() for label in labels
-    )
+    return len(text) <= 253 and all(map(is_label, labels)) and not labels[-1].isdigit()
 
 
 def is_tcp_only(snapshot: Snapshot, cluster: str) -> bool:

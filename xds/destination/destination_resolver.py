@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from xds.destination.address_lookup import AddressLookup
-from xds.destination.authority import Authority, Generation, Grammar, invalid, written
+from xds.destination.authority import Authority, Generation, Grammar, invalid
 from xds.destination.cluster_lookup import (
     FoundCluster,
     bound_cluster,
@@ -107,7 +107,7 @@ class DestinationResolver:
         cluster = find_cluster(authority, client.snapshot) if client.snapshot is not None else None
         if cluster is not None:
             return cluster, True, services
-        if authority.grammar is Grammar.FOREIGN:
+        if authority.grammar is Grammar.FOREIGN and not client.was_told:
             raise invalid(f"{authority.host!r:.200} is no name of this server, and no cluster of the client's group")
         return None, not self._services.is_unread(authority), services
 
@@ -243,9 +243,10 @@ class DestinationResolver:
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
         if services:
             found = self._services.named(services[0])
-            name = written(found.reading, Grammar.KUBERNETES, self.rules.naming)
+            name = self._services.name(found.reading, Grammar.KUBERNETES)
             own = f"{name}:{authority.port}"
-            answer = self._service_profile(found, authority, name, own, frozenset())
+            alike = frozenset(self._services.alike(found.service))
+            answer = self._service_profile(found, authority, name, own, alike)
             return _at_address(answer, authority)
         bound = bound_cluster(client.snapshot, authority.host, authority.port) if client.snapshot is not None else None
         if bound is None or client.snapshot is None:

@@ -17,8 +17,8 @@ from xds.destination.profile import (
     WeightedAuthority,
 )
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.rust_regex import is_readable
 from xds.destination.virtual_hosts import default_route, is_catch_all
-from xds.filter.values import Pattern
 
 # The authority of a cluster, by which the client asks for its endpoints; empty where no name can say it.
 NameCluster = Callable[[str], str]
@@ -122,7 +122,7 @@ def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition 
             return None
     regex = _regex(match, kind)
     if regex is None:
-        skipped.append(f"route {number}: the regular expression cannot be read")
+        skipped.append(f"route {number}: the proxy may read the regular expression otherwise")
         return None
     return RequestCondition(regex, methods, inverted)
 
@@ -132,11 +132,7 @@ def _regex(match: Any, kind: str) -> str | None:
     if kind != "safe_regex":
         return path_regex(_PATHS[kind], getattr(match, kind), ignores_case)
     text = str(match.safe_regex.regex)
-    try:
-        Pattern(text)
-    except ValueError:
-        return None
-    return path_regex("regex", text, ignores_case)
+    return path_regex("regex", text, ignores_case) if is_readable(text) else None
 
 
 def _methods(header: Any) -> tuple[str, ...]:

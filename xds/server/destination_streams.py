@@ -15,7 +15,7 @@ import grpc
 
 from xds.control.access import Identity
 from xds.control.destinations import Destinations, DestinationStream
-from xds.destination.context_token import node_of
+from xds.destination.context_token import NO_TOKEN, node_of
 from xds.destination.conversation import Conversation
 from xds.destination.world import DestinationClient
 from xds.fleet.fleet import Fleet
@@ -77,8 +77,8 @@ class LinkerdHandler(StreamHandler):
     """One stream of the Linkerd API."""
 
     __slots__ = (
-        "_conversation", "_epoch", "_group", "_messages_n", "_method", "_node", "_notified", "_opened_at",
-        "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
+        "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node", "_notified",
+        "_opened_at", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +95,8 @@ class LinkerdHandler(StreamHandler):
         self._conversation: Conversation | None = None
         self._node: Node | None = None
         self._group = ""
-        self._epoch = -1  # of the cache, when the group was looked up last
+        self._home_group = ""  # the node's by the selectors of ``_epoch`` of the cache
+        self._epoch = -1
         self._opened_at = monotonic()
         self._messages_n = 0
         self._sent_at = 0.0
@@ -121,7 +122,17 @@ class LinkerdHandler(StreamHandler):
     @property
     def home(self) -> str:
         """The group that the node belongs to by the selectors of now; empty for none."""
-        return self._home() if self._node is not None else ""
+        node, cache = self._node, self._serving.cache
+        if node is not None and self._epoch != cache.epoch:
+            match = cache.match(node)
+            self._home_group, self._epoch = match.group if match is not None else "", cache.epoch
+        return self._home_group
+
+    @property
+    def machine(self) -> str:
+        """The machine that the client says it runs on, where that decides its zone; empty if not."""
+        token = self._conversation.token if self._conversation is not None else NO_TOKEN
+        return token.node_name if not token.zone else ""
 
     @property
     def client_key(self) -> ClientKey | None:
@@ -173,7 +184,7 @@ class LinkerdHandler(StreamHandler):
     def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())
 
-    # NameReading
+    # Reading
 
     async def _read(self) -> None:
         """Take the one request. The client may end its side at once: the stream goes on."""
@@ -199,7 +210,7 @@ class LinkerdHandler(StreamHandler):
             _log.info("destination.token_ignored", error_message=token.ignored, **self._address())
         zone = token.zone or serving.destinations.zone_of(token.node_name)
         self._node = node_of(token, self._peer, Locality(token.region, zone, token.sub_zone))
-        self._group = self._home()
+        self._group = self.home
         self._authorize(self._node, self._group)
         self._conversation = conversation
         serving.registry.identify(self)
@@ -207,12 +218,6 @@ class LinkerdHandler(StreamHandler):
         _log.info("stream.opened", **self._address(), **self._identity())
         serving.destinations.follow(self, conversation.services, conversation.address)
         self.notify()
-
-    def _home(self) -> str:
-        assert self._node is not None
-        match = self._serving.cache.match(self._node)
-        self._epoch = self._serving.cache.epoch
-        return match.group if match is not None else ""
 
     def _apply(self, event: Identified | ViewChanged) -> None:
         self._serving.fleet.apply_events(self.id, [event], time(), monotonic())
@@ -262,10 +267,8 @@ class LinkerdHandler(StreamHandler):
 
     def _regroup(self) -> None:
         """Follow the node into another group, if the selectors have changed. Raises ``RemoteProtocolError``."""
-        if self._epoch == self._serving.cache.epoch or self._node is None:
-            return
-        group = self._home()
-        if group != self._group:
+        group = self.home
+        if group != self._group and self._node is not None:
             self._authorize(self._node, group)
             self._group = group
             self._serving.registry.regroup(self)
