@@ -18,7 +18,7 @@ from tests.support.linkerd_binary import linkerd_proxy
 from tests.support.linkerd_mesh import HTTP, LinkerdMesh, wait_bodies
 from tests.support.load import HttpLoad
 from tests.support.own_network import own_network
-from tests.support.process import wait_until
+from tests.support.process import REPOSITORY, wait_until
 
 pytestmark = [pytest.mark.linkerd, pytest.mark.timeout(600)]
 
@@ -59,6 +59,17 @@ def test_requests_are_balanced_over_the_endpoints_and_stay_through_churn(
         mesh.put("web", held)
         wait_bodies(load, {one.name for one in held})
     lost_nothing(load)
+
+
+def test_the_environment_of_the_example_is_that_of_a_proxy(mesh: LinkerdMesh, binary: Path) -> None:
+    """It is in ingress mode."""
+    up = mesh.upstream("a")
+    mesh.put("web", [up])
+    mesh.proxy(binary, is_ingress=True, example=REPOSITORY / "examples/linkerd/proxy.env")
+    load = mesh.load("web", is_ingress=True)
+    wait_bodies(load, {"a"})
+    lost_nothing(load)
+    assert mesh.server.nodes()["client-1.default"]["locality"]["zone"] == "a"
 
 
 @MODES

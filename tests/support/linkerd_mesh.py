@@ -76,18 +76,25 @@ class LinkerdMesh:
         partial.write_text(yaml.safe_dump({"services": {service: instances}}))
         partial.replace(path)
 
+    def _is_read(self) -> bool:
+        known = {one["service"] for one in self.server.get("/services")["items"]}
+        return known >= {file.stem for file in self._targets.glob("*.yaml")}
+
     def write(self, *entries: Json) -> None:
         """Write config entries."""
         for entry in entries:
             answer = self.server.request("PUT", "/v1/config", json=entry)
             assert answer.is_success, answer.text
 
-    def proxy(self, binary: Path, *, is_ingress: bool) -> LinkerdProxy:
-        """A proxy that has its certificate, and takes the connections to virtual addresses."""
+    def proxy(self, binary: Path, *, is_ingress: bool, example: Path | None = None) -> LinkerdProxy:
+        """A proxy that has its certificate, and takes the connections to virtual addresses. ``example`` is a file with
+        its environment.
+        """
+        wait_until(self._is_read, "the target files to be read")
         identity, port = start_identity(self.directory)
         self.running.enter_context(identity)
         place = ProxyPlace(self.directory, self.server.grpc_port, port)
-        proxy = self.running.enter_context(LinkerdProxy(binary, place, is_ingress=is_ingress))
+        proxy = self.running.enter_context(LinkerdProxy(binary, place, is_ingress=is_ingress, example=example))
         proxy.wait_ready()
         redirect(NETWORK, proxy.outbound_port)
         return proxy
