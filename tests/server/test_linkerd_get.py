@@ -595,6 +595,19 @@ def test_failover_is_decided_here_and_adds_before_it_removes(site: LinkerdSite, 
     assert removed(stream.next()) == {B_AT}
 
 
+def test_what_a_proxy_cannot_be_told_of_clusters_and_resolvers_is_reported(site: LinkerdSite, get: Get) -> None:
+    from tests.support.resources import cluster_load_assignment, eds_cluster
+
+    site.push([eds_cluster("api", outlier_detection={}), cluster_load_assignment("api", 81)])
+    site.put("web", A)
+    site.write({"Kind": "service-resolver", "Name": "web", "LoadBalancer": {"Policy": "ring_hash"}})
+    streams = [get("api"), get(HOST)]
+    for stream in streams:
+        added(stream.next())
+    told = {state.told.authority: " ".join(state.told.skipped) for state in site.destinations.states()}
+    assert "outlier_detection" in told["api:80"] and "LoadBalancer" in told[f"{HOST}:80"]
+
+
 def test_a_service_that_only_a_config_entry_names_exists(site: LinkerdSite, get: Get) -> None:
     site.write({"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "3s"})
     assert no_endpoints(get(HOST).next())

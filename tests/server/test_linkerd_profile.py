@@ -205,6 +205,14 @@ def test_case_52_routes_come_in_order_with_their_failures(site: LinkerdSite, cli
     assert not prefix.is_retryable and not prefix.HasField("timeout")
 
 
+def test_the_timeout_of_a_resolver_is_that_of_every_request(site: LinkerdSite, client: LinkerdClient) -> None:
+    site.write(HTTP, {"Kind": "service-resolver", "Name": "web", "RequestTimeout": "3s"})
+    (route,) = client.profile(HOST).next().routes
+    assert route.condition.path.regex == ".*" and route.timeout.seconds == 3 and not route.is_retryable
+    (of_policy,) = client.watch(authority=f"{HOST}:80").next().protocol.detect.http1.routes
+    assert of_policy.rules[0].timeouts.request.seconds == 3
+
+
 def test_a_path_that_the_proxy_may_read_otherwise_is_left_out_and_reported(
     site: LinkerdSite, client: LinkerdClient
 ) -> None:

@@ -185,7 +185,8 @@ class Destinations:
             return
         if follower not in self._depends:
             _enter(self._by_node, follower.node_id, follower)
-            _enter(self._by_machine, follower.machine, follower)
+            if follower.machine:
+                _enter(self._by_machine, follower.machine, follower)
         self._depends[follower] = services, address
         news = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
         old = [one for one in before[0] - services if _leave(self._by_service, one, follower)]

@@ -25,6 +25,8 @@ def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRul
     reached = reached_routes(start) if isinstance(start, RouterNode) else ()
     default = chain.nodes[reached[-1].next_node] if reached else start
     routes = list(_routes(reached, default, skipped))
+    if isinstance(start, ResolverNode) and start.request_timeout_ns > 0:
+        routes.append(ProfileRoute("default", RequestCondition(), timeout_s=start.request_timeout_ns / SECOND_NS))
     is_other = bool(reached) and is_elsewhere(chain, reached[-1].definition.destination)
     overrides = _overrides(_legs(chain, default, is_other), own, name, skipped)
     return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))

@@ -16,6 +16,7 @@ from xds.destination.assignment_endpoints import (
 )
 from xds.destination.authority import Authority, Grammar, is_label
 from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.omission import cluster_omissions
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
@@ -88,18 +89,24 @@ def _cluster(resource: Resource) -> Any:
 
 
 @lru_cache(_REMEMBERED)
+def _omissions(resource: Resource) -> tuple[str, ...]:
+    return cluster_omissions(_cluster(resource))
+
+
+@lru_cache(_REMEMBERED)
 def _own_assignment(resource: Resource, reading: AssignmentReading) -> AssignmentEndpoints:
     return endpoints_of_assignment(_cluster(resource).load_assignment, reading)
 
 
 def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
     """The endpoints of a cluster; of an aggregate those of its first member that has any, as of priorities."""
-    is_settled, skipped = True, list[str]()
+    is_settled, skipped, clusters = True, list[str](), snapshot.get(CLUSTER).resources
     for member in _leaves(snapshot, name):
         if not has_cluster(snapshot, member):
             skipped.append(f"aggregate: there is no cluster {member!r:.80}")
             continue
         answer = _endpoints(snapshot, member, rules)
+        skipped += _omissions(clusters[member]) if member in clusters else ()
         is_settled = is_settled and answer.is_settled
         skipped += answer.found.skipped
         if answer.found.endpoints:

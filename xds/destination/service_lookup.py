@@ -18,6 +18,7 @@ from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.omission import resolver_omissions
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.world import DestinationRules, Presence, Remembered, World
@@ -159,7 +160,8 @@ class ServiceLookup:
         node = chain.start if chain is not None else None
         if chain is None or not isinstance(node, ResolverNode):
             return self._plain(found, port)
-        services, skipped = {found.service}, []
+        resolver = self._world.resolver(chain.targets[node.target].place.service)
+        services, skipped = {found.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
         for target in (chain.targets[key] for key in (node.target, *node.failover)):
             if target.place.peer:
                 skipped.append(f"target {target.id}: peers are not served")
