@@ -109,6 +109,20 @@ def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: boo
     lost_nothing(load)
 
 
+def test_an_address_moves_to_another_service(mesh: LinkerdMesh, binary: Path) -> None:
+    """Both have it for a while. What is final to a proxy is not said then: it would never follow the address again."""
+    old, new = mesh.upstream("old"), mesh.upstream("new")
+    mesh.put("web", [old])
+    mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("web", is_ingress=False)
+    wait_bodies(load, {"old"})
+    mesh.put("api", [new], virtual=VIRTUAL["web"])
+    wait_bodies(load, {"old"}, 300)
+    mesh.put("web", [old], virtual="")
+    wait_bodies(load, {"new"})
+    lost_nothing(load)
+
+
 ROUTES: list[dict[str, Any]] = [
     {"Match": {"HTTP": {"PathPrefix": "/api"}}, "Destination": {"Service": "api", "RequestTimeout": "5s"}},
     {"Match": {"HTTP": {"Header": [{"Name": "x-new", "Exact": "1"}]}}, "Destination": {"ServiceSubset": "v2"}},

@@ -61,16 +61,22 @@ class LinkerdMesh:
         return made
 
     def put(
-        self, service: str, upstreams: Sequence[Upstream], meta: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        service: str,
+        upstreams: Sequence[Upstream],
+        meta: Mapping[str, Mapping[str, str]] | None = None,
+        virtual: str | None = None,
     ) -> None:
-        """The instances of a service; ``meta`` is their metadata by name."""
+        """The instances of a service; ``meta`` is their metadata by name, ``virtual`` their virtual address if it is
+        not the service's own; empty for none.
+        """
         instances: list[Json] = [
             {"address": one.address, "port": one.port, "id": one.name, "meta": dict((meta or {}).get(one.name, {}))}
             for one in upstreams
         ]
-        if service in self._virtual:
-            for one in instances:
-                one["virtual_addresses"] = [self._virtual[service]]
+        virtual = self._virtual.get(service, "") if virtual is None else virtual
+        for one in instances if virtual else ():
+            one["virtual_addresses"] = [virtual]
         path = self._targets / f"{service}.yaml"
         partial = path.with_suffix(".partial")
         partial.write_text(yaml.safe_dump({"services": {service: instances}}))
