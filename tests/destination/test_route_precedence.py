@@ -14,7 +14,7 @@ from xds.destination.profile import Subject
 from xds.destination.route_precedence import MATCHES_LIMIT, in_order
 from xds.proto.linkerd import outbound_pb2
 
-SUBJECT = Subject("core", "Service", "web")
+SUBJECT = Subject("core", "Service", "web", "default")
 
 
 def first(routes: list[PolicyRoute], request: Request) -> str:

@@ -17,12 +17,23 @@ from tests.support.background import Background
 from tests.support.linkerd_binary import linkerd_proxy
 from tests.support.linkerd_mesh import HTTP, LinkerdMesh, wait_bodies
 from tests.support.load import HttpLoad
-from tests.support.own_network import own_network
+from tests.support.own_network import OWN_ADDRESS, own_network
 from tests.support.process import REPOSITORY, wait_until
+from tests.support.resources import (
+    LISTENER_TYPE,
+    cluster_load_assignment,
+    eds_cluster,
+    http_chain,
+    rds,
+    route,
+    route_config,
+)
+from tests.support.upstream import Upstream
 
 pytestmark = [pytest.mark.linkerd, pytest.mark.timeout(600)]
 
-VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11"}
+VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11", "pushed": "10.96.0.12"}
+NODE = "client-1.default"
 MODES = pytest.mark.parametrize("is_ingress", [False, True], ids=["sidecar", "ingress"])
 
 
@@ -69,7 +80,7 @@ def test_the_environment_of_the_example_is_that_of_a_proxy(mesh: LinkerdMesh, bi
     load = mesh.load("web", is_ingress=True)
     wait_bodies(load, {"a"})
     lost_nothing(load)
-    assert mesh.server.nodes()["client-1.default"]["locality"]["zone"] == "a"
+    assert mesh.server.nodes()[NODE]["locality"]["zone"] == "a"
 
 
 @MODES
@@ -121,6 +132,34 @@ def test_an_address_moves_to_another_service(mesh: LinkerdMesh, binary: Path) ->
     mesh.put("web", [old], virtual="")
     wait_bodies(load, {"new"})
     lost_nothing(load)
+
+
+def test_pushed_snapshots_are_enough_and_followed_into_another_group(mesh: LinkerdMesh, binary: Path) -> None:
+    """The cluster is behind a listener at a virtual address, and its name is of none of the grammars."""
+    ups = [mesh.upstream(name) for name in "abc"]
+    mesh.server.push("default", pushed(ups[:1]))
+    mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("pushed", is_ingress=False)
+    wait_bodies(load, {"a"})
+    mesh.server.push("default", pushed(ups[:2]))
+    wait_bodies(load, {"a", "b"})
+    mesh.server.push(NODE, pushed(ups[2:]))
+    wait_bodies(load, {"c"})
+    assert mesh.server.request("DELETE", f"/api/v1/groups/{NODE}?allow_empty=true").is_success
+    wait_bodies(load, {"a", "b"})
+    lost_nothing(load)
+
+
+def pushed(upstreams: list[Upstream]) -> list[dict[str, Any]]:
+    """A listener, its routes, and a cluster with these endpoints."""
+    place = {"socket_address": {"address": VIRTUAL["pushed"], "port_value": 80}}
+    bound = {"@type": LISTENER_TYPE, "name": "l", "address": place, "filter_chains": [http_chain("c", rds("r"))]}
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": OWN_ADDRESS, "port_value": one.port}}}}
+        for one in upstreams
+    ]
+    assignment = {**cluster_load_assignment("pushed.example"), "endpoints": [{"lb_endpoints": ends}]}
+    return [bound, route_config("r", route("pushed.example")), eds_cluster("pushed.example"), assignment]
 
 
 ROUTES: list[dict[str, Any]] = [

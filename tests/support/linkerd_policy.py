@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf.message import Message
+
 from xds.filter.values import Pattern
-from xds.proto.linkerd import outbound_pb2
+from xds.proto.linkerd import meta_pb2, outbound_pb2
 
 
 @dataclass(frozen=True)
@@ -74,3 +76,14 @@ def backends_of(route: outbound_pb2.HttpRoute) -> Mapping[str, int]:
         path = one.backend.backend.balancer.discovery.dst.path
         found[path] = found.get(path, 0) + one.weight
     return found
+
+
+def check_metadata(message: Message) -> None:
+    """A proxy refuses a whole policy, and so every request, for a resource of which a part is empty."""
+    if isinstance(message, meta_pb2.Resource):
+        empty = [name for name in ("group", "kind", "name", "namespace") if not getattr(message, name)]
+        assert not empty, f"{message} has no {', '.join(empty)}"
+    for _, value in message.ListFields():
+        for one in [value] if isinstance(value, Message) else value if isinstance(value, Iterable) else ():
+            if isinstance(one, Message):
+                check_metadata(one)

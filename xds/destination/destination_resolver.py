@@ -214,7 +214,7 @@ class DestinationResolver:
     ) -> ProfileAnswer:
         rules, budget = cluster_rules(snapshot, found, str(authority), authority.port)
         is_opaque = is_tcp_only(snapshot, found.name) or authority.port in self.rules.mesh.opaque_ports
-        subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, port=authority.port)
+        subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, self.rules.naming.namespace, authority.port)
         profile = Profile(name, is_opaque, rules.routes, budget, rules.overrides, subject=subject)
         return ProfileAnswer(profile, services, rules.skipped, f"cluster {found.name}")
 
@@ -275,7 +275,9 @@ class DestinationResolver:
         if answer is None or answer.profile.endpoint is not None or not answer.profile.name:
             raise RemoteProtocolError(StatusCode.NOT_FOUND, f"there is no service at {authority}")
         profile = answer.profile
-        subject = profile.subject or Subject("xds", "Service", profile.name, port=authority.port)
+        subject = profile.subject or Subject(
+            "xds", "Service", profile.name, self.rules.naming.namespace, authority.port
+        )
         if answer.policy is not None:
             return OutboundRule(answer.policy.routes, subject, profile.is_opaque), replace(
                 answer, skipped=answer.policy.skipped

@@ -41,12 +41,15 @@ DEFAULT_BUDGET = RetryBudget()
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it."""
+    """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it.
+
+    A proxy refuses a policy, and so every request, where one of the texts is empty.
+    """
 
     group: str
     kind: str
     name: str
-    namespace: str = ""
+    namespace: str
     port: int = 0
 
 
