@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.linkerd, pytest.mark.timeout(600)]
 
 VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11", "pushed": "10.96.0.12"}
 NODE = "client-1.default"
+HTTP_ROUTES = "outbound_http_route_request_statuses_total"  # a metric of the proxy
 MODES = pytest.mark.parametrize("is_ingress", [False, True], ids=["sidecar", "ingress"])
 
 
@@ -118,6 +119,29 @@ def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: boo
     wait_bodies(load, {"old", "new"})
     assert 0.4 < _share(load, 600) < 0.6
     lost_nothing(load)
+
+
+def test_connections_to_an_opaque_port_are_balanced(mesh: LinkerdMesh, binary: Path) -> None:
+    ups = [mesh.upstream(name) for name in "abc"]
+    mesh.put("web", ups[:2], {name: {"linkerd-opaque-ports": "80"} for name in "abc"})
+    proxy = mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("web", is_ingress=False, per_connection=5)
+    wait_bodies(load, {"a", "b"})
+    mesh.put("web", ups[1:], {name: {"linkerd-opaque-ports": "80"} for name in "abc"})
+    wait_bodies(load, {"b", "c"})
+    lost_nothing(load)
+    assert not proxy.metrics(HTTP_ROUTES), "to the proxy it was no HTTP"
+
+
+def test_a_service_that_comes_late_is_reached_then(mesh: LinkerdMesh, binary: Path) -> None:
+    """Until then the proxy is told that it does not exist, and answers at once itself."""
+    mesh.put("web", [mesh.upstream("a")])
+    proxy = mesh.proxy(binary, is_ingress=True)
+    load = mesh.load("api", is_ingress=True)
+    wait_until(lambda: load.report.failed > 20, "answers of the proxy itself", detail=lambda: load.report)
+    mesh.put("api", [mesh.upstream("late")])
+    wait_bodies(load, {"late"}, 300)
+    assert proxy.metrics(HTTP_ROUTES)
 
 
 def test_an_address_moves_to_another_service(mesh: LinkerdMesh, binary: Path) -> None:
