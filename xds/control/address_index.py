@@ -66,7 +66,7 @@ class AddressIndex:
     def assign(self, service: str, instances: Iterable[ServiceInstance]) -> Moved:
         """The instances of a service now. Returns what may be other than before."""
         before, there = self._of_service.get(service, _NOWHERE), list(instances)
-        now = _addresses(there, before)
+        now = self._without_shown(_addresses(there, before), service)
         self._enter(service, before, now)
         if not now.is_kept:
             self._end_keeping(now.virtual, service)
@@ -76,6 +76,17 @@ class AddressIndex:
             self._enter(longest, kept, ServiceAddresses(instances=kept.instances))
         machines = {one.instance.node for one in there if self._note_zone(one)}
         return Moved({*before.virtual, *before.instances, *now.virtual, *now.instances}, machines)
+
+    def _without_shown(self, now: ServiceAddresses, service: str) -> ServiceAddresses:
+        """Only what no other service shows can be kept."""
+        if not now.is_kept:
+            return now
+        left = frozenset(address for address in now.virtual if not self._is_shown(address, service))
+        return ServiceAddresses(left, now.instances, bool(left))
+
+    def _is_shown(self, address: str, besides: str) -> bool:
+        others = self._virtual.get(address, set()) - {besides}
+        return any(not self._of_service[other].is_kept for other in others)
 
     def _enter(self, service: str, before: ServiceAddresses, now: ServiceAddresses) -> None:
         _move(self._virtual, service, before.virtual, now.virtual)
