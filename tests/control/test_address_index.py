@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ SERVICES, ADDRESSES = ("web", "api", "db"), ("10.96.0.1", "10.96.0.2", "fd00::1"
 EDITS = st.tuples(st.sampled_from(SERVICES), st.none() | st.frozensets(st.sampled_from(ADDRESSES)), st.booleans())
 
 
-def shown(virtual: Iterable[str], *, drains: bool = False, **fields: str) -> ServiceInstance:
+def shown(virtual: Iterable[str], *, drains: bool = False, **fields: Any) -> ServiceInstance:
     one = instance("10.0.0.1", virtual_addresses=tuple(virtual), **fields)
     return ServiceInstance("test", SeenInstance(one, 0.0, 0.0), drains_until=1.0 if drains else None)
 
