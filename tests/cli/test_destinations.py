@@ -62,9 +62,9 @@ def test_an_answer_of_almost_a_whole_message_is_not_waited_on(remote: Remote) ->
         "endpoints": [{"lb_endpoints": ends, "metadata": labels}],
     }
     body = {"resources": [assignment]}
-    assert remote.server.request("PUT", "/api/v1/groups/default/snapshot", json=body).is_success
+    assert remote.server.request("PUT", "/api/v1/groups/big/snapshot", json=body).is_success
     began_at = time.monotonic()
-    ran = remote.xds("destination", "get", "big")
+    ran = remote.xds("destination", "get", "big", "--token", '{"cluster": "big"}')
     assert (ran.code, len(ran.out.splitlines())) == (0, len(ends)), ran.err
     assert time.monotonic() - began_at < 9.0, "as long as an answer is waited for"
 
@@ -95,5 +95,10 @@ def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPa
         assert (told["authority"], told["source"], told["endpoints"]) == ("late:80", "service late", 1)
         explained = shop.server.get("/nodes/linkerd@127.0.0.1/explain")
         assert [one["authority"] for one in explained["linkerd"]] == ["late:80"]
+        assert "1 Linkerd stream" in shop.xds("nodes").out
+        told = shop.xds("explain", "linkerd@127.0.0.1").out
+        assert "Linkerd proxies are told of services all the same" in told
+        (line,) = [line for line in told.splitlines() if "late:80" in line]
+        assert line.split()[:5] == ["Destination/Get", "late:80", "1", "endpoint", "service"]
     finally:
         watching.stop()
