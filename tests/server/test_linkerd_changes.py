@@ -7,6 +7,7 @@ of what may pass.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.support.linkerd_client import LinkerdClient, added, no_endpoints, place_of, refuses, removed
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from tests.support.resources import cluster_load_assignment, eds_cluster, host, route, route_config
+from xds.control.destination_settings import DestinationSettings
 
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
@@ -68,6 +70,33 @@ def test_the_profile_of_a_virtual_host_that_goes_becomes_the_default_one(
     assert not gone.routes and gone.fully_qualified_name == "shop.example"
     site.push([*cluster("web", 81), *hosts])
     assert stream.next().routes
+
+
+# What is not known yet
+
+
+def test_an_open_stream_waits_for_what_is_not_known_yet_as_a_new_one_does() -> None:
+    """A cluster may be pushed before its endpoints: a proxy drops what it has when it is told that there are none."""
+    site = LinkerdSite(DestinationSettings(settle_s=1.0))
+    try:
+        site.push(cluster("web", 81))
+        stream = site.client().get("web")
+        assert set(added(stream.next())) == {"127.0.0.1:81"}
+        time.sleep(1.2)  # longer than a first answer waits
+        site.push([eds_cluster("web")])
+        assert stream.is_quiet(0.3)
+        site.push(cluster("web", 82))
+        assert set(added(stream.next())) == {"127.0.0.1:82"}
+        assert removed(stream.next()) == {"127.0.0.1:81"}
+        assert stream.is_quiet()
+        site.push([eds_cluster("web")])
+        began_at = time.monotonic()
+        assert no_endpoints(stream.next())
+        assert time.monotonic() - began_at > 0.5
+        site.push([eds_cluster("web"), OTHER])
+        assert stream.is_quiet(1.5)
+    finally:
+        site.close()
 
 
 # Virtual addresses

@@ -48,7 +48,10 @@ class Told:
 
 
 class Conversation(ABC):
-    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client."""
+    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client.
+
+    ``is_awaiting``: something of its answer is not known yet, so that it is to be asked for again.
+    """
 
     def __init__(self, asked: str, token: ContextToken) -> None:
         self.asked = asked
@@ -56,6 +59,7 @@ class Conversation(ABC):
         self.services = _NO_SERVICES
         self.address = ""
         self.told = Told(asked, is_settled=False)
+        self.is_awaiting = True
 
     @abstractmethod
     def advance(self, client: DestinationClient) -> list[bytes]:
@@ -89,6 +93,7 @@ class EndpointConversation(Conversation):
         client = replace(client, was_told=self._sent is not None)
         answer = self._resolver.state(self._authority, client, self._generation)
         self.services = answer.services
+        self.is_awaiting = answer.state is None
         if answer.state is None:
             return []
         self.told = self._told(answer, answer.state)
@@ -126,6 +131,7 @@ class ProfileConversation(Conversation):
             if not self._sent or error.code not in self._KEEPS_AT:
                 raise
             self.told = replace(self.told, source="nothing", exists=False, skipped=(error.message,))
+            self.is_awaiting = False
             return []
 
     def _advance(self, client: DestinationClient) -> list[bytes]:
@@ -134,6 +140,7 @@ class ProfileConversation(Conversation):
         return self._due(encode_profile(answer.profile))
 
     def _note(self, answer: ProfileAnswer) -> None:
+        self.is_awaiting = False
         self.services, self.address = answer.services, answer.address
         self.told = Told(self.asked, answer.source, answer.source != "nothing", skipped=answer.skipped)
 
@@ -155,6 +162,7 @@ class OutboundConversation(ProfileConversation):
 
     def _advance(self, client: DestinationClient) -> list[bytes]:
         found = self._resolver.outbound(self._authority, client)
+        self.is_awaiting = found is None
         if found is None:
             return []
         rule, answer = found
@@ -174,6 +182,7 @@ class InboundConversation(Conversation):
         if self.told.is_settled:
             return []
         self.told = Told(self.asked, "settings")
+        self.is_awaiting = False
         return [encode_inbound(self._rules.inbound, self._port in self._rules.mesh.opaque_ports)]
 
 

@@ -86,7 +86,8 @@ class DestinationResolver:
         if isinstance(found, FoundCluster):
             assert client.snapshot is not None
             return self._of_cluster(authority, found, client, client.snapshot, generation, services)
-        is_awaited = not is_settled and (client.waits or self._services.is_starting())
+        waits = client.waits or (self._services.is_starting() and not client.was_told)
+        is_awaited = not is_settled and waits
         return StateAnswer(None if is_awaited else _NONE, services)
 
     def _echo(self, authority: Authority, generation: Generation) -> StateAnswer:

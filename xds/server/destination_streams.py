@@ -45,7 +45,7 @@ class LinkerdServing:
     """What all Linkerd streams of a server share, besides what streams share anyway.
 
     ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. A first answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
+    none. An answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
     for ``start_s`` after the server's start.
     """
 
@@ -77,8 +77,8 @@ class LinkerdHandler(StreamHandler):
     """One stream of the Linkerd API."""
 
     __slots__ = (
-        "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node", "_notified",
-        "_opened_at", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
+        "_awaits_since", "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node",
+        "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
     )  # fmt: skip
 
     def __init__(
@@ -97,7 +97,7 @@ class LinkerdHandler(StreamHandler):
         self._group = ""
         self._home_group = ""  # the node's by the selectors of ``_epoch`` of the cache
         self._epoch = -1
-        self._opened_at = monotonic()
+        self._awaits_since: float | None = None  # what is not known yet
         self._messages_n = 0
         self._sent_at = 0.0
         self._notified = self._periodic_due = self._warned = False
@@ -237,6 +237,7 @@ class LinkerdHandler(StreamHandler):
             self._notified = False
             self._regroup()
             messages = conversation.advance(self._client())
+            self._note_awaiting(conversation)
             self._serving.destinations.follow(self, conversation.services, conversation.address)
             self._release_slot()
             self._warn()
@@ -282,9 +283,17 @@ class LinkerdHandler(StreamHandler):
         view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
         now = monotonic()
-        waits = now - self._opened_at < self._serving.settle_s
+        waits = self._awaits_since is None or now - self._awaits_since < self._serving.settle_s
         starts = now - self._serving.started_at < self._serving.start_s
         return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits, starts)
+
+    def _note_awaiting(self, conversation: Conversation) -> None:
+        if not conversation.is_awaiting:
+            if self._awaits_since is not None:
+                self._cancel_timer()  # it is not that of periodic updates
+            self._awaits_since = None
+        elif self._awaits_since is None:
+            self._awaits_since = monotonic()
 
     def _warn(self) -> None:
         """What a Linkerd proxy cannot be told is logged once per stream."""
@@ -299,7 +308,7 @@ class LinkerdHandler(StreamHandler):
 
     def _set_timer(self, has_sent: bool) -> None:
         assert self._conversation is not None
-        if not self._conversation.told.is_settled:
+        if self._conversation.is_awaiting:
             self._start_timer(UNSETTLED_EVERY_S)
         elif self._periodic_s and (has_sent or self._timer is None):
             self._start_timer(self._periodic_s)
@@ -316,10 +325,10 @@ class LinkerdHandler(StreamHandler):
     def _due(self) -> None:
         self._timer = None
         assert self._conversation is not None
-        if self._conversation.told.is_settled:
-            self._periodic_due = True
-        else:
+        if self._conversation.is_awaiting:
             self._notified = True
+        else:
+            self._periodic_due = True
         self._submit_work()
 
     # Fields of log lines
