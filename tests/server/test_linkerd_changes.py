@@ -16,7 +16,15 @@ import pytest
 
 from tests.support.linkerd_client import LinkerdClient, added, no_endpoints, place_of, refuses, removed
 from tests.support.linkerd_site import HOST, LinkerdSite, instance
-from tests.support.resources import cluster_load_assignment, eds_cluster, host, route, route_config
+from tests.support.resources import (
+    LISTENER_TYPE,
+    cluster_load_assignment,
+    eds_cluster,
+    host,
+    route,
+    route_config,
+    tcp_chain,
+)
 from xds.control.destination_settings import DestinationSettings
 
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
@@ -189,6 +197,32 @@ def test_clusters_with_underscores_are_legs(site: LinkerdSite, client: LinkerdCl
     found = {each.authority: each.weight for each in client.profile("web").next().dst_overrides}
     assert found == {"web_v1:80": 90, "web_v2:80": 10}
     assert [set(added(client.get(leg).next())) for leg in found] == [{"127.0.0.1:81"}, {"127.0.0.1:82"}]
+
+
+def test_clusters_with_names_of_istio_are_legs_and_behind_addresses(site: LinkerdSite, client: LinkerdClient) -> None:
+    names = [f"outbound|80|{label}|web.shop.svc.cluster.local" for label in ("", "v2")]
+    action = {"weighted_clusters": {"clusters": [{"name": name, "weight": 50} for name in names]}}
+    split = host("h", [{"match": {"prefix": "/"}, "route": action}], ["shop.example"])
+    place = {"socket_address": {"address": VIRTUAL, "port_value": 80}}
+    bound = {"@type": LISTENER_TYPE, "name": "l", "address": place, "filter_chains": [tcp_chain("c", names[1])]}
+    clusters = [part for port, name in enumerate(names, 81) for part in cluster(name, port)]
+    site.push([*clusters, route_config("r", hosts=[split]), bound])
+    found = {each.authority: each.weight for each in client.profile("shop.example").next().dst_overrides}
+    assert found == {"web.shop.svc.cluster.local:80": 50, "v2.web.shop.svc.cluster.local:80": 50}
+    assert [set(added(client.get(leg).next())) for leg in found] == [{"127.0.0.1:81"}, {"127.0.0.1:82"}]
+    assert client.profile(f"{VIRTUAL}:80").next().fully_qualified_name == "v2.web.shop.svc.cluster.local"
+
+
+@pytest.mark.parametrize("name", ["outbound|x||web", "outbound|0||web", "outbound||", "outbound|", "a|b", "1.2.3.4"])
+def test_a_cluster_without_a_name_that_leads_to_it_is_no_leg(
+    site: LinkerdSite, client: LinkerdClient, name: str
+) -> None:
+    action = {"weighted_clusters": {"clusters": [{"name": name, "weight": 50}, {"name": "other", "weight": 50}]}}
+    split = host("h", [{"match": {"prefix": "/"}, "route": action}], ["shop.example"])
+    site.push([*cluster(name, 81), OTHER, route_config("r", hosts=[split])])
+    assert not client.profile("shop.example").next().dst_overrides
+    (state,) = site.destinations.states()
+    assert any(repr(name) in each for each in state.told.skipped)
 
 
 def test_an_aggregate_cluster_is_the_first_of_its_clusters_that_has_endpoints(

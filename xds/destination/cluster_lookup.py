@@ -14,7 +14,7 @@ from xds.destination.assignment_endpoints import (
     endpoints_of_assignment,
     read_assignment,
 )
-from xds.destination.authority import Authority, Grammar, is_label
+from xds.destination.authority import Authority, Grammar, NamingRules, is_label, read_authority
 from xds.destination.endpoint import DestinationEndpoint
 from xds.destination.omission import cluster_omissions
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
@@ -22,12 +22,14 @@ from xds.destination.route_profile import cluster_budget, default_cluster, host_
 from xds.destination.route_terms import ProfileRules
 from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
 from xds.destination.world import DestinationRules
+from xds.model.errors import RemoteProtocolError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot
 
 _REMEMBERED = 1024  # parsed clusters
 _EDS = 3  # envoy.config.cluster.v3.Cluster.DiscoveryType
+_ISTIO = "outbound|"
 _AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _NO_RULES = ProfileRules()
 
@@ -72,7 +74,7 @@ def _cluster_names(authority: Authority) -> Iterator[str]:
     yield authority.host
     label = authority.readings[0].label if authority.readings else ""
     own = authority.host.removeprefix(f"{label}.") if label else authority.host
-    yield f"outbound|{authority.port}|{label}|{own}"  # as Istio names them
+    yield f"{_ISTIO}{authority.port}|{label}|{own}"  # as Istio names them
     for reading in authority.readings:
         if not reading.datacenter:
             yield f"{reading.label}.{reading.service}" if reading.label else reading.service
@@ -161,18 +163,34 @@ def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> Cluste
     return ClusterEndpoints(read_assignment(assignment, reading))
 
 
-def cluster_rules(snapshot: Snapshot, found: FoundCluster, own: str, port: int) -> tuple[ProfileRules, RetryBudget]:
+def cluster_rules(
+    snapshot: Snapshot, found: FoundCluster, own: str, port: int, naming: NamingRules
+) -> tuple[ProfileRules, RetryBudget]:
     """The rules and the retry budget of the profile of a cluster."""
     resource = snapshot.get(CLUSTER).resources.get(found.name)
     budget = cluster_budget(_cluster(resource)) if resource is not None else DEFAULT_BUDGET
     if found.host is None:
         return _NO_RULES, budget
-    return host_rules(found.host.host, own, partial(name_cluster, port)), budget
+    return host_rules(found.host.host, own, partial(name_cluster, naming, port)), budget
 
 
-def name_cluster(port: int, cluster: str) -> str:
-    """The authority of a cluster; empty for a name that is no name of DNS."""
-    return f"{cluster}:{port}" if is_dns_name(cluster) else ""
+def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:
+    """The authority by which clients ask for a cluster; empty where no name leads to it."""
+    texts = [f"{cluster}:{port}"]
+    if cluster.startswith(_ISTIO):
+        own, label, host = (*cluster.removeprefix(_ISTIO).split("|", 2), "", "")[:3]
+        texts.append(f"{label}.{host}:{own}" if label else f"{host}:{own}")
+    return next((text for text in texts if _leads_to(text, cluster, naming)), "")
+
+
+def _leads_to(text: str, cluster: str, naming: NamingRules) -> bool:
+    """Whether a text is an authority that a client takes, and that of a cluster."""
+    if not is_dns_name(text.rpartition(":")[0]):
+        return False
+    try:
+        return cluster in _cluster_names(read_authority(text, naming))
+    except RemoteProtocolError:
+        return False
 
 
 def is_dns_name(text: str) -> bool:

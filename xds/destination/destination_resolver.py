@@ -19,6 +19,7 @@ from xds.destination.cluster_lookup import (
     find_cluster,
     is_dns_name,
     is_tcp_only,
+    name_cluster,
 )
 from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
 from xds.destination.outbound_policy import OutboundRule, plain_route
@@ -213,7 +214,7 @@ class DestinationResolver:
     def _cluster_profile(
         self, found: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
     ) -> ProfileAnswer:
-        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port)
+        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port, self.rules.naming)
         is_opaque = is_tcp_only(snapshot, found.name) or authority.port in self.rules.mesh.opaque_ports
         subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, self.rules.naming.namespace, authority.port)
         profile = Profile(name, is_opaque, rules.routes, budget, rules.overrides, subject=subject)
@@ -255,8 +256,8 @@ class DestinationResolver:
         if not isinstance(bound, FoundCluster):
             told = f"several listeners are bound to {authority}"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
-        name = bound.name if is_dns_name(bound.name) else ""
-        if not name:
+        name, _, port = name_cluster(self.rules.naming, authority.port, bound.name).rpartition(":")
+        if port != str(authority.port):
             return None
         return _at_address(self._cluster_profile(bound, client.snapshot, authority, name, frozenset()), authority)
 
