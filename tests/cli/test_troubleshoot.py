@@ -132,6 +132,16 @@ def test_the_requests_of_the_node_itself(remote: Remote, errors: int, state: str
     assert step["next"] == ("" if state == "ok" else f"xds load {name} --by node")
 
 
+def test_a_node_without_requests_is_told_by_its_latest_report(remote: Remote) -> None:
+    remote.server.push("idle", [r.static_cluster("idle", PORT)])
+    with ExitStack() as stack:
+        stack.enter_context(Proxy(remote.server.grpc_port, "idle", "idle")).answer()
+        stack.enter_context(reported(remote, "idle", told("idle", interval_s=2.5, total_successful_requests=0)))
+        wait_until(lambda: remote.server.get("/load/idle", by="node")["reporters"], "the report")
+        ran = remote.xds("troubleshoot", "idle", "--to", "idle")
+    assert "no requests of this node in its latest report (2.5 s)" in ran.out
+
+
 @contextmanager
 def reported(remote: Remote, node: str, load: Any) -> Iterator[None]:
     """A node that has reported the load of a cluster."""
