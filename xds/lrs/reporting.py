@@ -69,10 +69,10 @@ class ReportingStream:
         """The size of the latest report in bytes."""
         return sum(map(len, self.data))
 
-    def load(self, series: LoadSeries) -> ClusterLoad | None:
-        """The latest report of a series; None where the stream did not name it, or where it is not kept."""
+    def load(self, cluster: str, service_name: str) -> ClusterLoad | None:
+        """The latest report of a cluster; None where the stream did not name it, or where it is not kept."""
         for piece in self.data:
-            load = find_cluster_stats(piece, series.cluster, series.service_name)
+            load = find_cluster_stats(piece, cluster, service_name)
             if load is not None:
                 return load
         return None

@@ -1,0 +1,104 @@
+"""Clusters whose transport socket does not do what their HTTP options need, and paths of sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.codec.case_forms import (
+    HTTP_OPTIONS,
+    Case,
+    Json,
+    assignment_case,
+    cluster_case,
+    configured,
+    listener_case,
+)
+from tests.support.resources import TYPE
+
+_SOCKETS = "envoy.extensions.transport_sockets"
+_QUIC_TYPE = f"{_SOCKETS}.quic.v3.QuicUpstreamTransport"
+_PATH_BYTES = 107
+
+_QUIC = configured("envoy.transport_sockets.quic", _QUIC_TYPE, upstream_tls_context={"sni": "a"})
+_TLS = configured("envoy.transport_sockets.tls", f"{_SOCKETS}.tls.v3.UpstreamTlsContext", sni="a")
+_PLAIN = configured("envoy.transport_sockets.raw_buffer", f"{_SOCKETS}.raw_buffer.v3.RawBuffer")
+
+
+def _through_proxy(inner: Json) -> Json:
+    kind = f"{_SOCKETS}.http_11_proxy.v3.Http11ProxyUpstreamTransport"
+    return configured("envoy.transport_sockets.http_11_proxy", kind, transport_socket=inner)
+
+
+_HTTP3: Json = {"explicit_http_config": {"http3_protocol_options": {}}}
+_FOLLOWED: Json = {"use_downstream_protocol_config": {"http3_protocol_options": {}}}
+_CACHE = {"name": "d"}
+_AUTO_HTTP3: Json = {"auto_config": {"http3_protocol_options": {}, "alternate_protocols_cache_options": _CACHE}}
+_AUTO: Json = {"auto_config": {}}
+
+
+def _socket(code: str, options: Json, socket: Json | None, pointer: str = "/transport_socket", **fields: Any) -> Case:
+    if socket is not None:
+        fields["transport_socket"] = socket
+    given = {HTTP_OPTIONS: {"@type": TYPE + HTTP_OPTIONS, **options}}
+    return cluster_case(code, pointer if code else "", typed_extension_protocol_options=given, **fields)
+
+
+def _member(path: str) -> Json:
+    return {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": path}}}}]}]}
+
+
+_PIPE = "/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path"
+
+
+def _static(code: str, path: str, kind: str = "STATIC") -> Case:
+    return cluster_case(
+        code, f"/load_assignment{_PIPE}", type=kind, load_assignment={"cluster_name": "x", **_member(path)}
+    )
+
+
+def _bound(code: str, size_bytes: int) -> Case:
+    path = "/tmp/".ljust(size_bytes, "x")
+    return listener_case(code, "/address/pipe/path", address={"pipe": {"path": path}})
+
+
+REFUSED_TRANSPORTS: Mapping[str, Case] = {
+    "HTTP/3 without a socket": _socket("cluster_conflict", _HTTP3, None),
+    "HTTP/3 over TLS": _socket("cluster_conflict", _HTTP3, _TLS),
+    "HTTP/3 over QUIC by another name": _socket("cluster_conflict", _HTTP3, {**_QUIC, "name": "quic"}),
+    "HTTP/3 over TLS through a proxy": _socket("cluster_conflict", _HTTP3, _through_proxy(_TLS)),
+    "HTTP/3 where another socket may match": _socket(
+        "cluster_conflict",
+        _HTTP3,
+        None,
+        transport_socket_matches=[{"name": "a", "match": {}, "transport_socket": _QUIC}],
+    ),
+    "HTTP/3 as downstream over TLS": _socket("cluster_conflict", _FOLLOWED, _TLS),
+    "HTTP/3 if it can be over TLS": _socket("cluster_conflict", _AUTO_HTTP3, _TLS),
+    "HTTP/3 if it can be without a cache": _socket(
+        "missing_field",
+        {"auto_config": {"http3_protocol_options": {}}},
+        _QUIC,
+        f"/typed_extension_protocol_options/{HTTP_OPTIONS}/auto_config/alternate_protocols_cache_options",
+    ),
+    "a protocol by negotiation without a socket": _socket("cluster_conflict", _AUTO, None),
+    "a protocol by negotiation over plain text": _socket("cluster_conflict", _AUTO, _PLAIN),
+    "a path of a socket that is too long": _static("too_long", "x" * (_PATH_BYTES + 1)),
+    "an abstract path that is too long": _static("too_long", "@" + "x" * _PATH_BYTES),
+    "a path in an assignment that is too long": assignment_case("too_long", _PIPE, **_member("x" * (_PATH_BYTES + 1))),
+    "a path of a listener that is too long": _bound("too_long", _PATH_BYTES + 1),
+}
+
+TAKEN_TRANSPORTS: Mapping[str, Case] = {
+    "HTTP/3 over QUIC": _socket("", _HTTP3, _QUIC),
+    "HTTP/3 over QUIC through a proxy": _socket("", _HTTP3, _through_proxy(_QUIC)),
+    "HTTP/3 by the name alone": _socket("", _HTTP3, {**_TLS, "name": "envoy.transport_sockets.quic"}),
+    "HTTP/3 as downstream over QUIC": _socket("", _FOLLOWED, _QUIC),
+    "HTTP/3 if it can be over QUIC": _socket("", _AUTO_HTTP3, _QUIC),
+    "a protocol by negotiation over TLS": _socket("", _AUTO, {**_TLS, "name": "any"}),
+    "a protocol by negotiation through a proxy": _socket("", _AUTO, _through_proxy(_TLS)),
+    "HTTP/2 over plain text": _socket("", {"explicit_http_config": {"http2_protocol_options": {}}}, None),
+    "a path of a socket as long as it may be": _static("", "x" * _PATH_BYTES),
+    "a path of a listener as long as it may be": _bound("", _PATH_BYTES),
+    "a long path where names are resolved": _static("", "x" * (_PATH_BYTES + 1), "STRICT_DNS"),
+}
