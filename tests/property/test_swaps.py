@@ -72,7 +72,7 @@ class Plan:
                 name: f"{text} {ADMIN}" if guarded else text for name, text in routes.items() if name in modes.values()
             },
             SECRET: {"s": "@1"},
-            EXTENSION_CONFIG: {"f": "@1"},
+            EXTENSION_CONFIG: {"f": "@1 authz" if guarded else "@1"},
         }
         if troubled:
             self._spoil(content)
@@ -80,7 +80,8 @@ class Plan:
 
     def _listener(self, mode: str, guarded: bool) -> str:
         routes = " ".join(f"to:{name}" for name in self.inline) if mode == "inline" else mode
-        return f"{routes} {self.extra}{' authz' if guarded else ''}".strip()
+        is_filtered = self.extra.startswith("ecds:")  # that filter is the one
+        return f"{routes} {self.extra}{' authz' if guarded and not is_filtered else ''}".strip()
 
     def _used(self) -> Iterable[str]:
         used = set().union(

@@ -507,7 +507,12 @@ class EnvoyLike:
 
     def _exposed(self) -> Iterator[tuple[str, str, str, str]]:
         for name, chain in self.listening.items():
-            for route in chain.parsed.names if not {AUTHZ, INTERNAL} & chain.parsed.flags else ():
+            for route in chain.parsed.names if not {AUTHZ, INTERNAL} & self._flags(chain) else ():
                 text = self.there[ROUTE].get(route, "")
                 if ADMIN in parse(text).flags:
                     yield name, chain.text, route, text
+
+    def _flags(self, chain: Warm) -> frozenset[str]:
+        """Those of its text, and of its filters by ECDS."""
+        filters = (parse(self.there[EXTENSION_CONFIG].get(each, "")) for each in chain.parsed.ecds)
+        return chain.parsed.flags.union(*(each.flags for each in filters))

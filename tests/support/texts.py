@@ -24,7 +24,7 @@ listeners   ``r``                the routes are the route configuration ``r`` (R
 routes      ``a``                a route to cluster ``a``
             ``/admin``           a path that only listeners with ``authz`` should have
             ``lua``              as above
-ECDS        ``to:a`` ``lua``     as above
+ECDS        ``to:a`` ``lua``     as above, and ``authz``
 all         ``bad``              refused when it is applied
             ``malformed``        refused when the response is read, with everything else in it
 =========== ==================== ====================================================================================
