@@ -82,6 +82,7 @@ def test_a_day_of_random_events_comes_to_rest_again_and_again(seed: int) -> None
         assert sum(len(beat.changed) for beat in rest) <= 12 * len(HOSTS)
 
 
+@pytest.mark.soak
 def test_knowing_the_mean_demand_does_not_help_where_requests_come_by_chance() -> None:
     """A zone of one endpoint: within two points of the linear program is out of reach, with as little overload."""
     own = run(KNOWN["tiny"], 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Remote
+from tests.cli.proxy import Proxy
 from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap
 from tests.support.envoy import EnvoyProcess
@@ -67,6 +68,16 @@ def test_a_cluster_that_it_does_not_hold(remote: Remote, proxy: EnvoyProcess) ->
     assert found["cluster"]["detail"] == "it does not hold nowhere"
     assert found["cluster"]["next"] == f"xds explain {NODE} clusters nowhere"
     assert "endpoints" not in found
+    assert found["load"]["detail"] == "it reports load, but none of nowhere yet"
+
+
+def test_a_node_that_reports_no_load(remote: Remote) -> None:
+    remote.server.push("silent", r.web_resources("web", PORT))
+    with Proxy(remote.server.grpc_port, "silent-1", "silent") as silent:
+        silent.answer()
+        remote.server.wait_synced("silent", "silent-1")
+        ran = remote.xds("troubleshoot", "silent-1", "--to", "quiet")
+        assert "no load reports: does its bootstrap have load_stats_config?" in ran.out
 
 
 def test_no_endpoint_takes_requests(remote: Remote, proxy: EnvoyProcess) -> None:

@@ -35,6 +35,7 @@ Key = tuple[str, str]  # type URL and name
 
 HEALTHY = frozenset({"", "UNKNOWN", "HEALTHY", "DEGRADED"})
 NAMED = 3
+LOAD_SERVICE = "LRS"  # as streams of nodes name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,8 @@ def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
+        if any(stream["service"] == LOAD_SERVICE for stream in node["streams"]):
+            return PathStep("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
         return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
     own = next((row for row in found.get("reporters", ()) if row.get("node") == node["id"]), None)
     if own is not None:
