@@ -1,4 +1,4 @@
-"""Clusters whose transport socket does not do what their HTTP options need, and paths of sockets."""
+"""Clusters whose transport socket does not do what their HTTP options need, paths of sockets, sources of endpoints."""
 
 from __future__ import annotations
 
@@ -62,7 +62,38 @@ def _bound(code: str, size_bytes: int) -> Case:
     return listener_case(code, "/address/pipe/path", address={"pipe": {"path": path}})
 
 
+_SERVICE = {"envoy_grpc": {"cluster_name": "c"}}
+
+
+def _source(code: str, field: str, kind: str, **fields: Any) -> Case:
+    """Endpoints of another server."""
+    source = {"api_type": kind, "transport_api_version": "V3", **fields}
+    place = f"/eds_cluster_config/eds_config/api_config_source/{field}"
+    given = {"eds_config": {"resource_api_version": "V3", "api_config_source": source}}
+    return cluster_case(code, place if code else "", type="EDS", eds_cluster_config=given)
+
+
 REFUSED_TRANSPORTS: Mapping[str, Case] = {
+    "a source of two services": _source("too_many", "grpc_services", "GRPC", grpc_services=[_SERVICE, _SERVICE]),
+    "a source of two services of deltas": _source(
+        "too_many", "grpc_services", "DELTA_GRPC", grpc_services=[_SERVICE, _SERVICE]
+    ),
+    "a source of no service": _source("missing_field", "grpc_services", "GRPC"),
+    "a source of gRPC with a cluster": _source("not_allowed", "cluster_names", "GRPC", cluster_names=["c"]),
+    "a source of gRPC with both": _source(
+        "not_allowed", "cluster_names", "GRPC", cluster_names=["c"], grpc_services=[_SERVICE]
+    ),
+    "a source by REST of no cluster": _source("missing_field", "cluster_names", "REST", refresh_delay="1s"),
+    "a source by REST of two clusters": _source(
+        "too_many", "cluster_names", "REST", cluster_names=["c", "c"], refresh_delay="1s"
+    ),
+    "a source by REST of a service": _source(
+        "not_allowed", "grpc_services", "REST", grpc_services=[_SERVICE], refresh_delay="1s"
+    ),
+    "a source by REST without an interval": _source("missing_field", "refresh_delay", "REST", cluster_names=["c"]),
+    "a source by the v2 transport": _source(
+        "not_allowed", "transport_api_version", "GRPC", grpc_services=[_SERVICE], transport_api_version="V2"
+    ),
     "HTTP/3 without a socket": _socket("cluster_conflict", _HTTP3, None),
     "HTTP/3 over TLS": _socket("cluster_conflict", _HTTP3, _TLS),
     "HTTP/3 over QUIC by another name": _socket("cluster_conflict", _HTTP3, {**_QUIC, "name": "quic"}),
@@ -90,6 +121,8 @@ REFUSED_TRANSPORTS: Mapping[str, Case] = {
 }
 
 TAKEN_TRANSPORTS: Mapping[str, Case] = {
+    "a source of a service": _source("", "", "DELTA_GRPC", grpc_services=[_SERVICE]),
+    "a source by REST": _source("", "", "REST", cluster_names=["c"], refresh_delay="1s"),
     "HTTP/3 over QUIC": _socket("", _HTTP3, _QUIC),
     "HTTP/3 over QUIC through a proxy": _socket("", _HTTP3, _through_proxy(_QUIC)),
     "HTTP/3 by the name alone": _socket("", _HTTP3, {**_TLS, "name": "envoy.transport_sockets.quic"}),

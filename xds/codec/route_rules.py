@@ -66,6 +66,23 @@ def _upgrades(upgrades: Any) -> list[Problem]:
     return found
 
 
+def _per_filter(configs: Any) -> list[Problem]:
+    """The ``typed_per_filter_config`` of a route and what it is in: Envoy finds each by its type."""
+    return [
+        Problem((name,), "missing_config", f"{name[:80]!r} has no configuration", 'write {"@type": ...}')
+        for name, config in configs.items()
+        if not config.type_url
+    ]
+
+
+def _filter_config(config: Any) -> list[Problem]:
+    """A ``FilterConfig``, which says more of a filter than its configuration."""
+    if config.HasField("config") or config.disabled or config.is_optional:
+        return _NOTHING
+    detail = "a filter needs its configuration here, or disabled: true"
+    return [Problem(("config",), "missing_config", detail, is_absence=True)]
+
+
 def _source(rds: Any) -> list[Problem]:
     """An ``Rds``: only a name by ``xdstp`` says itself where it comes from."""
     if rds.HasField("config_source") or rds.route_config_name.startswith("xdstp:"):
@@ -211,6 +228,7 @@ def _string(name: str) -> MessageRule:
 
 _UPGRADE_CONFIGS: Mapping[str, MessageRule] = {"upgrade_configs": _upgrades}
 ROUTE_RULES: Mapping[str, MessageRule] = {
+    f"{_ROUTE}.FilterConfig": _filter_config,
     f"{_ROUTE}.RouteAction.RequestMirrorPolicy": _mirror,
     f"{_ROUTE}.RouteConfiguration": _bodies,
     f"{_ROUTE}.WeightedCluster": _weights,
@@ -231,6 +249,10 @@ ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     f"{_ROUTE}.RouteAction": {
         **_UPGRADE_CONFIGS,
         **{name: _string(name) for name in ("host_rewrite", "path_rewrite")},
+    },
+    **{
+        f"{_ROUTE}.{holder}": {"typed_per_filter_config": _per_filter}
+        for holder in ("Route", "RouteConfiguration", "VirtualHost", "WeightedCluster.ClusterWeight")
     },
     _MANAGER: _UPGRADE_CONFIGS,
     "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest": {"headers_to_add": _headers},
