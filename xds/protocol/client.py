@@ -26,6 +26,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
+from xds.protocol.kept import over_unshown_filters
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
@@ -210,7 +211,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (not step.has_trees or not self._awaits_clusters(now_s))
+            and (not step.has_trees or not self.awaits_content(now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
@@ -404,6 +405,10 @@ class ClientState:
         named = self.watches.names(self.url_of("endpoints"))
         return bool(named) and self.cache.refers_to(self.goal, url, named)
 
+    def is_returning(self, now_s: float) -> bool:
+        """Whether the client has just reconnected, and may request types that it had before."""
+        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
+
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content: streams whose types changed have something to send."""
         before, self.released = self.released, release
@@ -434,7 +439,11 @@ class ClientState:
             return False
         if self.is_aggregated:
             return self.takes_clusters
-        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
+        return self.is_returning(now_s)
+
+    def awaits_content(self, now_s: float) -> bool:
+        """Whether the client may yet show content that decides when routes may be sent to it."""
+        return self._awaits_clusters(now_s) or (self.is_returning(now_s) and bool(over_unshown_filters(self)))
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
@@ -442,7 +451,7 @@ class ClientState:
             self.transition.drains = self.has_returned and self.past.drains
             if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-            elif self.returned_s is not None and now_s < self.returned_s + self.rules.return_s:
+            elif self.returned_s is not None and self.is_returning(now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition
