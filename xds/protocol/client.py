@@ -26,7 +26,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
-from xds.protocol.kept import over_unshown_filters
+from xds.protocol.kept import has_unfed, over_unshown_filters
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
@@ -211,7 +211,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (not step.has_trees or not self.awaits_content(now_s))
+            and (not step.has_trees or not self._awaits_content(now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
@@ -316,9 +316,7 @@ class ClientState:
         """When `expire` should be called although nothing happened."""
         if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
             return None
-        due = [self.lingering.next_end_s]
-        if self.unknown_until_s is not None:
-            due.append(self.unknown_until_s)
+        due = [self.lingering.next_end_s, self.unknown_until_s]
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
         return min((each for each in due if each is not None), default=None)
@@ -385,10 +383,14 @@ class ClientState:
     def not_remembered(self, type_url: str) -> frozenset[str]:
         """Clusters of the newest snapshot that the client is not known to have used on an earlier connection.
 
-        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there.
+        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there. On
+        ADS it requests the assignments of all its clusters: a memory of others is of another proxy with its node id.
         """
         held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
-        return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
+        is_unshown = self.is_aggregated and not self.watches.of(type_url)
+        if held is None or (is_unshown and has_unfed(held, self.names_wanted(self.url_of("endpoints")))):
+            return frozenset(goal.resources)
+        return self.releases.added(held, goal)
 
     @property
     def takes_clusters(self) -> bool:
@@ -405,8 +407,7 @@ class ClientState:
         named = self.watches.names(self.url_of("endpoints"))
         return bool(named) and self.cache.refers_to(self.goal, url, named)
 
-    def is_returning(self, now_s: float) -> bool:
-        """Whether the client has just reconnected, and may request types that it had before."""
+    def _is_returning(self, now_s: float) -> bool:
         return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
 
     def release(self, release: Snapshot, now_s: float) -> None:
@@ -439,11 +440,11 @@ class ClientState:
             return False
         if self.is_aggregated:
             return self.takes_clusters
-        return self.is_returning(now_s)
+        return self._is_returning(now_s)
 
-    def awaits_content(self, now_s: float) -> bool:
+    def _awaits_content(self, now_s: float) -> bool:
         """Whether the client may yet show content that decides when routes may be sent to it."""
-        return self._awaits_clusters(now_s) or (self.is_returning(now_s) and bool(over_unshown_filters(self)))
+        return self._awaits_clusters(now_s) or (self._is_returning(now_s) and bool(over_unshown_filters(self)))
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
@@ -451,7 +452,7 @@ class ClientState:
             self.transition.drains = self.has_returned and self.past.drains
             if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-            elif self.returned_s is not None and self.is_returning(now_s):
+            elif self.returned_s is not None and self._is_returning(now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition

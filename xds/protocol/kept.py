@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot
+from xds.model.resource_type import alias_of, resource_type
+from xds.model.snapshot import ResourceSet, Snapshot
 from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
@@ -104,3 +104,12 @@ def over_unshown_filters(client: ClientState) -> frozenset[str]:
     url = client.url_of("extension_configs")
     unshown = client.goal.get(url).resources.keys() - client.names_wanted(url)
     return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
+
+
+def has_unfed(clusters: ResourceSet, names: frozenset[str]) -> bool:
+    """Whether the assignment of some cluster comes on the aggregated stream and is not among these."""
+    return any(
+        each.source == "ads" and alias_of(each.type_url) == "endpoints" and each.name not in names
+        for cluster in clusters.resources.values()
+        for each in cluster.references
+    )
