@@ -56,6 +56,7 @@ class ClientState:
     * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
     * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
     * ``shown``: the clusters that it showed when it reconnected; ``has_clusters``: it requested clusters since;
+    * ``clusters_left_s``: when a stream with clusters ended;
     * ``warm``: the clusters that were all warm when the last transition ended; None if that is unknown;
     * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
     * ``undecided``: the watches of requests that came too early to know what the client holds (`is_early`);
@@ -70,6 +71,7 @@ class ClientState:
         "_now_s",
         "_position",
         "cache",
+        "clusters_left_s",
         "cut",
         "drain_until_s",
         "goal",
@@ -108,6 +110,7 @@ class ClientState:
         self.is_aggregated = False
         self.shown: ResourceSet | None = None
         self.has_clusters = False
+        self.clusters_left_s: float | None = None
         self.drain_until_s = 0.0
         self.warm: ResourceSet | None = None
         self.returned_s: float | None = None
@@ -134,8 +137,6 @@ class ClientState:
         made.past = copy(self.past)
         made.transition = self.transition.copy() if self.transition is not None else None
         return made, copies
-
-    # -- what streams ask -------------------------------------------------------------------------------------------
 
     @property
     def releases(self) -> Releases:
@@ -255,8 +256,10 @@ class ClientState:
         self._has_moved = True
         return tuple(watch for watch in undecided if watch.ack.state is ResponseState.NEW)
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
+        if watch.type.is_route_target:
+            self.clusters_left_s = now_s
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
         if self.transition is not None and watch.lags:
@@ -328,8 +331,6 @@ class ClientState:
         self.drain_until_s = 0.0
         self._set_lingering(NOTHING_LINGERS, now_s)
         return True
-
-    # -- what operators are told ------------------------------------------------------------------------------------
 
     def held(self) -> tuple[HeldContent, ...]:
         """The trees that wait for clusters now, each "with the clusters that it waits for"."""
@@ -432,12 +433,11 @@ class ClientState:
         if self.transition is not None:
             self.transition.readiness.note_released(release.get(url), self.releases.common)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _awaits_clusters(self, now_s: float) -> bool:
         """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
-        if self.has_clusters:
-            return False
+        if self.has_clusters:  # their stream may have ended alone, and come back
+            is_here, left_s = self.watches.of(self.url_of("clusters")), self.clusters_left_s
+            return left_s is not None and not is_here and now_s < left_s + self.rules.return_s
         if self.is_aggregated:
             return self.takes_clusters
         return self._is_returning(now_s)
