@@ -262,7 +262,7 @@ class ClientState:
             self.clusters_left_s = now_s
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
-        if self.transition is not None and watch.lags:
+        if self.transition is not None and (watch.lags or watch.type.is_route_target):
             # The connection may be broken: then the other streams end next, and the client still uses its old content.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
         self.past.keep(watch)
