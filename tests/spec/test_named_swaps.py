@@ -190,6 +190,20 @@ def test_a_stream_for_clusters_that_ends_alone_is_waited_for(
     assert_in_step(client, site("b", listener="to:b"))
 
 
+def test_a_stream_for_listeners_that_ends_alone_is_waited_for(server: Server, variant: Variant) -> None:
+    """Off ADS. A push leads over an internal listener that the client has not before the stream is back."""
+    client = live(server, variant, site("a", "t"), split=True)
+    link = next(each for each in client.links if each.type_url == LISTENER)
+    link.disconnect()
+    content = joined(site("a", "t"), {CLUSTER: {"t": "in:inner"}, LISTENER: {"inner": "to:a internal"}})
+    push(server, content, source="api")
+    client.run()
+    link.begin_anew()
+    link.resume(LISTENER)
+    spend(DRAINED_S, client)
+    assert not client.lost
+
+
 # -- B3: TTLs ----------------------------------------------------------------------------------------------------------
 
 TTL_S = 9.0

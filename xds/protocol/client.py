@@ -56,7 +56,7 @@ class ClientState:
     * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
     * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
     * ``shown``: the clusters that it showed when it reconnected; ``has_clusters``: it requested clusters since;
-    * ``clusters_left_s``: when a stream with clusters ended;
+    * ``left_s``: when a stream with clusters or listeners ended;
     * ``warm``: the clusters that were all warm when the last transition ended; None if that is unknown;
     * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
     * ``undecided``: the watches of requests that came too early to know what the client holds (`is_early`);
@@ -71,12 +71,12 @@ class ClientState:
         "_now_s",
         "_position",
         "cache",
-        "clusters_left_s",
         "cut",
         "drain_until_s",
         "goal",
         "has_clusters",
         "is_aggregated",
+        "left_s",
         "lingering",
         "order",
         "past",
@@ -110,7 +110,7 @@ class ClientState:
         self.is_aggregated = False
         self.shown: ResourceSet | None = None
         self.has_clusters = False
-        self.clusters_left_s: float | None = None
+        self.left_s: float | None = None
         self.drain_until_s = 0.0
         self.warm: ResourceSet | None = None
         self.returned_s: float | None = None
@@ -258,11 +258,11 @@ class ClientState:
 
     def leave(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
-        if watch.type.is_route_target:
-            self.clusters_left_s = now_s
+        if is_awaited := watch.type.is_route_target or watch.type.alias == "listeners":
+            self.left_s = now_s
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
-        if self.transition is not None and (watch.lags or watch.type.is_route_target):
+        if self.transition is not None and (watch.lags or is_awaited):
             # The connection may be broken: then the other streams end next, and the client still uses its old content.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
         self.past.keep(watch)
@@ -436,8 +436,8 @@ class ClientState:
     def _awaits_clusters(self, now_s: float) -> bool:
         """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
         if self.has_clusters:  # their stream may have ended alone, and come back
-            is_here, left_s = self.watches.of(self.url_of("clusters")), self.clusters_left_s
-            return left_s is not None and not is_here and now_s < left_s + self.rules.return_s
+            are_here = all(self.watches.of(self.url_of(alias)) for alias in ("clusters", "listeners"))
+            return self.left_s is not None and not are_here and now_s < self.left_s + self.rules.return_s
         if self.is_aggregated:
             return self.takes_clusters
         return self._is_returning(now_s)
