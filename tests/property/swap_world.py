@@ -40,6 +40,7 @@ class World:
         self.undrained = 0  # pushes since the last connection of an old listener has ended
         self.untold: set[Link] = set()  # those that do not know of the last push
         self.clients: list[EnvoyLike] = []
+        self.watches: list[Watch] = []
         self._publish(first(False, False), True, "default")
         peers = ("one", "two") if "twins" in self.features else ("one",)
         self.clients = [EnvoyLike(self.server, variant, split=split, zone=ZONE, peer=peer) for peer in peers]
@@ -62,6 +63,8 @@ class World:
         self.behind += 1
         self.undrained += 1
         self.pushed[group] = apart(content) if self.split else content
+        for watch in self.watches:
+            watch.note_push(self._current(), len(self.server.history or ()))
         push(self.server, self.pushed[group], group, source="api" if self.split else "ads", wake=told)
         self.untold = set() if told else {link for client in self.clients for link in client.links}
 
@@ -80,6 +83,8 @@ class World:
         """The group of the node's own is gone, if there was one: with all its history, so that no stream ends now."""
         if not self.features & {"cuts", "restarts"} and self.pushed.pop("node", None) is not None:
             self.server.drop("node")
+            for watch in self.watches:
+                watch.note_push(self._current(), len(self.server.history or ()))
 
     def lay_over(self, names: str) -> None:
         """Assignments get a suffix."""
@@ -168,7 +173,7 @@ class World:
         for client, watch in zip(self.clients, self.watches, strict=True):
             assert not client.lost, client.lost
             assert not client.exposures, client.exposures
-            watch.look(client, self._current())
+            watch.look(client)
 
     def finish(self, last: Made) -> None:
         """All that was refused is repaired, all waits end: everybody has what was pushed last."""
@@ -224,50 +229,61 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen = 0  # how much of the server's history was looked at
-        self._sent: dict[tuple[Link, str], tuple[str, dict[str, str]]] = {}  # by link and nonce
+        self._sent: dict[tuple[Link, str], tuple[str, dict[str, str], int]] = {}  # by link and nonce; with the position
+        self._pushed: Site = {}
+        self._changed: dict[tuple[str, str], int] = {}  # types and names, to the position of the last change
         self.forget()
 
     def forget(self) -> None:
         """The server forgot, too."""
         self._guilty: set[tuple[str, str, str]] = set()  # type, name, text
-        self._whole: dict[tuple[str, Texts], dict[str, str]] = {}  # responses, to what was pushed then
+        self._whole: set[tuple[str, Texts]] = set()  # responses, until what is pushed of the type changes
+
+    def note_push(self, content: Site, position: int) -> None:
+        """What is pushed differently is worth another try, though it may be what it was by the next look."""
+        for url in {*self._pushed, *content}:
+            before, after = self._pushed.get(url, {}), content.get(url, {})
+            changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+            self._changed.update(((url, name), position) for name in changed)
+            self.forgive(url, changed)
+            if changed:
+                self._whole = {each for each in self._whole if each[0] != url}
+        self._pushed = content
 
     def forgive(self, url: str, names: Collection[str]) -> None:
         """These names have other content than before, which is worth a try as if it were pushed."""
         self._guilty = {each for each in self._guilty if each[0] != url or each[1] not in names}
 
-    def look(self, client: EnvoyLike, pushed: Site) -> None:
+    def look(self, client: EnvoyLike) -> None:
         """Look at what happened since the last look."""
-        # Content that was pushed differently since is worth another try.
-        self._guilty = {each for each in self._guilty if pushed.get(each[0], {}).get(each[1]) == each[2]}
-        self._whole = {key: then for key, then in self._whole.items() if pushed.get(key[0]) == then}
         history = client.server.history or []
-        for link, event in history[self._seen :]:
+        for position, (link, event) in enumerate(history[self._seen :], self._seen):
             if link not in client.links:
                 continue
             if isinstance(event, Send) and not event.response.heartbeat:
-                self._judge(link, event)
+                self._judge(link, event, position)
             elif isinstance(event, Nacked):
-                self._blame(link, event, pushed)
+                self._blame(link, event)
         self._seen = len(history)
         for link in client.links:
             # What is asked for anew is answered, whatever was refused (rule 53).
             self._guilty = {each for each in self._guilty if each[:2] not in link.asked}
             link.asked.clear()
 
-    def _judge(self, link: Link, send: Send) -> None:
+    def _judge(self, link: Link, send: Send, position: int) -> None:
         url, texts = send.type_url, texts_of(link.parse(send.body))
-        self._sent[link, send.nonce] = url, texts
+        self._sent[link, send.nonce] = url, texts, position
         again = [n for n, text in texts.items() if (url, n, text) in self._guilty and (url, n) not in link.asked]
         assert not again, f"refused content of {url} is sent again: {again}"
         assert (url, frozenset(texts.items())) not in self._whole, f"a refused response is sent again: {texts}"
 
-    def _blame(self, link: Link, event: Nacked, pushed: Site) -> None:
-        url, texts = self._sent.get((link, event.nonce), ("", {}))
+    def _blame(self, link: Link, event: Nacked) -> None:
+        url, texts, sent_at = self._sent.get((link, event.nonce), ("", {}, 0))
         bad = [name for name, text in texts.items() if {BAD, MALFORMED} & parse(text).flags]
         named = [name for name in bad if f" {name}: wrong" in event.error.message]
-        guilty = ((url, name, texts[name]) for name in (bad if len(texts) == 1 else named))
         # What was taken out before the refusal came is worth another try, should it be pushed again.
-        self._guilty.update(each for each in guilty if pushed.get(url, {}).get(each[1]) == each[2])
-        if bad and url in (CLUSTER, LISTENER):
-            self._whole[url, frozenset(texts.items())] = dict(pushed.get(url, {}))
+        changed = {name for (kind, name), at in self._changed.items() if kind == url and at > sent_at}
+        guilty = bad if len(texts) == 1 else named
+        self._guilty.update((url, name, texts[name]) for name in guilty if name not in changed)
+        if bad and url in (CLUSTER, LISTENER) and not changed:
+            self._whole.add((url, frozenset(texts.items())))

@@ -418,6 +418,19 @@ STORIES: dict[str, Story] = {
         [Push(Plan(trouble="assignment")), Go((0, 0)), Cut()],
         PLAIN,
     ),
+    "a memory of clusters whose assignments a client does not ask for is another proxy's": (
+        DELTA,
+        False,
+        "restarts twins",
+        Plan(inline="b", svc="inline"),
+        [
+            Cut(True, (PLAIN,)),
+            Push(Plan(r2="ac", svc="r2", texts=("sds:s", "@1", "@1"))),
+            Go((0, 0, 0, 0, 1, 0, 0, 0)),
+            Cut(True, (Plan(inline="c", svc="inline"),)),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -145,8 +145,21 @@ def test_routes_wait_for_the_listener_that_leads_to_them(server: Server, client:
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@1"}, LISTENER: {TARGET: "r1 ecds:f"}}))
     start(client, (*TYPES, EXTENSION_CONFIG))
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@2"}, LISTENER: {TARGET: "r1 ecds:f @2"}, ROUTE: {"r1": "a @2"}}))
-    assert pending(client) == ["extension_configs", "listeners"]
+    assert pending(client) == ["extension_configs"]
+    client.ack(EXTENSION_CONFIG)
+    assert pending(client) == ["listeners"]
     client.ack(LISTENER)
+    assert pending(client) == ["routes"]
+
+
+def test_a_listener_goes_with_a_filter_that_it_newly_names(server: Server, client: Client) -> None:
+    """It warms for that. One that changes is in use at once, or refused."""
+    push(server, A)
+    start(client)
+    push(server, joined(A, {EXTENSION_CONFIG: {"f": "@1"}, LISTENER: {TARGET: "r1 ecds:f"}, ROUTE: {"r1": "a @2"}}))
+    assert pending(client) == ["listeners"]
+    client.ack(LISTENER)
+    client.subscribe(EXTENSION_CONFIG, "f")
     assert pending(client) == ["extension_configs"]
     client.ack(EXTENSION_CONFIG)
     assert pending(client) == ["routes"]

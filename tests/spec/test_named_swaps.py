@@ -168,6 +168,42 @@ def test_b2_a_client_is_cut_off_again_and_again_amid_pushes_while_clusters_warm(
     assert_in_step(client, turn(pushed))
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["before-the-push", "while-the-cluster-warms"])
+def test_a_stream_for_clusters_that_ends_alone_is_waited_for(
+    server: Server, variant: Variant, *, is_told: bool
+) -> None:
+    """Off ADS. A push leads to a cluster that the client has not, or that is not warm, before its stream is back."""
+    client = live(server, variant, site("a"), split=True)
+    link = next(each for each in client.links if each.type_url == CLUSTER)
+    if not is_told:
+        link.disconnect()
+    push(server, site("b", listener="to:b"), source="api")
+    if is_told:
+        assert client.step(link)
+        link.disconnect()
+        assert not client.pending(LISTENER)
+    client.run()
+    link.begin_anew()
+    link.resume(CLUSTER)
+    spend(DRAINED_S, client)
+    assert not client.lost
+    assert_in_step(client, site("b", listener="to:b"))
+
+
+def test_a_stream_for_listeners_that_ends_alone_is_waited_for(server: Server, variant: Variant) -> None:
+    """Off ADS. A push leads over an internal listener that the client has not before the stream is back."""
+    client = live(server, variant, site("a", "t"), split=True)
+    link = next(each for each in client.links if each.type_url == LISTENER)
+    link.disconnect()
+    content = joined(site("a", "t"), {CLUSTER: {"t": "in:inner"}, LISTENER: {"inner": "to:a internal"}})
+    push(server, content, source="api")
+    client.run()
+    link.begin_anew()
+    link.resume(LISTENER)
+    spend(DRAINED_S, client)
+    assert not client.lost
+
+
 # -- B3: TTLs ----------------------------------------------------------------------------------------------------------
 
 TTL_S = 9.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
-from tests.support.texts import ADMIN, BAD, TARGET, Site, joined, site
+from tests.support.texts import ADMIN, TARGET, Site, joined, site
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.protocol.clients import ClientTable
 from xds.protocol.dialect import Variant
@@ -368,50 +368,6 @@ def test_trap_8_a_route_that_moves_to_a_guarded_listener_is_not_opened_on_the_ol
     push(server, joined(guarded, {ROUTE: {"r1": f"a {ADMIN}", "r2": f"a {ADMIN}"}}), source="api")
     spend(DRAINED_S, client)
     assert not client.exposures
-
-
-@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
-@pytest.mark.parametrize("text", ["@2", BAD], ids=["taken", "refused"])
-def test_trap_8_a_route_waits_for_a_filter_that_changes(
-    server: Server, variant: Variant, *, split: bool, text: str
-) -> None:
-    """The listener stays as it is: its filter comes by ECDS."""
-    source = "api" if split else "ads"
-    content = joined(site("a", listener="r1 ecds:f"), {ROUTE: {"r1": "a"}, EXTENSION_CONFIG: {"f": "@1"}})
-    client = live(server, variant, content, split=split)
-    opened = {ROUTE: {"r1": f"a {ADMIN}"}}
-    push(server, joined(content, {EXTENSION_CONFIG: {"f": text}}, opened), source=source)
-    assert not client.pending(ROUTE)
-    spend(WAITED_S, client)
-    assert used(client) == (content if text == BAD else opened)[ROUTE]
-    content = joined(content, {EXTENSION_CONFIG: {"f": "@3"}}, opened)
-    push(server, content, source=source)
-    spend(DRAINED_S, client)
-    assert not client.lost
-    assert_in_step(client, content)
-
-
-def test_trap_8_a_route_goes_with_a_refused_filter_where_the_group_says_so(server: Server, variant: Variant) -> None:
-    """`on_nack: proceed`."""
-    content = joined(site("a", listener="r1 ecds:f"), {ROUTE: {"r1": "a"}, EXTENSION_CONFIG: {"f": "@1"}})
-    client = live(server, variant, content)
-    push(server, joined(content, {EXTENSION_CONFIG: {"f": BAD}, ROUTE: {"r1": f"a {ADMIN}"}}), on_nack="proceed")
-    spend(1, client)
-    assert used(client) == {"r1": f"a {ADMIN}"}
-
-
-def test_trap_8_a_route_waits_for_its_filter_whatever_other_filters_do(server: Server, variant: Variant) -> None:
-    """Off ADS each filter has a stream: one that the client refuses says nothing of the others."""
-    content = joined(site("a", listener="r1 ecds:f"), {LISTENER: {"a": "to:a ecds:bad"}, ROUTE: {"r1": "a"}})
-    content = joined(content, {EXTENSION_CONFIG: {"f": "@1", "bad": BAD}})
-    push(server, content, source="api")
-    client = EnvoyLike(server, variant, split=True)
-    client.start()
-    push(server, joined(content, {EXTENSION_CONFIG: {"f": "@2"}, ROUTE: {"r1": f"a {ADMIN}"}}), source="api")
-    assert [send.response.names for send in client.pending(EXTENSION_CONFIG)] == [("f",)]
-    assert not client.pending(ROUTE)
-    spend(1, client)
-    assert used(client) == {"r1": f"a {ADMIN}"}
 
 
 # -- 9: labels ---------------------------------------------------------------------------------------------------------

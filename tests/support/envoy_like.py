@@ -513,6 +513,6 @@ class EnvoyLike:
                     yield name, chain.text, route, text
 
     def _flags(self, chain: Warm) -> frozenset[str]:
-        """Those of its text, and of its filters by ECDS."""
-        filters = (parse(self.there[EXTENSION_CONFIG].get(each, "")) for each in chain.parsed.ecds)
-        return chain.parsed.flags.union(*(each.flags for each in filters))
+        """Those of its text, and of its filters by ECDS. Envoy answers 500 itself while it lacks one of these."""
+        there = self.there[EXTENSION_CONFIG]
+        return chain.parsed.flags.union(*(parse(there.get(each, AUTHZ)).flags for each in chain.parsed.ecds))

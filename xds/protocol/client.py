@@ -26,6 +26,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
+from xds.protocol.kept import has_unfed, over_unshown_filters
 from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
@@ -55,6 +56,7 @@ class ClientState:
     * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
     * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
     * ``shown``: the clusters that it showed when it reconnected; ``has_clusters``: it requested clusters since;
+    * ``left_s``: when a stream with clusters or listeners ended;
     * ``warm``: the clusters that were all warm when the last transition ended; None if that is unknown;
     * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
     * ``undecided``: the watches of requests that came too early to know what the client holds (`is_early`);
@@ -74,6 +76,7 @@ class ClientState:
         "goal",
         "has_clusters",
         "is_aggregated",
+        "left_s",
         "lingering",
         "order",
         "past",
@@ -107,6 +110,7 @@ class ClientState:
         self.is_aggregated = False
         self.shown: ResourceSet | None = None
         self.has_clusters = False
+        self.left_s: float | None = None
         self.drain_until_s = 0.0
         self.warm: ResourceSet | None = None
         self.returned_s: float | None = None
@@ -133,8 +137,6 @@ class ClientState:
         made.past = copy(self.past)
         made.transition = self.transition.copy() if self.transition is not None else None
         return made, copies
-
-    # -- what streams ask -------------------------------------------------------------------------------------------
 
     @property
     def releases(self) -> Releases:
@@ -210,7 +212,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (not step.has_trees or not self._awaits_clusters(now_s))
+            and (not step.has_trees or not self._awaits_content(now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
@@ -254,11 +256,13 @@ class ClientState:
         self._has_moved = True
         return tuple(watch for watch in undecided if watch.ack.state is ResponseState.NEW)
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
+        if is_awaited := watch.type.is_route_target or watch.type.alias == "listeners":
+            self.left_s = now_s
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
-        if self.transition is not None and watch.lags:
+        if self.transition is not None and (watch.lags or is_awaited):
             # The connection may be broken: then the other streams end next, and the client still uses its old content.
             self.transition.broken_until_s = self._now_s + self.rules.return_s
         self.past.keep(watch)
@@ -315,9 +319,7 @@ class ClientState:
         """When `expire` should be called although nothing happened."""
         if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
             return None
-        due = [self.lingering.next_end_s]
-        if self.unknown_until_s is not None:
-            due.append(self.unknown_until_s)
+        due = [self.lingering.next_end_s, self.unknown_until_s]
         if self.transition is not None:
             due.append(self.transition.deadline_s(self))
         return min((each for each in due if each is not None), default=None)
@@ -329,8 +331,6 @@ class ClientState:
         self.drain_until_s = 0.0
         self._set_lingering(NOTHING_LINGERS, now_s)
         return True
-
-    # -- what operators are told ------------------------------------------------------------------------------------
 
     def held(self) -> tuple[HeldContent, ...]:
         """The trees that wait for clusters now, each "with the clusters that it waits for"."""
@@ -384,10 +384,14 @@ class ClientState:
     def not_remembered(self, type_url: str) -> frozenset[str]:
         """Clusters of the newest snapshot that the client is not known to have used on an earlier connection.
 
-        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there.
+        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there. On
+        ADS it requests the assignments of all its clusters: a memory of others is of another proxy with its node id.
         """
         held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
-        return self.releases.added(held, goal) if held is not None else frozenset(goal.resources)
+        is_unshown = self.is_aggregated and not self.watches.of(type_url)
+        if held is None or (is_unshown and has_unfed(held, self.names_wanted(self.url_of("endpoints")))):
+            return frozenset(goal.resources)
+        return self.releases.added(held, goal)
 
     @property
     def takes_clusters(self) -> bool:
@@ -403,6 +407,9 @@ class ClientState:
             return True
         named = self.watches.names(self.url_of("endpoints"))
         return bool(named) and self.cache.refers_to(self.goal, url, named)
+
+    def _is_returning(self, now_s: float) -> bool:
+        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
 
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content: streams whose types changed have something to send."""
@@ -426,15 +433,18 @@ class ClientState:
         if self.transition is not None:
             self.transition.readiness.note_released(release.get(url), self.releases.common)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _awaits_clusters(self, now_s: float) -> bool:
         """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
-        if self.has_clusters:
-            return False
+        if self.has_clusters:  # their stream may have ended alone, and come back
+            are_here = all(self.watches.of(self.url_of(alias)) for alias in ("clusters", "listeners"))
+            return self.left_s is not None and not are_here and now_s < self.left_s + self.rules.return_s
         if self.is_aggregated:
             return self.takes_clusters
-        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
+        return self._is_returning(now_s)
+
+    def _awaits_content(self, now_s: float) -> bool:
+        """Whether the client may yet show content that decides when routes may be sent to it."""
+        return self._awaits_clusters(now_s) or (self._is_returning(now_s) and bool(over_unshown_filters(self)))
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
@@ -442,7 +452,7 @@ class ClientState:
             self.transition.drains = self.has_returned and self.past.drains
             if self._awaits_clusters(now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-            elif self.returned_s is not None and now_s < self.returned_s + self.rules.return_s:
+            elif self.returned_s is not None and self._is_returning(now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition

@@ -15,6 +15,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.content import NOTHING
 from xds.protocol.diffs import leads_within
+from xds.protocol.kept import over_unshown_filters
 from xds.protocol.linger import NO_NAMES, Names, keep_of
 from xds.protocol.memory import ClientMemory
 from xds.protocol.refusals import Refusals
@@ -381,7 +382,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         and present is held
         and client.transition is None
         and not client.lingering
-        and (client.has_clusters or not step.has_trees)
+        and not (step.has_trees and (not client.has_clusters or over_unshown_filters(client)))
     ):
         client.release(client.goal, now_s)
         return

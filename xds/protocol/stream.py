@@ -223,7 +223,7 @@ class DiscoveryStream:
         amid = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
             for watch in self._in_rank_order:
-                self._client.leave(watch)
+                self._client.leave(watch, now)
             self._client.untell()
             self._clients.exit(self.client_key, now)
         self._client = None

@@ -8,7 +8,8 @@ client and the newest snapshot. The difference is split into listener trees (`tr
                      to, with EDS and SDS; nothing of     refers to (`readiness`)          single clusters;
                      the tree itself                                                       order_timeout_s
     LISTENERS        extension configurations, listeners  the ACKs of LDS and ECDS         the ACKs
-                     and new routes
+                     and new routes; a listener after the
+                     changed ones that it names
     FETCHING         the same                             everything that the listeners    the ACKs; order_timeout_s
                                                           newly name
     ROUTES           changed routes too                   their ACKs                       the ACKs
@@ -30,7 +31,13 @@ from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.kept import aggregates_of_cold, outdated_names, over_absent_listeners, without_endpoints
+from xds.protocol.kept import (
+    aggregates_of_cold,
+    outdated_names,
+    over_absent_listeners,
+    over_unshown_filters,
+    without_endpoints,
+)
 from xds.protocol.linger import NO_NAMES, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
@@ -145,6 +152,11 @@ class Transition:
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
         stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
         behind = listeners_naming(stale, client.goal) if stale else _NOTHING
+        changing = self._filters_changing(client)
+        if changing:
+            url = client.url_of("listeners")
+            changed = client.releases.renewed(client.released.get(url), client.goal.get(url))
+            behind |= changed & listeners_naming(changing, client.goal)
         after = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(behind)]
         if any(tree.has_added_listener for tree in (*held, *partly, *after)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
@@ -153,7 +165,7 @@ class Transition:
         self.held = tuple(held)
         kept = [part for tree in held for part in (tree.first, tree.then)]
         kept += [tree.besides for tree in partly]
-        kept += [without(tree.first, stale) for tree in after]
+        kept += [without(tree.first, joined(stale, changing)) for tree in after]
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
@@ -198,6 +210,9 @@ class Transition:
         for each in in_flight:
             if needed:
                 needed = without(needed, client.releases.newly_named(acked, each.resource_set))
+        if filtered := self._filters_unready(client):
+            # The filters come on their own, so the listener gets both.
+            used |= client.releases.used_by(filtered, client.goal)
         if used:
             needed = keep_of({kind: [n for n in names if (kind, n) not in used] for kind, names in needed})
         return without(without(waiting, needed), self._repairs(client))
@@ -243,11 +258,27 @@ class Transition:
             self.met = (*self.met, met)[-_MET_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
-        """The listeners that name a changed extension configuration that is not ACKed: no route may overtake that."""
+        """The listeners that name a changed extension configuration that is not ACKed: no route may overtake that.
+
+        All that name any are while it is unknown which one a client that has returned holds.
+        """
+        changing = self._filters_changing(client)
+        unready = listeners_naming(changing, client.goal) if changing else _NOTHING
+        return unready | over_unshown_filters(client) if self.returning_until_s is not None else unready
+
+    def _filters_changing(self, client: ClientState) -> Names:
+        """The changed extension configurations that are not ACKed.
+
+        A listener that a client shows that has returned may still warm for one that it did not have before.
+        """
         url = client.url_of("extension_configs")
         goal = client.goal.get(url)
-        changing = client.watches.changing(url, goal, besides_refused=bool(client.order.proceed_on_nack))
-        return listeners_naming(((url, changing),), client.goal) if changing else _NOTHING
+        if not goal.resources:
+            return NO_NAMES
+        if url in self.silent:
+            return keep_of({url: goal.resources})
+        proceeds, is_new = bool(client.order.proceed_on_nack), not client.has_returned
+        return keep_of({url: client.watches.changing(url, goal, besides_refused=proceeds, besides_new=is_new)})
 
     def _fetching(self, client: ClientState, now_s: float) -> frozenset[str]:
         """The listeners in the phase FETCHING: released, but the client has not ACKed all that they newly name.

@@ -190,19 +190,22 @@ class Watches:
                     found.setdefault(url, set()).update(name for name in watch.refusals.refused if name not in held)
         return keep_of(found)
 
-    def changing(self, type_url: str, goal_set: ResourceSet, *, besides_refused: bool) -> frozenset[str]:
-        """The names of a partial type that the client accepted in another version than that of a set.
+    def changing(
+        self, type_url: str, goal_set: ResourceSet, *, besides_refused: bool, besides_new: bool
+    ) -> frozenset[str]:
+        """The names of a partial type to which the client subscribes and that it did not accept as in a set.
 
-        ``besides_refused``: without those that it rejects in this version.
+        ``besides_refused``: without those that it rejects in this version. ``besides_new``: without those of streams on
+        which it accepted nothing yet.
         """
         goal, found = goal_set.resources, set[str]()
         for watch in self.of(type_url):
-            held = watch.acked_set
-            if held is None or held is goal_set:
+            if watch.acked_set is goal_set or (besides_new and watch.acked_set is None):
                 continue
+            held = watch.acked_set.resources if watch.acked_set is not None else {}
             refused = watch.refusals.found_in(goal_set) if besides_refused and watch.refusals else frozenset()
             for name in watch.subscription.interest.names.intersection(goal).difference(refused):
-                before = held.resources.get(name)
+                before = held.get(name)
                 if before is None or before.version != goal[name].version:
                     found.add(name)
         return frozenset(found)
