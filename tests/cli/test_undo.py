@@ -210,6 +210,12 @@ def test_audit_lists_what_was_written_and_what_was_refused(team: Team) -> None:
     assert "team-edge (root)" in table.out and "revision 1" in table.out
     cursor = table.err.split("--cursor ")[1].strip()
     assert team.xds("audit", "--cursor", cursor, "-o", "name").out == ""
+    team.push(group, static_cluster("a", 81))
+    team.push(group, static_cluster("a", 82))
+    revisions = [item["revision"] for item in team.entries("-g", group)]
+    assert revisions == [3, 2, 1], "the latest first, as in history"
+    assert [item["revision"] for item in team.entries("-g", group, "--limit", "2")] == [3, 2]
+    assert [item["revision"] for item in team.entries("-g", group, "--cursor", cursor)] == [2, 3]
     assert team.xds("audit", "--cursor", "nonsense").code == 3
     assert team.xds("audit", "--since", "yesterday").code == 3
 
@@ -225,7 +231,7 @@ def test_audit_survives_kill_9_and_what_was_refused_with_it(team: Team) -> None:
     team.server.kill()
     team.server.start()
     after = team.entries("-g", group)
-    assert [item["action"] for item in after] == ["push", "group.configured", "refused"]
+    assert [item["action"] for item in after] == ["refused", "group.configured", "push"]
     assert after == before
     team.push(group, static_cluster("a", 81))
     later = team.entries("--cursor", cursor)
