@@ -233,7 +233,7 @@ def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> l
 
 
 def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
-    """The audit list behind ``cursor``, oldest first. A message says how to continue, and whether entries are missing."""
+    """The audit list behind ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
     place = cursor
     while True:
         page = client.call("GET", "/audit", {**filters, "limit": _PAGE, **({"cursor": place} if place else {})})
