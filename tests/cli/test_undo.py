@@ -195,7 +195,8 @@ def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
 def test_audit_lists_what_was_written_and_what_was_refused(team: Team) -> None:
     group = "edge-7"
     team.push(group, static_cluster("a", 80))
-    assert team.xds("delete", "core", "--allow-empty").code == 6
+    forbidden = team.xds("delete", "core", "--allow-empty")
+    assert (forbidden.code, "the token 'team-edge' lacks the scope write:group/core" in forbidden.err) == (6, True)
     listed = team.entries("--since", "10m")
     pushed = [item for item in listed if item.get("group") == group]
     assert [(item["action"], item["actor"], item["author"]) for item in pushed] == [("push", "team-edge", "root")]
