@@ -410,6 +410,26 @@ def test_what_envoy_fills_in_is_left_out_of_the_endpoints_of_a_dump() -> None:
     assert {note.split("'")[1] for note in conversion.notes if "UNHEALTHY" in note} == {"kept", "found"}
 
 
+@pytest.mark.parametrize(("reports", "stays"), [("other", False), ("elsewhere", True)])
+def test_load_is_reported_here_unless_it_went_to_a_server_of_its_own(reports: str, stays: bool) -> None:
+    def source(cluster: str) -> Json:
+        return {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": cluster}}]}
+
+    conversion = convert(
+        dump(
+            dumped_bootstrap(
+                dynamic_resources={"cds_config": {"ads": {}}, "ads_config": source("other")},
+                cluster_manager={"load_stats_config": source(reports), "outlier_detection": {}},
+                static_resources={"clusters": [untyped(r.static_cluster(one, 1)) for one in ("other", "elsewhere")]},
+            )
+        )
+    )
+    manager = conversion.bootstrap["cluster_manager"]
+    found = manager["load_stats_config"]["grpc_services"][0]["envoy_grpc"]["cluster_name"]
+    assert found == ("elsewhere" if stays else conversion.bootstrap["static_resources"]["clusters"][-1]["name"])
+    assert "outlier_detection" in manager
+
+
 def test_redacted_secrets_of_a_dump_are_named() -> None:
     secret = {"name": "cert", "tls_certificate": {"private_key": {"inline_bytes": "W3JlZGFjdGVkXQ=="}}}
     trust = {"name": "ca", "validation_context": {"trusted_ca": {"inline_string": r.CERTIFICATE_PEM}}}

@@ -107,4 +107,5 @@ def test_envoy_behaves_as_before(tmp_path: Path, running: ExitStack, upstream: S
     envoy = running.enter_context(EnvoyProcess(tmp_path, converted.bootstrap, name="dynamic"))
     assert behaviour(envoy, ca) == before
     server.wait_synced("test", "static")
+    assert "LRS" in {stream["service"] for stream in server.nodes()["static"]["streams"]}
     assert envoy.fetch_timeouts() == {}

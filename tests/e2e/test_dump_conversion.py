@@ -36,11 +36,11 @@ def endpoint(port: int, **fields: object) -> Json:
 
 
 def dumped(envoy: EnvoyProcess) -> dict[str, Json]:
-    """The assignments by name, as Envoy dumps them."""
+    """The assignments of EDS clusters by name, as Envoy dumps them."""
     document = envoy.admin("/config_dump?include_eds").json()
     sections = [one for one in document["configs"] if one["@type"].endswith(".EndpointsConfigDump")]
     found = [one["endpoint_config"] for one in sections[0].get("dynamic_endpoint_configs", [])]
-    return {one["cluster_name"]: one for one in found}
+    return {one["cluster_name"]: one for one in found if one["cluster_name"] in ("plain", "checked")}
 
 
 def states(assignment: Json) -> list[str]:
@@ -71,12 +71,17 @@ def test_a_dump_with_endpoints_can_be_pushed(tmp_path: Path, running: ExitStack)
     )
 
     assert conversion.errors == ()
+    (connection,) = conversion.bootstrap["static_resources"]["clusters"]
+    (there,) = connection["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert there["endpoint"]["address"]["socket_address"]["port_value"] == server.grpc_port
     sent = {one["cluster_name"]: one for one in conversion.snapshot["resources"] if one["@type"] == r.ENDPOINT_TYPE}
     assert "health_status" not in sent["checked"]["endpoints"][0]["lb_endpoints"][0]
     assert any("'plain'" in note and "UNHEALTHY" in note for note in conversion.notes)
     server.push("second", conversion.snapshot["resources"])
     of_second = {**conversion.bootstrap, "node": {"id": "second", "cluster": "second"}}
     second = running.enter_context(EnvoyProcess(tmp_path, of_second, name="second")).wait_live()
+    streams = {stream["service"] for stream in server.nodes()["second"]["streams"]}
+    assert streams == {"ADS", "LRS"}, "its load goes to this server, too"
     wait_until(lambda: dumped(second) == dumped(first), "the second Envoy has what the first has")
     # Envoy has only these two words for a dump, so an endpoint that drains is dumped as unhealthy.
     assert states(dumped(second)["plain"]) == ["HEALTHY", "UNHEALTHY", "HEALTHY", "UNHEALTHY"]

@@ -51,7 +51,8 @@ def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
     static = bootstrap.setdefault(json_key(bootstrap, "static_resources"), {})
     for kind, found in (("clusters", _clusters(parts)), ("listeners", _listeners(parts))):
         static[kind] = [*(static.get(kind) or []), *found]
-    if bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
+    if sources := bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
+        _report_elsewhere(bootstrap, sources)
         notes.append("what the proxy had from its other server is in the snapshot; the way to that server is taken out")
     further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
     further = assignments_as_sent(further, static["clusters"], notes)
@@ -69,6 +70,28 @@ def _clean(bootstrap: Json) -> None:
     if isinstance(node, dict):
         for name in _OF_ENVOY:
             node.pop(json_key(node, name), None)
+
+
+def _report_elsewhere(bootstrap: Json, sources: object) -> None:
+    """Take out the way of load reports if they went to the server that sent the resources."""
+    manager = field_value(bootstrap, "cluster_manager")
+    if isinstance(manager, dict):
+        reports = json_key(manager, "load_stats_config")
+        if set(_named_clusters(manager.get(reports))) & set(_named_clusters(sources)):
+            del manager[reports]
+
+
+def _named_clusters(source: object) -> Iterator[str]:
+    """The clusters of management servers in a configuration source, however deep."""
+    if isinstance(source, dict):
+        named = field_value(source, "cluster_name")
+        if isinstance(named, str):
+            yield named
+        for below in source.values():
+            yield from _named_clusters(below)
+    elif isinstance(source, list):
+        for below in source:
+            yield from _named_clusters(below)
 
 
 def _clusters(parts: dict[str, Json]) -> Iterator[Json]:

@@ -167,6 +167,7 @@ class _Converter:
             held["ads_config"] = made["dynamic_resources"]["ads_config"]
         self._ask("clusters", held, "cds_config", "cds_resources_locator")
         self._ask("listeners", held, "lds_config", "lds_resources_locator")
+        self._report_load(made.get("cluster_manager", {}))
         self._name_node(made["node"])
         server: Json = made["static_resources"]["clusters"][0]
         return server
@@ -184,6 +185,14 @@ class _Converter:
         kept = f"; the static {kind} stay in the bootstrap" if self.pushed[kind] else ""
         self.notes.append(f"dynamic_resources.{present} {_leads(field_value(dynamic, present))} and is kept{kept}")
         self.kept[kind], self.pushed[kind] = self.pushed[kind], []
+
+    def _report_load(self, manager: Json) -> None:
+        """Let the proxy report its load here, as one with a new bootstrap does, unless it reports elsewhere."""
+        held = self.document.setdefault(json_key(self.document, "cluster_manager"), {})
+        if field_value(held, "load_stats_config") is None:
+            held.update(manager)
+        if not held:
+            del self.document[json_key(self.document, "cluster_manager")]
 
     def _name_node(self, otherwise: Json) -> None:
         node = self.document.get("node") or {}
