@@ -133,15 +133,16 @@ def _resource(
 def _cluster(
     context: UpstreamContext, node: ResolverNode, name: str, targets: tuple[ChainTarget, ...]
 ) -> LoweredResource:
+    balancing = _balancing(context, node.load_balancer)
     content = {
         "name": name,
         "alt_stat_name": name,
         "type": "EDS",
         "eds_cluster_config": {"eds_config": ads()},
         "connect_timeout": duration(node.connect_timeout_ns),
-        "common_lb_config": _common_balancing(context),
+        "common_lb_config": _common_balancing(context, has_list="load_balancing_policy" in balancing),
         "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
-        **_balancing(context, node.load_balancer),
+        **balancing,
         **given(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
@@ -153,9 +154,12 @@ def _cluster(
     return _resource(context, node, content, targets)
 
 
-def _common_balancing(context: UpstreamContext) -> Json:
-    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left."""
-    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware else {}
+def _common_balancing(context: UpstreamContext, *, has_list: bool) -> Json:
+    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left.
+
+    A cluster with a list of policies has the weights of localities in these.
+    """
+    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware and not has_list else {}
     return {"healthy_panic_threshold": {"value": 0}, **weighted}
 
 
