@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell \
 	$(name) -c 'import ensurepip, sys, venv; print("ok" if sys.version_info >= (3, 11) else "")' 2>/dev/null),$(name))))
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
-# Many tests wait for processes: one more worker than cores keeps two busy.
-WORKERS ?= 3
+# Many tests wait for processes: two workers for each of two cores keep them busy.
+WORKERS ?= 4
 # Of `make soak`: the paths of the tests; tests/ if it is empty.
 AREA ?=
 STAMP := $(VENV)/installed.stamp
@@ -18,7 +18,8 @@ SOURCES := xds api tests bench examples tools
 PROGRAMS := $(wildcard examples/*.py examples/*/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate clean
+.PHONY: help setup demo test soak browser linkerd bench bench-quick bench-envoys bench-attacks check format generate clean \
+	check-types check-house check-options check-descriptors check-style
 
 help:
 	@echo "make demo      start the server, a real Envoy and an upstream; push an example; keep running"
@@ -102,19 +103,32 @@ $(BENCH_STAMP): bench/requirements.txt $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
 	@touch $@
 
+# Side by side, each with its output in one piece. All types are in one target: runs of mypy share a cache.
 check: $(STAMP)
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/ruff check $(SOURCES)
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target check-types check-house check-options \
+		check-descriptors check-style
+
+check-types:
 	$(BIN)/mypy
 	$(BIN)/mypy tests bench tools
 	@# One by one: programs of different examples may share a name.
 	for program in $(PROGRAMS); do $(BIN)/mypy $$program || exit; done
-	$(BIN)/lint-imports
+
+check-house:
 	$(BIN)/python -m tools.house
-	$(BIN)/python -m tools.proto.generate wire --check
+
+check-options:
+	$(BIN)/python -m tools.proto.generate options --check
+
+check-descriptors:
 	@# With a hash seed of its own: the order of sets must not show in what is generated.
 	PYTHONHASHSEED=7 $(BIN)/python -m tools.proto.generate descriptors --check
-	$(BIN)/python -m tools.proto.generate options --check
+
+check-style:
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.proto.generate wire --check
 
 format: $(STAMP)
 	$(BIN)/ruff format $(SOURCES)

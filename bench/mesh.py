@@ -48,7 +48,8 @@ clients are Delta streams in one process on the same machine.
 
 * **Change**: *splitter* gives a split other weights; *resolver* gives its clusters another timeout; *router* adds a
   route to a service that its clients do not call yet: they get its clusters, their endpoints, then the route;
-  *entry-for-all* is the splitter of the service that all clients call; *instance* writes one file of instances.
+  *entry-for-all* is the splitter of the service that all clients call; *instance* writes one file of instances,
+  *instance-for-all* that of the service that all clients call.
 * **Clients**: how many of them the change touches.
 * **Answered**: from the request until its answer, when the change is stored and served.
 * **At all**: from the request until the last of these clients has read the last resource of the change; of an
@@ -244,7 +245,17 @@ CHANGES: dict[str, Change] = {
 }
 
 
-INSTANCE = "instance"
+def instance(site: Site, round_number: int) -> int:
+    """A service that some clients use."""
+    return 9 + 13 * round_number % (site.services - 10)
+
+
+def instance_for_all(site: Site, round_number: int) -> int:
+    """The service that all clients call."""
+    return 0
+
+
+INSTANCES_OF: dict[str, Callable[[Site, int], int]] = {"instance": instance, "instance-for-all": instance_for_all}
 
 
 async def sample_entry(site: Site, clients: MeshClients, change: Change, round_number: int) -> Sample:
@@ -258,9 +269,8 @@ async def sample_entry(site: Site, clients: MeshClients, change: Change, round_n
     return Sample(len(touched), answered_s, at_all - asked, await site.quiet() - cpu_s)
 
 
-async def sample_instance(site: Site, clients: MeshClients, round_number: int) -> Sample:
-    """Change the instances of one service, which has no answer."""
-    service = 9 + 13 * round_number % (site.services - 10)
+async def sample_instance(site: Site, clients: MeshClients, service: int, round_number: int) -> Sample:
+    """Change the instances of a service, which has no answer."""
     cpu_s = await site.quiet()
     asked = time.perf_counter()
     write_instances(site.targets, service, 2 + round_number)
@@ -322,14 +332,14 @@ async def measure(services: int, clients_n: int, upstreams: int, rounds: int) ->
         ):
             for type_url in (ENDPOINT, ROUTE):
                 await clients.wait_arrived(site.clients, type_url, 0.0)
-            return [await measure_change(site, clients, change, rounds) for change in (*CHANGES, INSTANCE)]
+            return [await measure_change(site, clients, change, rounds) for change in (*CHANGES, *INSTANCES_OF)]
 
 
 async def measure_change(site: Site, clients: MeshClients, change: str, rounds: int) -> Cell:
     """One kind of change, again and again."""
     samples = [
-        await sample_instance(site, clients, number)
-        if change == INSTANCE
+        await sample_instance(site, clients, INSTANCES_OF[change](site, number), number)
+        if change in INSTANCES_OF
         else await sample_entry(site, clients, CHANGES[change], number)
         for number in range(rounds)
     ]
@@ -340,7 +350,7 @@ async def measure_change(site: Site, clients: MeshClients, change: str, rounds: 
 
 def print_row(row: Sequence[str]) -> None:
     """Columns of one width."""
-    print("".join(cell.replace(" ", "").rjust(15) for cell in row), flush=True)
+    print("".join(cell.replace(" ", "").rjust(17) for cell in row), flush=True)
 
 
 def section(folder: Path) -> Iterator[str]:

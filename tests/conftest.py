@@ -29,6 +29,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that share a fixture of their module run in one worker, so that it is made once."""
+    if item.get_closest_marker("xdist_group") is None and any(map(_is_of_module, _fixtures(item))):
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _fixtures(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
+    for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
+        yield definitions[-1]
+
+
+def _is_of_module(fixture: pytest.FixtureDef[object]) -> bool:
+    return fixture.scope == "module" and fixture.func.__module__.startswith(__package__ or "")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def forks() -> Iterator[None]:
     """Ends the processes that fork servers and commands."""

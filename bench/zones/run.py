@@ -89,6 +89,7 @@ class _World:
         self.reported = dict.fromkeys(sources, -inf)
         self.known: deque[Mapping[Locality, Hosts]] = deque()
         self.served: dict[Locality, tuple[Allotment, ...]] = {}
+        self.sent: deque[tuple[int, dict[Locality, tuple[Allotment, ...]]]] = deque()
         self.frozen: dict[Locality, tuple[Allotment, ...]] = {}
         self.failed: Shares = {}
         self.scaler = Autoscaler(scenario.scales_to) if scenario.scales_to else None
@@ -113,8 +114,7 @@ class _World:
         for second in range(begin, begin + INTERVAL_S):
             now = self._moment(second)
             self.known.append(now.hosts)
-            if second == begin + 1 or not self.served:
-                self._serve(now.hosts)
+            self._deliver(second, begin, now.hosts)
             if second < 0:
                 self.frozen = self.served
             sent = {source: self._drawn(rps * _part(now, moment, source)) for source, rps in wanted.items()}
@@ -142,6 +142,16 @@ class _World:
 
     # The proxies
 
+    def _deliver(self, second: int, begin: int, hosts: Mapping[Locality, Hosts]) -> None:
+        """What was decided reaches the proxies ``delivery_s`` later; what they have till then is older."""
+        if second == begin:
+            decided = {source: self.control.served(source, hosts) for source in self.noise}
+            self.sent.append((begin + self.scenario.delivery_s, decided))
+        if not self.served:
+            self._serve(hosts)
+        elif self.sent and self.sent[0][0] <= second:
+            self.served = self.sent.popleft()[1]
+
     def _serve(self, hosts: Mapping[Locality, Hosts]) -> None:
         self.served = {source: self.control.served(source, hosts) for source in self.noise}
         self._shares.clear()
@@ -158,8 +168,10 @@ class _World:
     def _second(self, sent: Shares, moment: Moment, total: Counts) -> None:
         counts = Counts()
         loads = dict.fromkeys(moment.hosts, 0.0)
+        first: Shares = {}  # the part of each source's tries that are not retries: what fails twice is not tried again
         for source, count in sent.items():
             retried = self.failed.get(source, 0.0) if self.scenario.retries else 0.0
+            first[source] = count / (count + retried) if count else 0.0
             for name, share in self._split(source, moment.hosts).items():
                 counts.issued[source, name] = (count + retried) * share
                 loads[name] += (count + retried) * share
@@ -174,7 +186,7 @@ class _World:
                 counts.dropped[source] = counts.dropped.get(source, 0.0) + count * part
             else:
                 counts.errors[source, name] = count * part
-                self.failed[source] = self.failed.get(source, 0.0) + count * part
+                self.failed[source] = self.failed.get(source, 0.0) + count * part * first[source]
         self.reports.add(counts)
         if self.scaler is not None:
             self.scaler.observe(loads, moment.hosts)

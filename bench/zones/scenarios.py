@@ -31,9 +31,10 @@ class Scenario:
     """``events`` are the seconds at which something changes at once; ``shown`` is the source that the plot follows.
 
     ``health_lag_s`` is after how long the control plane learns of the health that proxies see at once, ``inf`` for
-    never. ``report_lag_s``: how late reports are. ``silent``, ``frozen``: the parts of the proxies that never report,
-    and that keep the weights of the first minute. ``breaks``: proxies drop what is above a target's capacity.
-    ``retries``: they try once more what failed. ``scales_to``: an autoscaler keeps zones at this utilisation.
+    never. ``report_lag_s``: how late reports are; ``delivery_s``: how late the proxies follow. ``silent``, ``frozen``:
+    the parts of the proxies that never report, and that keep the weights of the first minute. ``breaks``: proxies drop
+    what is above a target's capacity. ``retries``: they try once more what failed. ``scales_to``: an autoscaler keeps
+    zones at this utilisation.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Scenario:
     noise: float = 0.03
     health_lag_s: float = 20.0
     report_lag_s: int = 10
+    delivery_s: int = 1
     silent: float = 0.0
     frozen: float = 0.0
     breaks: bool = False

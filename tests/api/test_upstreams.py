@@ -130,6 +130,12 @@ async def test_resources_say_where_they_come_from(shop: Api) -> None:
     }
 
 
+async def test_an_assignment_that_is_not_pushed_is_found_among_the_live_ones(shop: Api) -> None:
+    answer = await shop.client.get(f"{GROUP}/resources/endpoints/{WEB}")
+    assert answer.status_code == 404
+    assert f"xds endpoints show {WEB} -g shop" in answer.json()["detail"]
+
+
 async def test_explain_names_entry_document_and_instance(shop: Api) -> None:
     shop.catalog.sink("s", "file").put("web", [Instance("one", "10.0.0.1", 80)])
     await shop.catalog.tick()

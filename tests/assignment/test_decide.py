@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -293,6 +294,26 @@ def test_at_the_edge_of_its_capacity_traffic_does_not_go_to_and_fro() -> None:
         own.demand[A] = 104 if wave % 2 else 97
         changes += own.step().is_changed
     assert changes == 1, "spilled once, and what was spilled stays while it would not fit well below the edge"
+
+
+def test_noise_moves_little_where_everything_is_full() -> None:
+    """More demand than all capacity, with 3 % of noise: requests do not go from one full target to another."""
+    random = Random(3)
+    own = _settled(world({A: 300, B: 120}, THREE))
+    changes = 0
+    for _ in range(360):
+        own.demand = {A: 300 * random.gauss(1.0, 0.03), B: 120 * random.gauss(1.0, 0.03)}
+        changes += sum(one.is_changed for one in own.step().sources)
+        assert own.loads()[US] <= 200 * 1.03
+    assert changes <= 12, "an hour"
+
+
+@pytest.mark.parametrize("demand", [14, 40, 100])
+def test_a_small_zone_is_helped_by_a_large_one_that_is_nearly_full(demand: float) -> None:
+    """What stays free while everything is full is no more than what fits nowhere, or one percent."""
+    own = _settled(world({A: demand, US: 1_975}, {A: target(1), US: target(200)}))
+    surplus = max(0.0, demand + 1_975 - 2_010)
+    assert own.loads()[A] <= 10.1 + max(2 * surplus, surplus + 20 if surplus else 0)
 
 
 def test_slow_waves_within_the_band_move_nothing() -> None:

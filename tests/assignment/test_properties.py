@@ -208,8 +208,17 @@ def test_placement_keeps_to_demand_and_room(
     )
 
 
+# A small zone of its own and a nearly full one behind it: as figures settle, shares drift within the band.
+_DRIFTING = World(
+    policy(minimum_change=0.0, maximum_step=0.1, dwell_s=0),
+    {Locality("eu"): 251.0},
+    {Locality("eu"): Target(1, 1), Locality("eu", "a"): Target(26, 26), Locality(): Target(40, 40)},
+)
+
+
 @TRIED
 @given(able_worlds(), st.dictionaries(localities, rates, max_size=6))
+@example(_DRIFTING, {})
 def test_it_comes_to_rest_within_a_bounded_number_of_changes(world: World, demand: dict[Locality, float]) -> None:
     """From the pushed weights, and again when demand jumps: the steps of a whole move, and some as figures settle."""
     steps = ceil(1 / world.policy.maximum_step)

@@ -59,6 +59,17 @@ def test_noise_is_seldom_a_trend() -> None:
     assert found < 0.05 * len(figures)
 
 
+def test_slow_noise_is_seldom_a_trend() -> None:
+    """Demand that wanders by 3 %, over a minute or two: what a false trend brings back has to leave again."""
+    random, level, began, was = Random(1), 0.0, 0, False
+    figures: list[float] = []
+    for _ in range(3_600):
+        level = 0.9 * level + random.gauss(0.0, 0.03 * (1 - 0.9**2) ** 0.5)
+        figures = [*figures[-TREND_FIGURES + 1 :], 1_000 * (1 + level)]
+        began, was = began + (slope(figures) != 0.0 and not was), slope(figures) != 0.0
+    assert began <= 42, "four times an hour; without the rule of the thirds 47"
+
+
 def test_few_figures_tell_no_trend() -> None:
     assert slope([float(number) for number in range(TREND_FIGURES - 1)]) == 0.0
 

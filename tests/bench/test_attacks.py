@@ -14,7 +14,7 @@ from tests.support.process import REPOSITORY
 PAGE = REPOSITORY / "docs" / "performance.md"
 
 
-@pytest.mark.parametrize("name", ["rapid-reset", "http-half-heads"])
+@pytest.mark.parametrize("name", ["rapid-reset", pytest.param("http-half-heads", marks=pytest.mark.soak)])
 def test_an_attack_is_measured_beside_a_good_client(tmp_path: Path, name: str) -> None:
     cell = attacks.measure(name, 0.5, tmp_path)
     assert cell.values(attacks.ALONE, "answer_s") and cell.values(attacks.BESIDE, "answer_s")

@@ -35,7 +35,12 @@ BENCHES = {
 }
 
 
-@pytest.mark.parametrize("module", BENCHES)
+# Those that start a server, an Envoy or a process for each row, but for one.
+LONG = {"bench.engine", "bench.fanout", "bench.assignment_live", "bench.mesh", "bench.destination", "bench.assignment"}
+in_soak = [pytest.param(module, marks=pytest.mark.soak if module in LONG else ()) for module in BENCHES]
+
+
+@pytest.mark.parametrize("module", in_soak)
 def test_bench_runs_and_prints_its_rows(module: str) -> None:
     parameters, rows = BENCHES[module]
     done = subprocess.run(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench import catalog_served
 from bench.catalog_served import Row
 
 
+@pytest.mark.soak
 async def test_each_change_reaches_each_stream_as_one_response() -> None:
     row = await catalog_served.measure(services=12, streams=5, rounds=4, rate=100, seconds=0.5)
     assert (row.services, row.streams, row.sent, row.revisions) == (12, 5, 1.0, 0)

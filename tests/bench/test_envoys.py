@@ -229,6 +229,7 @@ def test_the_page_has_no_section_of_fleets_where_none_was_measured() -> None:
 # For real
 
 
+@pytest.mark.soak
 def test_two_envoys_get_every_kind_of_push() -> None:
     with sides.ours() as ours, site.running([ours], TINY, 2, "delta", NativeEnvoy) as running:
         idle = rounds.idle_shares(running, TINY.idle_s)

@@ -88,7 +88,8 @@ async def test_each_push_is_acked_by_each_stream(
             ack = await fleet.acked(2 * streams, TIMEOUT_S)
             assert ack.count == 2 * streams
             assert ack.first_at <= ack.last_at
-            sent = Counter((url, version) for _, url, version in fleet.acks())
+            # A push amid an earlier transition may be sent in two sets of one label, which differ behind the "+".
+            sent = Counter((url, version.partition("+")[0]) for _, url, version in fleet.acks())
             assert sent == {(CLUSTER, f"edition-{edition}"): streams, (ENDPOINT, f"edition-{edition}"): streams}
         stats = fleet.stats()
         assert not stats["errors"]

@@ -12,6 +12,7 @@ from xds.lrs.load_stats import LoadStatsRequest
 from xds.wire.node import decode_node
 
 
+@pytest.mark.soak
 async def test_every_report_that_is_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_served, "INTERVAL_S", 0.5)
     fleet = Fleet(nodes=30, clusters=4, localities=2, node_rps=50.0)

@@ -39,6 +39,10 @@ ALL_KINDS = (
     pytest.param("go-linear", marks=NEEDS_GO),
 )
 every_kind = pytest.mark.parametrize("kind", ALL_KINDS)
+# One start of our server takes longer than all of the broadcaster's tests: most tests of it are long ones.
+every_kind_ours_in_soak = pytest.mark.parametrize(
+    "kind", [pytest.param("ours", marks=pytest.mark.soak), *ALL_KINDS[1:]]
+)
 both_variants = pytest.mark.parametrize("variant", ["sotw", "delta"])
 
 Held = dict[str, dict[str, Any]]  # type URL -> name -> message
@@ -140,7 +144,7 @@ async def test_a_peer_serves_every_push_to_a_client_of_clusters_and_assignments(
     assert peer.exit_code == 0
 
 
-@every_kind
+@every_kind_ours_in_soak
 @both_variants
 async def test_a_peer_serves_clusters_alone(kind: Kind, variant: str) -> None:
     async with Peer.start(kind) as peer:
@@ -160,12 +164,13 @@ async def test_a_snapshot_cache_out_of_ads_mode_answers_clients_of_some_assignme
             assert [parsed(ENDPOINT, one.value).cluster_name for one in response.resources] == [name_of(1)]
 
 
+@pytest.mark.soak
 async def test_our_server_is_pushed_to_in_protobuf_too() -> None:
     async with Peer.start("ours", binary=True) as peer:
         await follow(peer, "sotw", CLUSTERS)
 
 
-@every_kind
+@every_kind_ours_in_soak
 async def test_a_client_that_comes_late_gets_what_was_pushed(kind: Kind) -> None:
     content = Content()
     async with Peer.start(kind) as peer:
@@ -178,7 +183,7 @@ async def test_a_client_that_comes_late_gets_what_was_pushed(kind: Kind) -> None
                 await follower.reach(content)
 
 
-@every_kind
+@every_kind_ours_in_soak
 async def test_a_peer_speaks_tls(kind: Kind, tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     shown = authority.issue("server")
@@ -192,6 +197,7 @@ async def test_a_peer_speaks_tls(kind: Kind, tmp_path: Path) -> None:
             stream.close()
 
 
+@pytest.mark.soak
 async def test_cpu_is_that_of_the_whole_process_and_a_peak_begins_anew() -> None:
     async with Peer.start("ours") as peer:
         ticks_before_s = ticks_s(peer.pid)

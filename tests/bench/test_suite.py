@@ -416,6 +416,7 @@ def test_time_within_a_part_is_not_that_of_the_part_around_it() -> None:
     assert clocks.spent_s["outer"] <= took_s - 0.1
 
 
+@pytest.mark.soak
 async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "DIVIDED", 300)
     stage = Stage(QUICK.in_rounds(1), Results(), tmp_path / "results.json")
@@ -432,6 +433,7 @@ async def test_a_push_is_divided_for_real(tmp_path: Path, monkeypatch: pytest.Mo
         assert sum(parts_ms) == pytest.approx(cell.values("ours", "answer_ms")[0])
 
 
+@pytest.mark.soak
 async def test_an_answer_is_timed_where_nothing_else_is_measured(tmp_path: Path) -> None:
     stage = Stage(replace(QUICK, admin=(10,)).in_rounds(1), Results(), tmp_path / "results.json")
     await admin.admin_calls(stage)

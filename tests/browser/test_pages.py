@@ -25,6 +25,7 @@ pytestmark = pytest.mark.browser
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "nodes.png"
 INJECTED = "<img src=x onerror=\"document.title='owned'\">"
 SECRET = "a-long-secret"
+LEGIBLE = 3.0  # of WCAG 2 for large text and signs; the colors of Swagger UI have no more
 ROWS = "[...document.querySelectorAll('#rows tr')].map(row => row.innerText.split('\\t'))"
 
 
@@ -148,3 +149,30 @@ def test_the_documentation_shows_every_operation(tmp_path: Path, running: ExitSt
     paths = server.get("/openapi.json")["paths"]
     assert shown == sum(len(operations) for operations in paths.values())
     assert page.messages == []
+
+
+# Between an element's text and what is behind it (https://www.w3.org/TR/WCAG21/#dfn-contrast-ratio).
+CONTRAST = """(selector) => {
+  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+  const isClear = (color) => channels(color)[3] === 0;
+  const luminance = (color) => {
+    const [r, g, b] = channels(color).map((c) => (c > 10 ? ((c / 255 + .055) / 1.055) ** 2.4 : c / 255 / 12.92));
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const element = document.querySelector(selector);
+  let behind = element;
+  while (isClear(getComputedStyle(behind).backgroundColor) && behind.parentElement) behind = behind.parentElement;
+  const back = getComputedStyle(behind).backgroundColor;
+  const [dark, light] = [getComputedStyle(element).color, isClear(back) ? "rgb(255,255,255)" : back]
+    .map(luminance).sort((a, b) => a - b);
+  return (light + .05) / (dark + .05);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_documentation_is_legible(tmp_path: Path, running: ExitStack, server: ServerProcess, scheme: str) -> None:
+    page = opened(running, server, "/docs", tmp_path)
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.wait_for("/api/v1/nodes")
+    for selector in ("pre.version", ".info .title", ".opblock-tag", ".opblock-summary-description", "header nav a"):
+        assert page.evaluate(f"({CONTRAST})({json.dumps(selector)})") >= LEGIBLE, selector

@@ -45,7 +45,7 @@ NODE: dict[str, Any] = {"Node": "n1", "Address": "10.0.0.1"}
         ({"Connect": {"Native": True}}, "/Connect", "Consul's mesh"),
         ({"Proxy": {"DestinationServiceName": "web"}}, "/Proxy", "Consul's mesh"),
         ({"Namespace": "team"}, "/Namespace", "requires Consul Enterprise"),
-        ({"Tags": ["t"] * 65}, "/Tags", "at most 64"),
+        ({"Tags": ["t"] * 1025}, "/Tags", "at most 1024"),
         ({"Meta": {"a.b": "c"}}, "/Meta", "invalid characters"),
         ({"Meta": {str(number): "" for number in range(65)}}, "/Meta", "64 are allowed"),
         ({"Weights": {"Passing": 0}}, "/Weights/Passing", "not in 1..65535"),

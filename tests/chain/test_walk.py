@@ -36,6 +36,8 @@ MATCHES = [
     ("{PathRegex: '/[0-9]+'}", "/12", True),
     ("{PathRegex: '/[0-9]+'}", "/12x", False),
     ("{PathRegex: '/a|/b'}", "/bc", False),
+    (f"{{PathRegex: '/{'a' * 600}'}}", f"/{'a' * 600}", True),
+    ("{PathRegex: '/a{1,900}'}", f"/{'a' * 900}", True),
     ("{PathRegex: '('}", "/", False),
     ("{Methods: [get]}", "/", True),
     ("{Methods: [PUT, POST]}", "/", False),

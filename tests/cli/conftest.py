@@ -14,8 +14,6 @@ from tests.support.commands import Ran, address, xds
 from tests.support.process import ChildProcess
 from tests.support.server import ServerProcess
 
-_SERVERS = frozenset({"remote", "guarded"})
-
 
 @dataclass(frozen=True)
 class Remote:
@@ -30,12 +28,6 @@ class Remote:
         """A command that keeps running, started in a new interpreter; its output is in the child's log."""
         command = [sys.executable, "-m", "xds.cli.main", *arguments]
         return ChildProcess("command", command, directory, address(self.server.http_port))
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of one module that share a server run in one worker, so that the server starts once."""
-    if _SERVERS.intersection(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="module")

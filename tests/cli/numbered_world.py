@@ -23,7 +23,7 @@ PREFIX = "checkout-of-the-region-eu-west-"
 NUMBERS = (10, 2, 9)
 NAMES = [f"{PREFIX}{number}" for number in NUMBERS]
 REFUSAL = "There is neither a filter chain nor a default one: this is the reason of "
-POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 50}]}}
+POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 50}]}, "interval_s": 1}
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def numbered_world(directory: Path) -> Iterator[Remote]:
     file = directory / "xds.yaml"
     file.write_text(yaml.safe_dump(settings))
     with ExitStack() as stack:
-        flags = ["--config", str(file), "--store", "memory"]
+        flags = ["--config", str(file), "--store", "memory", "--lrs-interval", "1s"]
         server = stack.enter_context(ServerProcess(directory, flags))
         _push(server)
         _register(server)
@@ -48,6 +48,7 @@ def numbered_world(directory: Path) -> Iterator[Remote]:
             _report(server, name, stack)
         wait_until(lambda: len(server.nacks()) == len(NAMES), "a NACK of each node")
         wait_until(lambda: len(server.get("/load")["items"]) == len(NAMES), "the load of each cluster")
+        wait_until(lambda: all(_decisions(server, name) for name in NAMES), "a decision for each cluster")
         yield Remote(server)
 
 
@@ -82,6 +83,11 @@ def _upstreams(*pairs: tuple[str, int]) -> dict[str, Any]:
 def _put(server: ServerProcess, path: str, body: dict[str, Any]) -> None:
     answer = server.request("PUT", f"/api/v1{path}", json=body)
     assert answer.is_success, f"{path}: {answer.text}"
+
+
+def _decisions(server: ServerProcess, name: str) -> list[Any]:
+    items: list[Any] = server.get(f"/groups/edge/assignments/{name}/history")["items"]
+    return items
 
 
 def _proxy(server: ServerProcess, name: str) -> Proxy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -48,6 +49,26 @@ def test_an_unknown_service_is_told_and_a_foreign_name_is_an_error(shop: Remote)
     assert shop.xds("destination", "get", "shop", "--xds-addr", "127.0.0.1:1").code == 7
 
 
+def test_an_answer_of_almost_a_whole_message_is_not_waited_on(remote: Remote) -> None:
+    """Answers are cut at 3 MiB: this one is not, so nothing follows it."""
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": f"10.1.{n >> 8}.{n & 255}", "port_value": 80}}}}
+        for n in range(13_000)
+    ]
+    labels = {"filter_metadata": {"io.linkerd": {"label_pod": "p" * 150}}}
+    assignment = {
+        "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": "big",
+        "endpoints": [{"lb_endpoints": ends, "metadata": labels}],
+    }
+    body = {"resources": [assignment]}
+    assert remote.server.request("PUT", "/api/v1/groups/big/snapshot", json=body).is_success
+    began_at = time.monotonic()
+    ran = remote.xds("destination", "get", "big", "--token", '{"cluster": "big"}')
+    assert (ran.code, len(ran.out.splitlines())) == (0, len(ends)), ran.err
+    assert time.monotonic() - began_at < 9.0, "as long as an answer is waited for"
+
+
 def test_the_profile_of_a_name_and_of_an_address(shop: Remote) -> None:
     by_name = json.loads(shop.xds("destination", "profile", HOST, "-o", "json").out)
     by_address = json.loads(shop.xds("destination", "profile", "10.96.0.10:80", "-o", "json").out)
@@ -74,5 +95,10 @@ def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPa
         assert (told["authority"], told["source"], told["endpoints"]) == ("late:80", "service late", 1)
         explained = shop.server.get("/nodes/linkerd@127.0.0.1/explain")
         assert [one["authority"] for one in explained["linkerd"]] == ["late:80"]
+        assert "1 Linkerd stream" in shop.xds("nodes").out
+        told = shop.xds("explain", "linkerd@127.0.0.1").out
+        assert "Linkerd proxies are told of services all the same" in told
+        (line,) = [line for line in told.splitlines() if "late:80" in line]
+        assert line.split()[:5] == ["Destination/Get", "late:80", "1", "endpoint", "service"]
     finally:
         watching.stop()

@@ -159,7 +159,7 @@ def test_a_duplicate_in_another_file_names_that(remote: Remote, tmp_path: Path) 
         ({"name": "a"}, "a resource needs an @type"),
         (
             {"@type": "type.googleapis.com/my.own.Type", "name": "a"},
-            "a type of your own, or of an Envoy with extensions of its own, needs its descriptor set: --descriptor-set",
+            "a type of your own, or of an Envoy with extensions of its own, needs its descriptor set (--descriptor-set",
         ),
         (cluster(hosts=[]), "use load_assignment"),
     ],

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Remote
-from tests.cli.numbered_world import NAMES, NUMBERS, PREFIX, numbered_world
+from tests.cli.numbered_world import NAMES, NUMBERS, POLICY, PREFIX, numbered_world
 from tests.cli.test_help import ROOT, commands
 from tests.support.commands import COMMANDS, Ran, address
+from tests.support.resources import cluster_load_assignment, eds_cluster, steered_cluster, zoned_load_assignment
 from tests.support.server import ServerProcess
 from xds.cli.fitting import text_width
 
 ONE = NAMES[0]
 ORDERED = [str(number) for number in sorted(NUMBERS)]
 WIDTHS = (80, 120)
+ATTEMPTS = 10
 
 # Each list by its command, as it is asked for in the world of the numbered names.
 BY_NAME: dict[str, list[str]] = {
@@ -107,6 +109,11 @@ def empty_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as stack:
         server = stack.enter_context(ServerProcess(tmp_path_factory.mktemp("server"), ["--store", "memory"]))
         server.push("default", [])
+        server.push("apart", [])
+        server.push("still", [steered_cluster("web"), zoned_load_assignment("web", {"za": [1], "zb": []})])
+        server.push("bare", [eds_cluster("web"), cluster_load_assignment("web")])
+        policy = server.request("PUT", "/api/v1/groups/still/assignments/web", json=POLICY)
+        assert policy.is_success, policy.text
         yield World(Remote(server), tmp_path_factory.mktemp("home"))
 
 
@@ -128,11 +135,11 @@ def test_names_are_in_natural_order(world: World, asked: list[str]) -> None:
 @pytest.mark.parametrize("format", ["table", "wide"])
 @pytest.mark.parametrize("asked", ASKED, ids=" ".join)
 def test_a_table_fits_the_terminal_and_is_whole_elsewhere(world: World, asked: list[str], format: str) -> None:
-    whole = world.run(*asked, "-o", format)
+    widths = WIDTHS if format == "table" else WIDTHS[1:]
+    whole, screens = at_rest(world, widths, [*asked, "-o", format])
     assert whole.code in (0, 1), whole.err
     assert "…" not in re.sub("… [0-9]* ?PENDING", "", whole.out)
-    for columns in WIDTHS if format == "table" else WIDTHS[1:]:
-        shown = world.show(columns, *asked, "-o", format)
+    for columns, shown in zip(widths, screens, strict=True):
         assert shown.code == whole.code
         rows, lines = whole.out.splitlines(), shown.out.splitlines()
         assert max(map(text_width, lines)) <= columns, shown.out
@@ -141,6 +148,28 @@ def test_a_table_fits_the_terminal_and_is_whole_elsewhere(world: World, asked: l
         is_cut = "append `| cat`" in shown.out
         assert is_cut is is_wider or (is_wider and asked[:2] == ["assignment", "show"]), shown.out
         assert len([line for line in lines if not line.startswith("(shortened")]) == len(rows), shown.out
+
+
+def at_rest(world: World, widths: Sequence[int], asked: list[str]) -> tuple[Ran, list[Ran]]:
+    """A command's output to a file and on terminals, of the same content: ages grow, and decisions are made."""
+    whole = world.run(*asked)
+    for _ in range(ATTEMPTS):
+        screens, before, whole = [world.show(columns, *asked) for columns in widths], whole, world.run(*asked)
+        if shape(before) == shape(whole):
+            return whole, screens
+    raise AssertionError(f"{' '.join(asked)} changed in each of {ATTEMPTS} attempts\n{before.out}\n{whole.out}")
+
+
+def shape(ran: Ran) -> tuple[int, list[int]]:
+    """What the layout depends on: the exit code, and the width of each line."""
+    return ran.code, [text_width(line) for line in ran.out.splitlines()]
+
+
+# Of a group that is not the default one.
+OF_A_GROUP: list[list[str]] = [
+    *(["get", "clusters"], ["get", "resources"], ["endpoints", "list"], ["endpoints", "list", "--live"]),
+    *(["endpoints", "bindings"], ["assignment", "show"]),
+]
 
 
 # On a server without groups, and on one with an empty group.
@@ -176,21 +205,45 @@ def test_what_is_empty_is_said_in_words_with_the_next_command(empty_world: World
     judge_empty(empty_world, asked)
 
 
+@pytest.mark.xdist_group("lists")
+@pytest.mark.parametrize("asked", OF_A_GROUP, ids=" ".join)
+def test_what_is_empty_in_a_group_is_said_with_a_command_for_that_group(empty_world: World, asked: list[str]) -> None:
+    judge_command(judge_empty(empty_world, [*asked, "-g", "apart"]), "apart")
+
+
+@pytest.mark.xdist_group("lists")
+@pytest.mark.parametrize("words, group", [("endpoints show", "bare"), ("assignment history", "still")])
+def test_what_is_empty_of_a_cluster_is_said_with_a_command_for_its_group(
+    empty_world: World, words: str, group: str
+) -> None:
+    judge_command(judge_empty(empty_world, [*words.split(), "web", "-g", group]), group)
+
+
+def judge_command(said: str, group: str) -> None:
+    """The command that a message names means this group."""
+    named = re.findall(r"`(xds [^`]*)`", said)
+    assert named, said
+    assert all(re.search(rf" (-g|describe group) {group}\b", command) for command in named), said
+
+
 def test_quiet_commands_and_documents_say_nothing_of_it(bare_world: World) -> None:
     assert bare_world.run("group", "list", "-q").err == ""
     assert bare_world.run("group", "list", "-o", "json").err == ""
     assert bare_world.show(80, "group", "list", "-q").out.split()[0] == "GROUP"
 
 
-def judge_empty(world: World, asked: list[str]) -> None:
-    """Piped, the headers are alone, and a message has a command that there is; on a terminal the message is alone."""
+def judge_empty(world: World, asked: list[str]) -> str:
+    """Piped, the headers are alone, and a message has a command that there is; on a terminal the message is alone.
+
+    Returns the message.
+    """
     piped = world.run(*asked)
     assert piped.code == 0, piped.err
     assert len(piped.out.splitlines()) == 1, piped.out
-    said = next(line for line in piped.err.splitlines() if line.startswith(("no", "group")))
-    assert re.search(r"\b(no|nothing)\b", said), said
+    said = next((line for line in piped.err.splitlines() if re.search(r"\b(no|nothing)\b", line)), "")
     named = re.findall(r"`xds ([a-z]+(?:-[a-z]+)?)( [a-z]+)?", said)
     assert named, said
     known = {" ".join(words) for words in commands(ROOT)}
     assert all(first in known or first + second in known for first, second in named), said
     assert world.show(80, *asked).out == f"{said}\n"
+    return said

@@ -27,15 +27,19 @@ def checked(remote: Remote) -> tuple[str, str]:
     return next((item["state"], item["detail"]) for item in items if item["check"] == "sources")
 
 
+def rows(remote: Remote) -> list[list[str]]:
+    """Name, kind, state and counts of each source."""
+    return [row.split()[:5] for row in remote.xds("sources", "--no-headers").out.splitlines()]
+
+
 def test_a_source_that_is_read_and_one_with_an_error(tmp_path: Path, running: ExitStack) -> None:
     targets = tmp_path / "targets"
     targets.mkdir()
     (targets / "web.json").write_text(json.dumps({"services": {"web": ["127.0.0.1:80", "127.0.0.2:80"]}}))
     remote = start(tmp_path, running, {"targets": {"kind": "files", "paths": [str(targets)], "rescan_s": 0.2}})
     wait_until(lambda: checked(remote) == ("ok", "1 can be read"), "the file is read")
-    registration, row = remote.xds("sources", "--no-headers").out.splitlines()
-    assert registration.split()[:5] == ["registration", "registration", "reading", "0", "0"]
-    assert row.split()[:5] == ["targets", "files", "reading", "1", "2"]
+    expected = [["registration", "registration", "reading", "0", "0"], ["targets", "files", "reading", "1", "2"]]
+    wait_until(lambda: rows(remote) == expected, "what it has is counted", detail=lambda: rows(remote))
     (targets / "api.json").write_text('{"services": {"api": ["api.test:80"]}}')
     wait_until(lambda: checked(remote)[0] == "warning", "the error is seen")
     assert "targets 1 left out, first " in checked(remote)[1]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.cli.conftest import Remote
+from tests.cli.proxy import Proxy
+from tests.server.load_client import V3, report, reporter, told
 from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap
 from tests.support.envoy import EnvoyProcess
 from tests.support.pki import CertificateAuthority
+from tests.support.process import LOOPBACK, wait_until
 
 NODE, GROUP = "edge-1", "edge"
 PORT = 9  # nothing is sent there
@@ -67,6 +73,16 @@ def test_a_cluster_that_it_does_not_hold(remote: Remote, proxy: EnvoyProcess) ->
     assert found["cluster"]["detail"] == "it does not hold nowhere"
     assert found["cluster"]["next"] == f"xds explain {NODE} clusters nowhere"
     assert "endpoints" not in found
+    assert found["load"]["detail"] == "it reports load, but none of nowhere yet"
+
+
+def test_a_node_that_reports_no_load(remote: Remote) -> None:
+    remote.server.push("silent", r.web_resources("web", PORT))
+    with Proxy(remote.server.grpc_port, "silent-1", "silent") as silent:
+        silent.answer()
+        remote.server.wait_synced("silent", "silent-1")
+        ran = remote.xds("troubleshoot", "silent-1", "--to", "quiet")
+        assert "no load reports: does its bootstrap have load_stats_config?" in ran.out
 
 
 def test_no_endpoint_takes_requests(remote: Remote, proxy: EnvoyProcess) -> None:
@@ -91,6 +107,52 @@ def test_certificates_on_the_way(remote: Remote, proxy: EnvoyProcess, tmp_path: 
     found = steps(remote, "web", 0)
     assert found["certificates"]["state"] == "warning"
     assert "secrets/edge (edge.example) expires in 2d" in found["certificates"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "state", "detail"),
+    [
+        (0, "ok", "0% of 10 requests of this node fail"),
+        (1, "warning", "9% of 11 requests of this node fail"),
+        (10, "failed", "50% of 20 requests of this node fail"),
+    ],
+)
+def test_the_requests_of_the_node_itself(remote: Remote, errors: int, state: str, detail: str) -> None:
+    name = f"failing-{errors}"
+    remote.server.push(name, [r.static_cluster(name, PORT)])
+    with ExitStack() as stack:
+        stack.enter_context(Proxy(remote.server.grpc_port, name, name)).answer()
+        for node, failed in ((name, errors), (f"{name}-other", 100)):
+            load = told(name, total_successful_requests=10, total_error_requests=failed)
+            stack.enter_context(reported(remote, node, load))
+        wait_until(lambda: len(remote.server.get(f"/load/{name}", by="node")["reporters"]) == 2, "two reports")
+        ran = remote.xds("troubleshoot", name, "--to", name, "-o", "json")
+    (step,) = [item for item in ran.json()["items"] if item["step"] == "load"]
+    assert (step["state"], step["detail"]) == (state, detail)
+    assert step["next"] == ("" if state == "ok" else f"xds load {name} --by node")
+
+
+def test_a_node_without_requests_is_told_by_its_latest_report(remote: Remote) -> None:
+    remote.server.push("idle", [r.static_cluster("idle", PORT)])
+    with ExitStack() as stack:
+        stack.enter_context(Proxy(remote.server.grpc_port, "idle", "idle")).answer()
+        stack.enter_context(reported(remote, "idle", told("idle", interval_s=2.5, total_successful_requests=0)))
+        wait_until(lambda: remote.server.get("/load/idle", by="node")["reporters"], "the report")
+        ran = remote.xds("troubleshoot", "idle", "--to", "idle")
+    assert "no requests of this node in its latest report (2.5 s)" in ran.out
+
+
+@contextmanager
+def reported(remote: Remote, node: str, load: Any) -> Iterator[None]:
+    """A node that has reported the load of a cluster."""
+    with grpc.insecure_channel(f"{LOOPBACK}:{remote.server.grpc_port}") as channel:
+        reports: SimpleQueue[bytes | None] = SimpleQueue()
+        answers = channel.stream_stream(V3)(iter(reports.get, None))
+        reports.put(report(load, node=reporter(node)))
+        next(answers)
+        yield
+        reports.put(None)
+        answers.cancel()
 
 
 def test_a_node_that_is_gone_or_unknown(remote: Remote) -> None:

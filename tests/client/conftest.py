@@ -13,12 +13,6 @@ from tests.support.server import ServerProcess
 from xds.client import AsyncClient, Client
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of one module share a server, so they run in one worker."""
-    if "server" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
 class Driven:
     """The asynchronous client, called as the synchronous one: tests need to be written once."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,6 @@ from xds.client import (
     Client,
     InvalidInputError,
     NotTakenError,
-    UnexpectedAnswerError,
     UnreachableServerError,
     WriteConflictError,
     check_taken,
@@ -212,11 +212,13 @@ def _history_in_pages(history: Any) -> Any:
 def test_no_server_and_a_foreign_server(server: ServerProcess) -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(UnreachableServerError, match="cannot reach"):
         client.group("x")
-    with (
-        Client(f"http://127.0.0.1:{server.grpc_port}") as client,
-        pytest.raises((UnreachableServerError, UnexpectedAnswerError)),
-    ):
-        client.group("x")
+    wrong = {
+        f"http://127.0.0.1:{server.grpc_port}": "perhaps a gRPC port; the admin API is at http://127.0.0.1:18080",
+        f"https://127.0.0.1:{server.http_port}": "the server speaks plain HTTP there; use http://",
+    }
+    for url, told in wrong.items():
+        with Client(url) as client, pytest.raises(UnreachableServerError, match=re.escape(told)):
+            client.group("x")
     with pytest.raises(ValueError, match="not a server URL"):
         Client("ftp://x")
 

@@ -36,6 +36,7 @@ ADS = {"ads": {}, "resource_api_version": "V3"}
 ANY_PORT = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
 V2_MANAGER = f"{TYPE}envoy.config.filter.network.http_connection_manager.v2.HttpConnectionManager"
 FILTER = "/filter_chains/0/filters/0/typed_config"
+FIRST = "/http_filters/0/typed_config"
 COMMON_TLS = "/transport_socket/typed_config/common_tls_context"
 
 
@@ -83,6 +84,16 @@ def manager(**fields: Any) -> Json:
 
 def http_case(code: str, pointer: str, *filters: Json) -> Case:
     return network_case(code, FILTER + pointer if code else "", manager(http_filters=list(filters)))
+
+
+def configured(name: str, kind: str, **fields: Any) -> Json:
+    """An extension by the type of its configuration."""
+    return {"name": name, "typed_config": {"@type": f"{TYPE}{kind}", **fields}}
+
+
+def first_case(code: str, pointer: str, kind: str, **fields: Any) -> Case:
+    """An HTTP filter before the router."""
+    return http_case(code, FIRST + pointer, configured("first", kind, **fields), ROUTER)
 
 
 def chains_case(code: str, *matches: Json | None) -> Case:

@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.codec.case_forms import (
     FILTER,
-    ROUTER,
     TCP,
     Case,
     Json,
-    http_case,
+    configured,
+    first_case,
     manager,
     network_case,
     route_case,
@@ -24,7 +24,6 @@ _LUA = "envoy.extensions.filters.http.lua.v3.Lua"
 _CACHE = "envoy.extensions.filters.http.cache.v3.CacheConfig"
 _CACHE_V2 = "envoy.extensions.filters.http.cache_v2.v3.CacheV2Config"
 _GENERIC = "envoy.extensions.filters.network.generic_proxy"
-_FIRST = "/http_filters/0/typed_config"
 _HASH = "{SHA}2kuSN7rMzfGcB2DKt67EqDWQELA="
 _KEY = (
     '{"kty":"RSA","alg":"RS256","use":"sig","e":"AQAB","n":"'
@@ -72,29 +71,20 @@ function envoy_on_request(handle) handle:headers():add('a', "b\\n") end
 """
 
 
-def _configured(name: str, kind: str, **fields: Any) -> Json:
-    return {"name": name, "typed_config": {"@type": f"{TYPE}{kind}", **fields}}
-
-
-def _first(code: str, pointer: str, kind: str, **fields: Any) -> Case:
-    """An HTTP filter before the router."""
-    return http_case(code, _FIRST + pointer, _configured("first", kind, **fields), ROUTER)
-
-
 def _script(code: str, text: str) -> Case:
-    return _first(code, "/default_source_code/inline_string", _LUA, default_source_code={"inline_string": text})
+    return first_case(code, "/default_source_code/inline_string", _LUA, default_source_code={"inline_string": text})
 
 
 def _key_set(code: str, text: str) -> Case:
     provider = {"issuer": "x", "local_jwks": {"inline_string": text}}
     rules = [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]
     kind = "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication"
-    return _first(code, "/providers/p/local_jwks/inline_string", kind, providers={"p": provider}, rules=rules)
+    return first_case(code, "/providers/p/local_jwks/inline_string", kind, providers={"p": provider}, rules=rules)
 
 
 def users(code: str, text: str) -> Case:
     kind = "envoy.extensions.filters.http.basic_auth.v3.BasicAuth"
-    return _first(code, "/users/inline_string", kind, users={"inline_string": text})
+    return first_case(code, "/users/inline_string", kind, users={"inline_string": text})
 
 
 def _route_users(code: str, text: str) -> Case:
@@ -105,49 +95,49 @@ def _route_users(code: str, text: str) -> Case:
 
 def _specifier(code: str, text: str) -> Case:
     kind = "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig"
-    plugin = {"extension": _configured("lua", kind, source_code={"inline_string": text})}
+    plugin = {"extension": configured("lua", kind, source_code={"inline_string": text})}
     place = "/route/inline_cluster_specifier_plugin/extension/typed_config/source_code/inline_string"
     return route_case(code, place, route={"inline_cluster_specifier_plugin": plugin})
 
 
 def _tracer(code: str, pointer: str, **fields: Any) -> Case:
     kind = "envoy.config.trace.v3.ZipkinConfig"
-    tracer = _configured("zipkin", kind, collector_endpoint_version="HTTP_JSON", **fields)
+    tracer = configured("zipkin", kind, collector_endpoint_version="HTTP_JSON", **fields)
     return network_case(code, f"{FILTER}/tracing/provider/typed_config{pointer}", manager(tracing={"provider": tracer}))
 
 
 def _redis(code: str, pointer: str, **fields: Any) -> Case:
     kind = "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy"
-    one = _configured("redis", kind, stat_prefix="x", **{"settings": {"op_timeout": "1s"}, **fields})
+    one = configured("redis", kind, stat_prefix="x", **{"settings": {"op_timeout": "1s"}, **fields})
     return network_case(code, FILTER + pointer, one)
 
 
-_CODEC = _configured("dubbo", f"{_GENERIC}.codecs.dubbo.v3.DubboCodecConfig")
+_CODEC = configured("dubbo", f"{_GENERIC}.codecs.dubbo.v3.DubboCodecConfig")
 
 
 def _generic(*filters: Json, codec: Json = _CODEC) -> Json:
     fields = {"stat_prefix": "x", "codec_config": codec, "route_config": {"name": "r"}, "filters": list(filters)}
-    return _configured("generic", f"{_GENERIC}.v3.GenericProxy", **fields)
+    return configured("generic", f"{_GENERIC}.v3.GenericProxy", **fields)
 
 
 def _metadata(code: str, pointer: str, **rule: Any) -> Case:
     kind = "envoy.extensions.filters.http.header_to_metadata.v3.Config"
-    return _first(code, f"/request_rules/0{pointer}", kind, request_rules=[rule])
+    return first_case(code, f"/request_rules/0{pointer}", kind, request_rules=[rule])
 
 
 def _action(code: str, pointer: str, action: Json) -> Case:
     """An action of the composite filter, chosen by a header."""
-    header = _configured("header", "envoy.type.matcher.v3.HttpRequestHeaderMatchInput", header_name="a")
+    header = configured("header", "envoy.type.matcher.v3.HttpRequestHeaderMatchInput", header_name="a")
     predicate = {"single_predicate": {"input": header, "value_match": {"exact": "b"}}}
     matcher = {"matcher_list": {"matchers": [{"predicate": predicate, "on_match": {"action": action}}]}}
     kind = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
-    composite = _configured("composite", "envoy.extensions.filters.http.composite.v3.Composite")
+    composite = configured("composite", "envoy.extensions.filters.http.composite.v3.Composite")
     place = f"/xds_matcher/matcher_list/matchers/0/on_match/action{pointer}"
-    return _first(code, place, kind, extension_config=composite, xds_matcher=matcher)
+    return first_case(code, place, kind, extension_config=composite, xds_matcher=matcher)
 
 
 def _traced(code: str, pointer: str, **fields: Any) -> Case:
-    tracer = _configured("otel", "envoy.config.trace.v3.OpenTelemetryConfig", **fields)
+    tracer = configured("otel", "envoy.config.trace.v3.OpenTelemetryConfig", **fields)
     return network_case(code, f"{FILTER}/tracing/provider/typed_config{pointer}", manager(tracing={"provider": tracer}))
 
 
@@ -156,7 +146,7 @@ _GRPC = {"envoy_grpc": {"cluster_name": "c"}}
 _NO_TYPE: Json = {"name": "x", "typed_config": {}}
 _KEY_VALUE = {"metadata_namespace": "a", "key": "b"}
 _REWRITE = {"pattern": {"regex": "a"}, "substitution": "b"}
-_GENERIC_ROUTER = _configured("router", f"{_GENERIC}.router.v3.Router")
+_GENERIC_ROUTER = configured("router", f"{_GENERIC}.router.v3.Router")
 _COLLECTOR = {"http_uri": {"uri": "http://x/a", "cluster": "c", "timeout": "1s"}}
 _RATE_LIMIT = "envoy.extensions.filters.http.rate_limit_quota.v3"
 _REPORTING = {"reporting_interval": "1s"}
@@ -175,10 +165,10 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a string without its end": _script("bad_script", "local a = 'x\n'"),
     "a comment without its end": _script("bad_script", "--[[ x"),
     "a keyword as a name": _script("bad_script", "local goto = 1"),
-    "a named script that is no Lua": _first(
+    "a named script that is no Lua": first_case(
         "bad_script", "/source_codes/a/inline_string", _LUA, source_codes={"a": {"inline_string": "x ="}}
     ),
-    "two default scripts": _first(
+    "two default scripts": first_case(
         "not_allowed",
         "/inline_code",
         _LUA,
@@ -201,8 +191,8 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a user without a name": users("bad_users", f":{_HASH}"),
     "a user twice": users("bad_users", f"a:{_HASH}\na:{_HASH}"),
     "a line end of Windows": users("bad_users", f"a:{_HASH}\r\n"),
-    "a cache without its storage": _first("missing_field", "/typed_config", _CACHE),
-    "a cache that is not disabled": _first("missing_field", "/typed_config", _CACHE_V2, disabled=False),
+    "a cache without its storage": first_case("missing_field", "/typed_config", _CACHE),
+    "a cache that is not disabled": first_case("missing_field", "/typed_config", _CACHE_V2, disabled=False),
     "Zipkin without a collector": _tracer("missing_field", "/collector_cluster"),
     "Zipkin without a path": _tracer("missing_field", "/collector_endpoint", collector_cluster="c"),
     "Redis without routes": _redis("missing_field", "/prefix_routes"),
@@ -249,9 +239,9 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
         "not_allowed", "/remove", cookie="a", remove=True, on_header_present=_KEY_VALUE
     ),
     "an action without a type": _action("missing_config", "/typed_config", _NO_TYPE),
-    "an action without a filter": _action("missing_field", "/typed_config/typed_config", _configured("x", _EXECUTE)),
+    "an action without a filter": _action("missing_field", "/typed_config/typed_config", configured("x", _EXECUTE)),
     "an action whose filter has no type": _action(
-        "missing_config", "/typed_config/typed_config/typed_config", _configured("x", _EXECUTE, typed_config=_NO_TYPE)
+        "missing_config", "/typed_config/typed_config/typed_config", configured("x", _EXECUTE, typed_config=_NO_TYPE)
     ),
     "a mutation of headers without a type": network_case(
         "missing_config",
@@ -289,7 +279,7 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "an empty key set": _key_set("", ""),
     "users": users("", f"# a comment\n\na:{_HASH}\n  b:{_HASH}\n"),
     "no users of a route": _route_users("", ""),
-    "a cache that is disabled": _first("", "", _CACHE, disabled=True),
+    "a cache that is disabled": first_case("", "", _CACHE, disabled=True),
     "Zipkin with a collector": _tracer("", "", collector_cluster="c", collector_endpoint="/a"),
     "Zipkin with the service of a collector": _tracer("", "", collector_service=_COLLECTOR),
     "two prefixes of Redis": _redis("", "", prefix_routes={"routes": [_A, _UPPER_A]}),
@@ -299,7 +289,7 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "metadata of a header": _metadata("", "", header="a", on_header_present={**_KEY_VALUE, "value": "x"}),
     "metadata of a cookie": _metadata("", "", cookie="a", on_header_present={"key": "b"}),
     "metadata of a missing header": _metadata("", "", header="a", on_header_missing={**_KEY_VALUE, "value": "x"}),
-    "an action": _action("", "", _configured("x", _EXECUTE, typed_config=_configured("lua", _LUA))),
+    "an action": _action("", "", configured("x", _EXECUTE, typed_config=configured("lua", _LUA))),
     "no timeout of Redis": _redis(
         "", "", settings={"op_timeout": "0s"}, prefix_routes={"catch_all_route": {"cluster": "c"}}
     ),
@@ -307,14 +297,14 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
     "an empty list of revoked certificates": upstream_tls_case(
         "", "", validation_context={"trusted_ca": {"inline_string": _CERTIFICATE}, "crl": {"inline_bytes": ""}}
     ),
-    "a percent sign in a header to a quota": _first(
+    "a percent sign in a header to a quota": first_case(
         "",
         "",
         f"{_RATE_LIMIT}.RateLimitQuotaFilterConfig",
         rlqs_server=_GRPC,
         domain="d",
         bucket_matchers={
-            "on_no_match": {"action": _configured("x", f"{_RATE_LIMIT}.RateLimitQuotaBucketSettings", **_REPORTING)}
+            "on_no_match": {"action": configured("x", f"{_RATE_LIMIT}.RateLimitQuotaBucketSettings", **_REPORTING)}
         },
         request_headers_to_add_when_not_enforced=[_PERCENT],
     ),
@@ -322,7 +312,7 @@ TAKEN_EXTENSIONS: Mapping[str, Case] = {
         "",
         "",
         grpc_service=_GRPC,
-        sampler=_configured(
+        sampler=configured(
             "dynatrace",
             "envoy.extensions.tracers.opentelemetry.samplers.v3.DynatraceSamplerConfig",
             tenant="a",

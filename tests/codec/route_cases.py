@@ -120,7 +120,16 @@ _HEALTH_CHECK = {
     "http_health_check": _CHECKED,
 }
 
+
+def _per_filter(code: str, pointer: str, config: Json) -> Case:
+    return route_case(code, f"/typed_per_filter_config/a{pointer}", typed_per_filter_config={"a": config})
+
+
+_FILTER_CONFIG = {"@type": f"{TYPE}envoy.config.route.v3.FilterConfig"}
+
 REFUSED_ROUTES: Mapping[str, Case] = {
+    "no configuration for a filter": _per_filter("missing_config", "", {}),
+    "nothing for a filter": _per_filter("missing_config", "/config", _FILTER_CONFIG),
     "a mirror without a cluster": _mirror("missing_field", "/cluster"),
     "a mirror of two clusters": _mirror("not_allowed", "/cluster_header", cluster="c", cluster_header="x"),
     "options of CONNECT for another upgrade": _upgrade("not_allowed", "/connect_config", "websocket"),
@@ -166,6 +175,8 @@ REFUSED_ROUTES: Mapping[str, Case] = {
 }
 
 TAKEN_ROUTES: Mapping[str, Case] = {
+    "a filter that is disabled": _per_filter("", "", {**_FILTER_CONFIG, "disabled": True}),
+    "an empty configuration for a filter": _per_filter("", "", {**_FILTER_CONFIG, "config": {}}),
     "a mirror": _mirror("", "", cluster="c"),
     "a mirror by a header": _mirror("", "", cluster_header="x"),
     "routes by RDS": _rds("", "", route_config_name="r", config_source=ADS),

@@ -50,6 +50,11 @@ def test_anchors_and_several_documents() -> None:
     assert parse_values("a: &x {b: [1]}\nc: *x\n---\n- 2\n---\n", "yaml") == [{"a": {"b": [1]}, "c": {"b": [1]}}, [2]]
 
 
+def test_keys_that_envoy_ignores_are_there_for_their_anchors() -> None:
+    text = "!ignore a:\n- &x {b: 1}\n!ignore a: 2\na: *x\nc: {!ignore d: 3, e: 4}\n"
+    assert _yaml(text) == {"a": {"b": 1}, "c": {"e": 4}}
+
+
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [

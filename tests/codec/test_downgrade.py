@@ -72,10 +72,16 @@ def test_cluster_with_tls_and_http2() -> None:
 
 def test_http_options_that_v2_lacks_are_reported() -> None:
     options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    tls = {"@type": f"{T}envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"}
     configs: list[dict[str, Any]] = [{"auto_config": {}}, {"explicit_http_config": {"http3_protocol_options": {}}}]
     for config in configs:
         extensions = {options: {"@type": f"{T}{options}", **config}}
-        problem = _problem({"@type": CLUSTER, "name": "c", "typed_extension_protocol_options": extensions})
+        cluster = {
+            "@type": CLUSTER,
+            "name": "c",
+            "transport_socket": {"name": "envoy.transport_sockets.quic", "typed_config": tls},
+        }
+        problem = _problem({**cluster, "typed_extension_protocol_options": extensions})
         assert problem == f"/typed_extension_protocol_options/{options}: the v2 API has no {options}"
 
 

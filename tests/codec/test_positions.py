@@ -34,6 +34,14 @@ resources:
 s:
   - t: 1
 """
+IGNORED = """
+resources:
+- !ignore name: {x: 1}
+  name: a
+  !ignore inner: {deep: 1}
+  inner:
+    deep: 2
+"""
 JSON = """
 {"other": {"resources": [1]}, "version": "]\\"}", "resources": [
   {"a": [[], {"b": "\\u007d", "c": 1}],
@@ -75,6 +83,11 @@ def test_places_in_yaml(index: int, pointer: str, place: str) -> None:
     if index == 99:  # of no resource there is: the beginning of the text, behind its comment
         place = "2:1"
     assert _place(YAML, "yaml", index, pointer) == f"f:{place}"
+
+
+@pytest.mark.parametrize(("pointer", "place"), [("/name", "4:3"), ("/inner/deep", "7:5")])
+def test_a_place_is_never_in_what_is_ignored(pointer: str, place: str) -> None:
+    assert _place(IGNORED, "yaml", 0, pointer) == f"f:{place}"
 
 
 @pytest.mark.parametrize(

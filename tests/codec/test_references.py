@@ -31,7 +31,13 @@ PIPE = {"pipe": {"path": "@x"}}
 
 
 def _api(kind: str) -> dict[str, Any]:
-    return {"api_config_source": {"api_type": kind, "transport_api_version": "V3"}, "resource_api_version": "V3"}
+    service: dict[str, Any] = {
+        "grpc_services": [{"google_grpc": {"target_uri": "xds.example:443", "stat_prefix": "x"}}]
+    }
+    if kind == "REST":
+        service = {"cluster_names": ["xds"], "refresh_delay": "1s"}
+    source = {"api_type": kind, "transport_api_version": "V3", **service}
+    return {"api_config_source": source, "resource_api_version": "V3"}
 
 
 API = _api("GRPC")

@@ -9,15 +9,17 @@ import pytest
 from tests.codec import value_cases
 from tests.codec.case_forms import Case, Json
 from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
+from tests.codec.filter_cases import REFUSED_FILTERS, TAKEN_FILTERS
 from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
+from tests.codec.transport_cases import REFUSED_TRANSPORTS, TAKEN_TRANSPORTS
 from tests.codec.value_cases import DEPENDING, WARNED
 from tests.support.judging_envoy import JudgingEnvoy
 from xds.codec.lua_syntax import lua_fault
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 
-REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS, **REFUSED_ROUTES}
-TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS, **TAKEN_ROUTES}
+REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS, **REFUSED_FILTERS, **REFUSED_ROUTES, **REFUSED_TRANSPORTS}
+TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS, **TAKEN_FILTERS, **TAKEN_ROUTES, **TAKEN_TRANSPORTS}
 
 
 @pytest.fixture(scope="module")

@@ -136,6 +136,7 @@ REFUSED: Mapping[str, Case] = {
     # Regular expressions
     "an open group": regex_case("bad_regex", "(/v1/.*"),
     "nothing to repeat": regex_case("bad_regex", "*"),
+    "a letter beyond a byte": regex_case("bad_regex", r"\x{1F600}"),
     "an open class": regex_case("bad_regex", "[a"),
     "a look-behind": regex_case("bad_regex", "(?<=x)y"),
     "a backreference": regex_case("bad_regex", r"(a)\1"),

@@ -150,6 +150,18 @@ async def test_a_policy_that_goes_takes_its_overlay_along(steered: Steered) -> N
         steered.assignments.at_work(KEY)
 
 
+async def test_policies_of_two_groups_with_the_same_endpoints_warn_of_each_other(steered: Steered) -> None:
+    await steered.plane.publisher.push("other", [cluster(), endpoints({"za": (2,), "zb": (9,)})])
+    await steered.assignments.put(KEY, policy())
+    assert [one.code for one in steered.assignments.warnings(KEY, policy())] == []
+    await steered.assignments.put(("other", "web"), policy())
+    for key, share in ((KEY, "1 of its 4"), (("other", "web"), "1 of its 2")):
+        (found,) = steered.assignments.warnings(key, policy())
+        assert found.code == "shared_capacity" and share in found.detail
+    await steered.assignments.delete(KEY)
+    assert steered.assignments.warnings(("other", "web"), policy()) == []
+
+
 async def test_a_group_that_goes_takes_its_policies_along(steered: Steered) -> None:
     steered.reports.rps = {A: 50.0}
     await steered.assignments.put(KEY, policy())

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from time import monotonic
 
 import pytest
 
 from tests.control.test_catalog import Clock, instances, shown
 from xds.catalog.holding import HoldRule
 from xds.catalog.instance import Health, Instance
-from xds.catalog.service_index import CatalogLimits
+from xds.catalog.service_index import CatalogLimits, ServiceIndex
 from xds.control.audit_log import Caller
 from xds.control.catalog import ServiceCatalog
 from xds.fleet.event_log import EventFilter, EventLog
@@ -77,6 +78,49 @@ async def test_a_source_at_its_limit_may_change_what_it_has() -> None:
     assert shown(told.catalog, "web") == {**dict.fromkeys(("i1", "i2", "i3", "i5"), "passing"), "i4": "draining"}
 
 
+class Counted(list[Instance]):
+    """Instances, and how many of them were looked at."""
+
+    looked_n = 0
+
+    def __iter__(self) -> Iterator[Instance]:
+        for one in super().__iter__():
+            self.looked_n += 1
+            yield one
+
+
+def test_of_a_flood_no_more_is_looked_at_than_is_taken_over() -> None:
+    index = ServiceIndex(CatalogLimits(instances_per_service=10))
+    source = index.add_source("a", HoldRule())
+    many = Counted(instances(*range(1, 1000)))
+    index.show(source, "web", many, 1.0)
+    assert len(index.served("web")) == 10
+    assert many.looked_n <= 11
+    again = Counted(many)
+    index.show(source, "web", again, 2.0)
+    assert again.looked_n <= 11, "those that were there before are at the beginning, and are all that is wanted"
+
+
+async def test_a_limit_that_was_lowered_takes_nothing_that_is_there() -> None:
+    """A restart with a lower limit: what was stored is beyond it."""
+    before = ServiceIndex(CatalogLimits())
+    source = before.add_source("a", HoldRule())
+    before.show(source, "web", instances(1, 2, 3, 4), 1.0)
+    before.show(source, "api", instances(1, 2), 1.0)
+    index = ServiceIndex(CatalogLimits(instances_per_source=3))
+    source = index.add_source("a", HoldRule())
+    for service in ("web", "api"):
+        holding = before.holding("a", service)
+        assert holding is not None
+        index.restore(source, service, holding)
+    index.show(source, "api", instances(2, 1, 5), 2.0)
+    assert [one.instance.id for one in index.served("api")] == ["i1", "i2"]
+    assert [each.code for each in source.findings["api"]] == ["too_many_instances"]
+    index.show(source, "web", instances(1, 2, 4), 2.0)
+    assert [one.health for one in index.served("web")] == ["passing", "passing", "draining", "passing"]
+    assert "web" not in source.findings
+
+
 async def test_services_beyond_the_limit_are_left_out() -> None:
     told = Told(CatalogLimits(services=3))
     sink = told.catalog.sink("a", "files")
@@ -88,6 +132,17 @@ async def test_services_beyond_the_limit_are_left_out() -> None:
     assert status.left_out_n == 94, "what could not even wait"
     assert set(codes(told.catalog)) == {"too_many_services"}
     assert len(told.catalog.findings("a")) <= 3
+
+
+async def test_services_that_were_there_are_followed_amid_a_flood_of_others() -> None:
+    told = Told(CatalogLimits(services=3))
+    sink = told.catalog.sink("a", "files", 1.0)
+    sink.put("web", instances(1))
+    await told.catalog.tick()
+    sink.replace({**{f"s{n}": instances(1) for n in range(100)}, "web": instances(2)})
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": "draining", "i2": "passing"}
+    assert len(told.catalog.names()) == 3
 
 
 async def test_names_that_a_source_makes_up_do_not_pile_up() -> None:
@@ -116,6 +171,18 @@ async def test_what_is_no_instance_is_left_out_with_its_place_and_the_rest_is_se
     }
 
 
+async def test_an_instance_may_have_hundreds_of_tags() -> None:
+    """Consul bounds metadata, but not tags: proxies that are configured by tags have many."""
+    told = Told()
+    sink = told.catalog.sink("a", "consul")
+    sink.put("web", [Instance("i1", "10.0.0.1", 80, tags=tuple(f"traefik.http.rule-{n}" for n in range(300)))])
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"i1": "passing"}
+    sink.put("web", [Instance("i1", "10.0.0.1", 80, tags=("t",) * 10_000)])
+    await told.catalog.tick()
+    assert codes(told.catalog) == ["too_many"]
+
+
 async def test_a_flood_of_one_service_is_looked_at_once_a_tick() -> None:
     told = Told()
     calls: list[Collection[str]] = []
@@ -131,6 +198,46 @@ async def test_a_flood_of_one_service_is_looked_at_once_a_tick() -> None:
     await asyncio.sleep(0.3)
     assert len(calls) == 1
     await told.catalog.close()
+
+
+async def test_a_flood_that_takes_long_to_take_over_leaves_half_of_the_time_to_others() -> None:
+    """Such as ten thousand other instances each time: what follows from them takes longer than what is collected."""
+    told = Told()
+    busy_s = 0.0
+
+    async def listen(changed: Collection[str]) -> None:
+        nonlocal busy_s
+        began = monotonic()
+        while monotonic() - began < 0.15:
+            pass
+        busy_s += monotonic() - began
+
+    told.catalog.listen(listen)
+    told.catalog.start()
+    sink = told.catalog.sink("a", "files", 1.0)
+    began, n = monotonic(), 0
+    while monotonic() - began < 2.0:
+        n += 1
+        sink.put("web", instances(1 + n % 100))
+        await asyncio.sleep(0.01)
+    assert 0.3 <= busy_s / (monotonic() - began) <= 0.6
+    await told.catalog.close()
+
+
+async def test_spellings_of_one_address_are_one_endpoint() -> None:
+    """Envoy keeps the first of two endpoints with one address: it must not be one that drains."""
+    told = Told()
+    one, other = told.catalog.sink("a", "files", 1.0), told.catalog.sink("b", "consul", 1.0)
+    one.put("web", [Instance("x", "2001:DB8:0:0::1", 80)])
+    other.put("web", [Instance("y", "2001:db8::1", 80)])
+    await told.catalog.tick()
+    assert [each.instance.address for each in told.catalog.instances("web")] == ["2001:db8::1"]
+    one.put("web", [Instance("x", "2001:db8::0001", 80)])
+    await told.catalog.tick()
+    other.remove("web")
+    await told.catalog.tick()
+    assert shown(told.catalog, "web") == {"x": "passing"}
+    assert told.catalog.findings("a") == []
 
 
 async def test_a_source_that_floods_new_names_does_not_keep_others_waiting() -> None:

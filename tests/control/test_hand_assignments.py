@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from xds.control.hand_assignments import KIND, Edit, Edited, HandChange, WriteOp
 from xds.control.live_endpoints import OwnedError, Owner, OwnerKind
 from xds.control.push import PushOptions
 from xds.fleet.event_log import EventFilter, EventKind
-from xds.lower.live_assignment import endpoint_states
+from xds.lower.live_assignment import DrainingEndpoint, drain_missing, endpoint_states
 from xds.model.errors import ConflictError, NotFoundError, ValidationError
 from xds.model.resource import Resource
 from xds.model.resource_type import ENDPOINT
@@ -397,3 +398,21 @@ async def test_a_restore_brings_back_what_was_set_and_nothing_else(plane: Plane)
     await plane.publisher.reload()
     assert served(plane) == {82: UP} and served(plane, "more") is None
     assert list(plane.publisher.live.owners(G)) == ["web"]
+
+
+async def test_a_large_assignment_is_deleted_beside_the_event_loop(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await push(plane, 1)
+    await plane.by_hand.edit(KEY, setting(*range(1, 3_000)), ALICE)
+    threads: list[threading.Thread] = []
+
+    def noted(*given: Any) -> tuple[DrainingEndpoint, ...]:
+        threads.append(threading.current_thread())
+        return drain_missing(*given)
+
+    monkeypatch.setattr("xds.control.hand_assignments.drain_missing", noted)
+    await plane.by_hand.delete(KEY, ALICE)
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+    assert served(plane) == {1: UP, **dict.fromkeys(range(2, 3_000), DRAINS)}

@@ -12,7 +12,14 @@ from xds.assignment.assignment import Demand, Observation
 from xds.assignment.policy import Policy
 from xds.codec.resources import decode_resource
 from xds.codec.schema import require
-from xds.control.policy_review import review_policy, review_reports, review_times, weighs_localities
+from xds.control.policy_review import (
+    review_capacity,
+    review_policy,
+    review_reports,
+    review_times,
+    weighs_localities,
+)
+from xds.lower.load_assignment import pushed_localities
 from xds.model.errors import WARNING, Violation
 from xds.model.node import Locality
 from xds.model.resource import Resource
@@ -130,6 +137,23 @@ def test_clusters_that_share_their_endpoints() -> None:
     other = cluster("api", eds_cluster_config=source)
     assert codes(cluster(), other, endpoints(), others=("api", "web")) == ["shared_endpoints"]
     assert codes(cluster(), other, endpoints(), others=("web",)) == []
+
+
+def test_policies_that_count_the_same_endpoints_are_told() -> None:
+    """Each believes that all of their capacity is its own."""
+    here, elsewhere = (pushed_localities(endpoints(zones)) for zones in ({"za": (1, 2), "zb": (3,)}, {"q": (2, 3, 9)}))
+    others = {("edge", "api"): [one.addresses for one in elsewhere.values()], ("edge", "idle"): []}
+    (found,) = review_capacity(policy(), here.values(), others)
+    assert found.code == "shared_capacity"
+    assert "2 of its 3 endpoints" in found.detail and "'api'" in found.detail
+    learnt = policy(capacity={"metric": {"name": "cpu_utilization", "target": 0.8}})
+    assert review_capacity(learnt, here.values(), others) == []
+
+
+def test_pipes_of_the_same_path_are_not_the_same_endpoint() -> None:
+    document = zoned_load_assignment("web", {"za": (1,)})
+    document["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] = {"pipe": {"path": "/run/web"}}
+    assert [one.addresses for one in pushed_localities(decode_resource(document)).values()] == [frozenset()]
 
 
 @pytest.mark.parametrize(("every_s", "warned"), [(1.0, False), (1.5, False), (10.0, True)])

@@ -232,6 +232,20 @@ async def test_one_large_reading_delays_the_next_changes_by_a_bounded_time() -> 
     assert monotonic() - began < 1.5
 
 
+async def test_a_flood_of_instances_is_bounded() -> None:
+    """The catalog looks at each instance: a million of them count as many changes."""
+    inner = RecordingSink()
+    sink = PacedSink(inner, 100)
+    million = [one()] * 1_000_000
+    end, number = monotonic() + 1.0, 0
+    while monotonic() < end:
+        number += 1
+        sink.put("web", [*million, one(number)])
+        await asyncio.sleep(0.001)
+    assert 1 <= sum(method == "put" for method, _ in inner.calls) <= 2
+    await inner.wait_until(lambda: inner.services["web"][-1] == one(number))
+
+
 async def test_a_flood_of_whole_readings_is_bounded() -> None:
     inner = RecordingSink()
     sink = PacedSink(inner, 100)

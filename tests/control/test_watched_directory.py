@@ -28,6 +28,7 @@ from tests.control.test_lowered_groups import (
 from tests.support.process import DEADLINE_S
 from tests.support.resources import static_cluster
 from xds.codec.resources import ResourceDecoder
+from xds.control import watched_directory
 from xds.control.entry_records import DeleteEntry
 from xds.control.watched_directory import WatchedDirectory, scan
 from xds.fleet.event_log import EventFilter, EventKind
@@ -64,6 +65,13 @@ class Watched:
         async with asyncio.timeout(DEADLINE_S * 2):
             while not condition():
                 await asyncio.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests write a file in one step, so that nothing more needs to be waited for."""
+    monkeypatch.setattr(watched_directory, "DEBOUNCE_MS", 50)
+    monkeypatch.setattr(watched_directory, "RESCAN_MS", 200)
 
 
 @pytest.fixture

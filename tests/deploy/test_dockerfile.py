@@ -155,44 +155,6 @@ def test_the_server_runs_from_what_the_build_installs(wheel: Path, tmp_path: Pat
     assert "revision 1" in pushed
 
 
-def test_the_installed_server_leaves_the_import_name_api_to_its_users(
-    wheel: Path, tmp_path: Path, running: ExitStack
-) -> None:
-    """Whoever uses the server may have an `api` package; here it comes first on the path and cannot be imported."""
-    assert {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == {
-        "xds"
-    }
-    site, own = tmp_path / "site", tmp_path / "own"
-    _pip("install", "--no-deps", "--target", str(site), str(wheel), cwd=tmp_path)
-    (own / "api").mkdir(parents=True)
-    (own / "api/__init__.py").write_text('raise ImportError("the api of a user was imported")\n')
-    found = [str(own), str(site), sysconfig.get_path("purelib")]
-    program = f"import sys; sys.path[:0] = {found!r}; from xds.cli.main import main; main()"
-    shown = _run(
-        sys.executable, "-c", f"import sys; sys.path[:0] = {found!r}; import xds; print(xds.__file__)", cwd=own
-    )
-    assert shown.startswith(str(site))
-
-    address = f"{LOOPBACK}:{free_port()}"
-    argv = [sys.executable, "-c", program, "serve", "--grpc", f"{LOOPBACK}:0", "--http", address, "--store", "memory"]
-    server = running.enter_context(ChildProcess("xds", argv, own, {"PYTHONPATH": ""}))
-
-    def answers() -> bool:
-        check = [sys.executable, "-c", program, "check", "--ready"]
-        environment = child_environment({"XDS_ADDR": address, "PYTHONPATH": ""})
-        return subprocess.run(check, cwd=own, env=environment, check=False).returncode == 0
-
-    server.wait_until(answers, "ready")
-    paths = {
-        "/api/v1/openapi.json": "/api/v1/groups",
-        "/ui/nodes": "<title>",
-        "/ui/assets/swagger-ui.css": ".swagger-ui",
-    }
-    for path, words in paths.items():
-        asked = f"import urllib.request as r; print(r.urlopen('http://{address}{path}').read().decode())"
-        assert words in _run(sys.executable, "-c", asked, cwd=own)
-
-
 def _pip(*arguments: str, cwd: Path, venv: Path | None = None) -> None:
     target = ["--python", str(venv)] if venv is not None else []
     _run(sys.executable, "-m", "pip", *target, "--disable-pip-version-check", "--quiet", *arguments, cwd=cwd)

@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.linkerd_policy import Request, route_taken
 from xds.destination.outbound_policy import OutboundRule, encode_outbound
 from xds.destination.policy_routes import PathCondition, PolicyBackend, PolicyMatch, PolicyRoute, TextMatch
 from xds.destination.profile import Subject
 from xds.destination.route_precedence import MATCHES_LIMIT, in_order
-from xds.filter.values import Pattern
 from xds.proto.linkerd import outbound_pb2
 
-SUBJECT = Subject("core", "Service", "web")
-
-
-@dataclass(frozen=True)
-class Request:
-    path: str = "/"
-    method: str = "GET"
-    headers: dict[str, str] = field(default_factory=dict)
-    queries: dict[str, str] = field(default_factory=dict)
-
-
-def taken(policy: outbound_pb2.OutboundPolicy, request: Request) -> str:
-    """The route that linkerd2-proxy takes (``linkerd/http/route/src/lib.rs``): the first of the most specific ones."""
-    best: tuple[Any, str] | None = None
-    for route in policy.protocol.detect.http1.routes:
-        (rule,) = route.rules
-        ranks = [found for one in rule.matches if (found := _rank(one, request)) is not None]
-        if ranks and (best is None or max(ranks) > best[0]):
-            best = max(ranks), route.metadata.default
-    assert best is not None
-    return best[1]
-
-
-def _rank(match: Any, request: Request) -> tuple[int, int, int, bool] | None:
-    has_method = match.HasField("method")
-    if has_method and match.method.Registered.Name(match.method.registered) != request.method:
-        return None
-    length = _length(match.path, request.path)
-    if length is None:
-        return None
-    for one, held in ((match.headers, request.headers), (match.query_params, request.queries)):
-        if not all(_holds(each, held) for each in one):
-            return None
-    return length, len(match.headers), len(match.query_params), has_method
-
-
-def _length(path: Any, given: str) -> int | None:
-    match path.WhichOneof("kind"):
-        case "exact":
-            return len(given) if path.exact == given else None
-        case "regex":
-            return len(given) if Pattern(path.regex).search(given) else None
-    assert path.prefix == "/"
-    return 1
-
-
-def _holds(one: Any, held: dict[str, str]) -> bool:
-    if one.name not in held:
-        return False
-    if one.WhichOneof("value") == "exact":
-        exact = one.exact.decode() if isinstance(one.exact, bytes) else one.exact
-        return bool(exact == held[one.name])
-    return Pattern(one.regex).search(held[one.name])
+SUBJECT = Subject("core", "Service", "web", "default")
 
 
 def first(routes: list[PolicyRoute], request: Request) -> str:
@@ -133,7 +79,7 @@ def test_a_proxy_takes_the_route_that_the_router_takes(each: list[list[PolicyMat
     assert not skipped
     policy = outbound_pb2.OutboundPolicy.FromString(encode_outbound(OutboundRule(told, SUBJECT)))
     for request in asked:
-        assert taken(policy, request) == first(routes, request)
+        assert route_taken(policy, request).metadata.default == first(routes, request)
 
 
 def test_routes_whose_order_would_need_too_many_matches_are_left_out_and_reported() -> None:

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from xds.codec import schema
+from xds.destination.omission import cluster_omissions
 from xds.destination.profile import RequestCondition, RetryBudget
 from xds.destination.route_profile import cluster_budget, host_rules
 from xds.destination.route_terms import ProfileRules, escaped, failure_ranges
@@ -64,6 +65,7 @@ def test_what_a_route_matches(match: Json, condition: RequestCondition) -> None:
         (route({"prefix": "/a", "grpc": {}}), "grpc"),
         (route({"connect_matcher": {}}), "connect_matcher"),
         (route({"safe_regex": {"regex": "(?<x"}}), "regular expression"),
+        (route({"safe_regex": {"regex": r"/[[:alpha:]]+"}}), "regular expression"),
         ({"match": {"prefix": "/a"}, "route": {"cluster": "other"}}, "other clusters"),
         ({"match": {"prefix": "/a"}, "route": {"cluster_header": "x"}}, "other clusters"),
         ({"match": {"prefix": "/a"}, "redirect": {"host_redirect": "x"}}, "redirect"),
@@ -95,6 +97,38 @@ def test_actions_besides_are_reported_and_the_route_is_told() -> None:
     assert {"rewrites", "hash policies"} <= {
         word for each in found.skipped for word in ("rewrites", "hash policies") if word in each
     }
+
+
+def test_what_hosts_legs_and_clusters_do_besides_is_reported() -> None:
+    header = [{"header": {"key": "x", "value": "1"}}]
+    legs = [{"name": "web", "weight": 1, "response_headers_to_add": header, "metadata_match": {}}]
+    found = rules(
+        {
+            "match": {"path": "/a"},
+            "route": {"cluster": "web", "auto_host_rewrite": True},
+            "request_headers_to_add": header,
+        },
+        {"match": {"prefix": "/"}, "route": {"weighted_clusters": {"clusters": legs}}},
+        rate_limits=[{"actions": [{"remote_address": {}}]}],
+    )
+    told = "\n".join(found.skipped)
+    for word in (
+        "virtual host 'h': rate limits", "route 1: it leads to other clusters", "route 2: changes of headers",
+        "route 2: subsets of clusters",
+    ):  # fmt: skip
+        assert word in told
+    document = {
+        "name": "web",
+        "lb_policy": "RING_HASH",
+        "circuit_breakers": {"thresholds": [{"max_requests": 5, "retry_budget": {}}]},
+        "outlier_detection": {},
+        "transport_socket": {"name": "envoy.transport_sockets.tls"},
+    }
+    told = "\n".join(cluster_omissions(ParseDict(document, schema.require(CLUSTER)())))
+    for word in ("lb_policy", "circuit_breakers", "outlier_detection", "transport_socket"):
+        assert word in told
+    plain = {"name": "web", "circuit_breakers": {"thresholds": [{"retry_budget": {}}]}}
+    assert cluster_omissions(ParseDict(plain, schema.require(CLUSTER)())) == ()
 
 
 def test_weighted_clusters_of_the_default_route_are_overrides_or_nothing() -> None:

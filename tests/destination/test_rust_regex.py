@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from xds.destination.rust_regex import is_readable, whole
+from xds.destination.route_terms import escaped
+from xds.destination.rust_regex import anchored, is_readable, whole
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,26 @@ def test_what_may_mean_something_else_is_not(text: str) -> None:
 
 def test_an_expression_is_over_the_whole_text() -> None:
     assert whole("a|ab") == "^(?:a|ab)$"
+
+
+def matches(text: str, path: str) -> bool:
+    """Whether a route of a profile matches, as linkerd2-proxy does it (``service-profiles/src/proto.rs``)."""
+    text = text.strip()
+    head, tail = "" if text.startswith("^") else "^", "" if text.endswith("$") else "$"
+    return re.search(f"{head}{text}{tail}", path) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("/a|/b", "/a", True), ("/a|/b", "/b", True), ("/a|/b", "/a/x", False), ("/a|/b", "/x/b", False),
+        ("^/a|/b$", "/a/x", False), ("^/a|/b$", "/b", True), (escaped("/a$"), "/a$", True), ("/(a|b)", "/b", True),
+        (escaped("/a$"), "/a$/x", False), ("/a.*", "/a/b", True), ("(?:/a)", "/x/a", False), ("/a ", "/a", False),
+    ],
+)  # fmt: skip
+def test_a_path_of_a_profile_is_matched_whole(text: str, path: str, expected: bool) -> None:
+    assert matches(anchored(text), path) is expected
+
+
+def test_what_a_proxy_anchors_itself_is_told_as_it_is() -> None:
+    assert anchored("/private/.*") == "/private/.*"

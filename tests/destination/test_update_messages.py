@@ -15,6 +15,7 @@ from xds.destination.endpoint import (
     Nearness,
     ordered,
 )
+from xds.destination.shared_messages import SharedMessages
 from xds.destination.update_messages import MESSAGE_BYTES, encode_updates, encoded_endpoint, heartbeat, weighted_address
 from xds.destination.updates import Add, NoEndpoints, Remove, updates
 from xds.proto.linkerd import conduit_destination_pb2 as conduit
@@ -61,6 +62,9 @@ def test_an_endpoint_of_2018_is_a_part_of_it(one: DestinationEndpoint) -> None:
     assert set(found.metric_labels) <= {"k8s_pod"}
 
 
+KEPT_BYTES = 4 << 20
+
+
 def _many(number: int) -> tuple[DestinationEndpoint, ...]:
     label = (("pod", "p" * 150),)
     return ordered(
@@ -85,6 +89,20 @@ def test_a_change_of_one_among_10000_is_one_small_message() -> None:
     after = (*before[:5_000], DestinationEndpoint(before[5_000].address, 80, weight=5), *before[5_001:])
     (body,) = encode_updates(updates(DestinationState(True, before), DestinationState(True, after)), Generation.TODAY)
     assert len(body) < 100
+
+
+def test_messages_that_are_kept_for_other_streams_are_bounded() -> None:
+    """A client may ask for one service by each of 65,535 ports: each answer has the size of the service."""
+    shared, endpoints = SharedMessages(KEPT_BYTES), _many(2_000)
+    states = [DestinationState(True, endpoints) for _ in range(300)]
+    for state in states:
+        shared.between(None, state, Generation.TODAY)
+    assert shared.kept_bytes <= KEPT_BYTES
+    last = shared.between(None, states[-1], Generation.TODAY)
+    assert shared.between(None, states[-1], Generation.TODAY) is last
+    assert shared.between(None, states[0], Generation.TODAY) == last
+    huge = DestinationState(True, _many(30_000))
+    assert shared.between(None, huge, Generation.TODAY) is shared.between(None, huge, Generation.TODAY)
 
 
 def test_a_heartbeat_says_nothing_new() -> None:

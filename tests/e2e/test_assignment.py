@@ -124,12 +124,24 @@ def zones(
     yield made
 
 
-def test_excess_spills_to_the_next_zone_comes_back_and_follows_the_living(zones: Zones) -> None:
+def settle(zones: Zones) -> int:
+    """Set the policy, and wait until each zone keeps its requests; the revision of the group."""
     zones.steer()
     zones.wait_decided(NEAR, near=(1.0, 1.0), far=(0.0, 0.0))
     zones.wait_all(NEAR, NEAR)
     zones.wait_all(FAR, FAR)
-    revision = zones.server.get(f"/groups/{GROUP}")["revision"]
+    return int(zones.server.get(f"/groups/{GROUP}")["revision"])
+
+
+def check(zones: Zones, revision: int) -> None:
+    """No request is lost by a change of weights, and none of it makes a revision."""
+    assert zones.lost() == []
+    assert zones.server.get(f"/groups/{GROUP}")["revision"] == revision
+    assert {"configured", "changed"} <= set(told(zones.server))
+
+
+def test_excess_spills_to_the_next_zone_and_comes_back(zones: Zones) -> None:
+    revision = settle(zones)
 
     zones.loads[NEAR].rps = HIGH_RPS  # 40 % more than the zone can take
     zones.wait_decided(NEAR, near=(0.45, 0.75), far=(0.25, 0.55))
@@ -140,7 +152,12 @@ def test_excess_spills_to_the_next_zone_comes_back_and_follows_the_living(zones:
     zones.loads[NEAR].rps = LOW_RPS
     zones.wait_decided(NEAR, near=(1.0, 1.0))
     zones.wait_all(NEAR, NEAR)
+    check(zones, revision)
 
+
+@pytest.mark.soak
+def test_requests_of_a_zone_follow_the_living(zones: Zones) -> None:
+    revision = settle(zones)
     for each in zones.upstreams[NEAR]:
         each.healthy = False  # the proxies notice first: failover goes to the other zone
     zones.wait_all(NEAR, FAR)
@@ -151,9 +168,7 @@ def test_excess_spills_to_the_next_zone_comes_back_and_follows_the_living(zones:
     zones.push(gone=NEAR)  # now a push says so, too
     zones.wait_decided(NEAR, far=(1.0, 1.0), near=(0.0, 0.0))
     zones.wait_all(NEAR, FAR)
-    assert zones.lost() == [], "no request is lost by a change of weights"
-    assert zones.server.get(f"/groups/{GROUP}")["revision"] == revision + 1, "the push is the only revision"
-    assert {"configured", "changed"} <= set(told(zones.server))
+    check(zones, revision + 1)
 
 
 def test_a_restart_of_the_server_moves_no_traffic(zones: Zones) -> None:

@@ -98,6 +98,7 @@ def test_what_fits_nowhere_is_shed_at_its_source(
     assert "uncategorised" not in load(server, "web")["drops"], "they have the category of the policy"
 
 
+@pytest.mark.soak
 def test_a_standby_zone_gets_requests_only_when_the_others_cannot(
     server: ServerProcess, zones: Zones, traffic: HttpLoad, steer: Callable[..., None]
 ) -> None:

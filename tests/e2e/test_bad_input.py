@@ -35,7 +35,7 @@ from tests.support.upstream import Upstream
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.protocol.requests import StreamLimits
 
-# One server for all tests, as in production; the last test checks what is left.
+# One server for all tests, as in production; the last test, in `make soak`, checks what is left.
 pytestmark = pytest.mark.xdist_group("bad-input")
 
 GROUP = "test"
@@ -469,6 +469,7 @@ def test_connections_that_never_say_anything(site: Site) -> None:
 STORM_STREAMS, STORM_DEAF, STORM_PUSHES, STORM_BODIES, STORM_NAMES = 500, 4, 10, 4, 20_000
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_memory_comes_back(site: Site) -> None:
     """After all tests of this module, and the worst of them twice at once, the server is about as large as before."""

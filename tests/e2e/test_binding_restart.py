@@ -13,11 +13,11 @@ from tests.support.background import Background
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.service_site import SERVICE, ServiceSite, draining, hosts, wait_serving
 
-DRAIN_S = 12.0
+DRAIN_S = 8.0
 WRITTEN_S = 1.5  # what drains is written at most a second later
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_what_a_changed_binding_takes_away_drains_over_a_restart(
     tmp_path: Path, background: Background, running: ExitStack, is_killed: bool
 ) -> None:

@@ -56,7 +56,10 @@ CASES: dict[str, tuple[Json, Json, int, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = {"max_connections", "max_pending_requests", "retries"}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.soak if case in LONG else ()) for case in CASES])
 def test_the_tries_of_an_envoy_are_counted_once_whatever_it_refuses(
     case: str, server: ServerProcess, envoy: Callable[..., EnvoyProcess], upstream: StartUpstream
 ) -> None:
@@ -146,7 +149,7 @@ def _idle(tmp_path: Path, running: ExitStack, idle_s: float, **policy: Any) -> N
 
 def test_an_idle_grpc_client_keeps_its_zone(tmp_path: Path, running: ExitStack) -> None:
     """C core reports nothing after two empty intervals, but its stream is open."""
-    _idle(tmp_path, running, 14.0)
+    _idle(tmp_path, running, 9.0, fallback_after_s=6)
 
 
 @pytest.mark.soak

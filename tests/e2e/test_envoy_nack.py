@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import resources as r
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import Variant, in_variants
 from tests.support.envoy import EnvoyProcess, get, wait_body
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
@@ -27,7 +27,7 @@ def server(shared_server: ServerProcess) -> ServerProcess:
     return shared_server
 
 
-streamed_variants = pytest.mark.parametrize("variant", [variant for variant in Variant if variant is not Variant.REST])
+streamed_variants = in_variants(Variant.ADS_SOTW, Variant.SPLIT_DELTA)
 
 
 @pytest.fixture
@@ -146,6 +146,7 @@ def test_cluster_that_never_warms_does_not_lock_out_the_fix(
     server: ServerProcess, envoy: EnvoyProcess, upstream: StartUpstream, variant: Variant, a: Upstream, b: Upstream
 ) -> None:
     port = envoy.wait_listener("web")
+    server.remove_soon(server.group)
     silent = upstream("silent")
     silent.health_delay_s = 600.0
     check = r.http_health_check(timeout="600s")

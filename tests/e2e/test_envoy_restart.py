@@ -25,7 +25,8 @@ REBUILDS = r"^(cluster_manager\.cluster_|listener_manager\.listener_)(added|modi
 Connect = Callable[..., EnvoyProcess]
 StartUpstream = Callable[[str], Upstream]
 
-# Separate streams are drained like aggregated ones; the long tests repeat this with them.
+# The long tests repeat this in the other variants.
+QUICK = {(Variant.ADS_SOTW, "sigterm"), (Variant.ADS_DELTA, "kill"), (Variant.SPLIT_SOTW, "kill")}
 restarts = pytest.mark.parametrize(
     ("variant", "end"),
     [
@@ -33,7 +34,7 @@ restarts = pytest.mark.parametrize(
             variant,
             end,
             id=f"{variant.value}-{name}",
-            marks=[] if variant.is_ads or name == "kill" else pytest.mark.soak,
+            marks=[] if (variant, name) in QUICK else pytest.mark.soak,
         )
         for variant in Variant
         if variant is not Variant.REST

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.support import resources as r
-from tests.support.bootstrap import EnvoyBootstrap, Variant, XdsTls
+from tests.support.bootstrap import EnvoyBootstrap, Variant, XdsTls, in_variants
 from tests.support.envoy import EnvoyProcess, wait_body
 from tests.support.pki import CertificateAuthority
 from tests.support.process import wait_until
@@ -25,7 +23,7 @@ TOKEN = "s3cret"
 
 StartUpstream = Callable[[str], Upstream]
 
-streamed_variants = pytest.mark.parametrize("variant", [variant for variant in Variant if variant is not Variant.REST])
+streamed_variants = in_variants(Variant.ADS_SOTW, Variant.SPLIT_DELTA)
 
 
 def tls_environment(door: str, ca: CertificateAuthority, mutual: bool) -> dict[str, str]:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support import resources as r
-from tests.support.bootstrap import Variant
+from tests.support.bootstrap import Variant, in_variants
 from tests.support.envoy import EnvoyProcess, get, wait_body
 from tests.support.process import wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
-STREAMED = [variant for variant in Variant if variant is not Variant.REST]
 ON_GRPCIO = {"XDS_SERVER__GRPC__TRANSPORT": "grpcio"}
 
 Connect = Callable[..., EnvoyProcess]
@@ -48,14 +47,14 @@ def test_live_at_start_without_a_timer(
     assert envoy.fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("variant", Variant)
+@in_variants(Variant.ADS_DELTA, Variant.SPLIT_SOTW, Variant.REST)
 def test_live_when_the_group_is_empty(server: ServerProcess, connect: Connect, variant: Variant) -> None:
     # docs/clients.md#requests: a wildcard request is answered even when there is nothing, else Envoy waits 15 s.
     server.push(server.group, [])
     assert connect(variant).wait_live().fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("variant", STREAMED)
+@in_variants(Variant.ADS_SOTW, Variant.SPLIT_DELTA)
 def test_live_when_endpoints_are_missing(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -79,6 +78,7 @@ def test_follows_updates_and_removals(
 ) -> None:
     source = variant.config_source
     a, b, c = (upstream(name) for name in "abc")
+    server.remove_soon(server.group)
     server.push(server.group, r.web_resources("c1", a.port, source=source))
     envoy = connect(variant).wait_live()
     port = envoy.wait_listener("web")
@@ -97,7 +97,7 @@ def test_follows_updates_and_removals(
     assert envoy.fetch_timeouts() == {}
 
 
-@pytest.mark.parametrize("variant", Variant)
+@in_variants(Variant.ADS_SOTW, Variant.ADS_DELTA, others=tuple(Variant))
 def test_changed_cluster_is_warmed_by_its_endpoints(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -122,7 +122,7 @@ def _buffer_limit(envoy: EnvoyProcess, name: str) -> int:
     )
 
 
-@pytest.mark.parametrize("variant", STREAMED)
+@in_variants(Variant.ADS_SOTW, Variant.SPLIT_DELTA)
 def test_node_is_shown_as_it_names_itself(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -136,7 +136,7 @@ def test_node_is_shown_as_it_names_itself(
     assert "c1" in str(node["types"]["endpoints"])
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_SOTW, others=[Variant.ADS_DELTA])
 def test_node_in_every_message(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -148,7 +148,7 @@ def test_node_in_every_message(
     server.wait_synced(server.group, server.node)
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_SOTW, others=[Variant.ADS_DELTA])
 def test_group_that_appears_later_is_served(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:
@@ -158,7 +158,7 @@ def test_group_that_appears_later_is_served(
     wait_body(envoy.wait_live().wait_listener("web"), "a")
 
 
-@pytest.mark.parametrize("variant", [Variant.ADS_SOTW, Variant.ADS_DELTA])
+@in_variants(Variant.ADS_DELTA, others=[Variant.ADS_SOTW])
 def test_group_named_like_the_node_wins(
     server: ServerProcess, connect: Connect, upstream: StartUpstream, variant: Variant
 ) -> None:

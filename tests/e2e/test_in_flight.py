@@ -40,6 +40,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield started
 
 
+@pytest.mark.soak
 def test_readers_get_their_large_bodies_while_others_do_not_read(server: ServerProcess) -> None:
     for edition in range(3):  # what a push of this size takes is not what is measured
         server.push("default", clusters(edition))

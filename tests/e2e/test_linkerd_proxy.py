@@ -17,12 +17,24 @@ from tests.support.background import Background
 from tests.support.linkerd_binary import linkerd_proxy
 from tests.support.linkerd_mesh import HTTP, LinkerdMesh, wait_bodies
 from tests.support.load import HttpLoad
-from tests.support.own_network import own_network
-from tests.support.process import wait_until
+from tests.support.own_network import OWN_ADDRESS, own_network
+from tests.support.process import REPOSITORY, wait_until
+from tests.support.resources import (
+    LISTENER_TYPE,
+    cluster_load_assignment,
+    eds_cluster,
+    http_chain,
+    rds,
+    route,
+    route_config,
+)
+from tests.support.upstream import Upstream
 
 pytestmark = [pytest.mark.linkerd, pytest.mark.timeout(600)]
 
-VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11"}
+VIRTUAL = {"web": "10.96.0.10", "api": "10.96.0.11", "pushed": "10.96.0.12"}
+NODE = "client-1.default"
+HTTP_ROUTES = "outbound_http_route_request_statuses_total"  # a metric of the proxy
 MODES = pytest.mark.parametrize("is_ingress", [False, True], ids=["sidecar", "ingress"])
 
 
@@ -61,6 +73,17 @@ def test_requests_are_balanced_over_the_endpoints_and_stay_through_churn(
     lost_nothing(load)
 
 
+def test_the_environment_of_the_example_is_that_of_a_proxy(mesh: LinkerdMesh, binary: Path) -> None:
+    """It is in ingress mode."""
+    up = mesh.upstream("a")
+    mesh.put("web", [up])
+    mesh.proxy(binary, is_ingress=True, example=REPOSITORY / "examples/linkerd/proxy.env")
+    load = mesh.load("web", is_ingress=True)
+    wait_bodies(load, {"a"})
+    lost_nothing(load)
+    assert mesh.server.nodes()[NODE]["locality"]["zone"] == "a"
+
+
 @MODES
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 def test_requests_go_on_while_the_server_is_away_and_follow_it_when_it_is_back(
@@ -96,6 +119,71 @@ def test_a_splitter_is_followed(mesh: LinkerdMesh, binary: Path, is_ingress: boo
     wait_bodies(load, {"old", "new"})
     assert 0.4 < _share(load, 600) < 0.6
     lost_nothing(load)
+
+
+def test_connections_to_an_opaque_port_are_balanced(mesh: LinkerdMesh, binary: Path) -> None:
+    ups = [mesh.upstream(name) for name in "abc"]
+    mesh.put("web", ups[:2], {name: {"linkerd-opaque-ports": "80"} for name in "abc"})
+    proxy = mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("web", is_ingress=False, per_connection=5)
+    wait_bodies(load, {"a", "b"})
+    mesh.put("web", ups[1:], {name: {"linkerd-opaque-ports": "80"} for name in "abc"})
+    wait_bodies(load, {"b", "c"})
+    lost_nothing(load)
+    assert not proxy.metrics(HTTP_ROUTES), "to the proxy it was no HTTP"
+
+
+def test_a_service_that_comes_late_is_reached_then(mesh: LinkerdMesh, binary: Path) -> None:
+    """Until then the proxy is told that it does not exist, and answers at once itself."""
+    mesh.put("web", [mesh.upstream("a")])
+    proxy = mesh.proxy(binary, is_ingress=True)
+    load = mesh.load("api", is_ingress=True)
+    wait_until(lambda: load.report.failed > 20, "answers of the proxy itself", detail=lambda: load.report)
+    mesh.put("api", [mesh.upstream("late")])
+    wait_bodies(load, {"late"}, 300)
+    assert proxy.metrics(HTTP_ROUTES)
+
+
+def test_an_address_moves_to_another_service(mesh: LinkerdMesh, binary: Path) -> None:
+    """Both have it for a while. What is final to a proxy is not said then: it would never follow the address again."""
+    old, new = mesh.upstream("old"), mesh.upstream("new")
+    mesh.put("web", [old])
+    mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("web", is_ingress=False)
+    wait_bodies(load, {"old"})
+    mesh.put("api", [new], virtual=VIRTUAL["web"])
+    wait_bodies(load, {"old"}, 300)
+    mesh.put("web", [old], virtual="")
+    wait_bodies(load, {"new"})
+    lost_nothing(load)
+
+
+def test_pushed_snapshots_are_enough_and_followed_into_another_group(mesh: LinkerdMesh, binary: Path) -> None:
+    """The cluster is behind a listener at a virtual address, and its name is of none of the grammars."""
+    ups = [mesh.upstream(name) for name in "abc"]
+    mesh.server.push("default", pushed(ups[:1]))
+    mesh.proxy(binary, is_ingress=False)
+    load = mesh.load("pushed", is_ingress=False)
+    wait_bodies(load, {"a"})
+    mesh.server.push("default", pushed(ups[:2]))
+    wait_bodies(load, {"a", "b"})
+    mesh.server.push(NODE, pushed(ups[2:]))
+    wait_bodies(load, {"c"})
+    assert mesh.server.request("DELETE", f"/api/v1/groups/{NODE}?allow_empty=true").is_success
+    wait_bodies(load, {"a", "b"})
+    lost_nothing(load)
+
+
+def pushed(upstreams: list[Upstream]) -> list[dict[str, Any]]:
+    """A listener, its routes, and a cluster with these endpoints."""
+    place = {"socket_address": {"address": VIRTUAL["pushed"], "port_value": 80}}
+    bound = {"@type": LISTENER_TYPE, "name": "l", "address": place, "filter_chains": [http_chain("c", rds("r"))]}
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": OWN_ADDRESS, "port_value": one.port}}}}
+        for one in upstreams
+    ]
+    assignment = {**cluster_load_assignment("pushed.example"), "endpoints": [{"lb_endpoints": ends}]}
+    return [bound, route_config("r", route("pushed.example")), eds_cluster("pushed.example"), assignment]
 
 
 ROUTES: list[dict[str, Any]] = [

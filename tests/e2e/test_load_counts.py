@@ -13,7 +13,7 @@ from tests.e2e.test_load_reports import REPORTED_S, load, wait_counts, wait_more
 from tests.support import resources as r
 from tests.support.bootstrap import EnvoyBootstrap, Variant
 from tests.support.envoy import EnvoyProcess, get, wait_body
-from tests.support.process import free_port, wait_until
+from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.server import ServerProcess
 from tests.support.upstream import Upstream
 
@@ -141,4 +141,34 @@ def test_endpoints_that_drain_for_an_interval_before_they_go_are_counted(
     assert statuses(port, "/") == {200}
     sent = old.requests + new.requests
     assert sent > 3 * NUMBER
+    wait_until(lambda: load(server, "c1")["issued"] == sent, f"{sent} requests", REPORTED_S)
+
+
+def test_live_endpoints_that_go_are_counted_to_the_last_request(
+    server: ServerProcess, envoy: EnvoyProcess, upstream: StartUpstream
+) -> None:
+    """Nobody has to mark them: they drain for `order.endpoint_drain_s`, which is longer than an interval."""
+    old, new = upstream("old"), upstream("new")
+    server.push(GROUP, zoned("c1", {"z1": [old.port]}))
+    port = envoy.wait_listener("web")
+    wait_reporting(server, "c1", [NODE])
+
+    def swap(gone: Upstream, come: Upstream) -> None:
+        """As a deployment does: another endpoint instead of one that just had requests."""
+        place: Json = {"locality": {"region": "r", "zone": "z1"}}
+        body: Json = {
+            "put": [{"address": f"{LOOPBACK}:{come.port}", **place}],
+            "remove": [f"{LOOPBACK}:{gone.port}"],
+        }
+        answer = server.request("PATCH", f"/api/v1/groups/{GROUP}/endpoints/c1", json=body)
+        assert answer.status_code == 200, answer.text
+
+    for _ in range(3):
+        assert statuses(port, "/") == {200}
+        swap(old, new)
+        wait_body(port, new.name)
+        old, new = new, old
+    assert statuses(port, "/") == {200}
+    sent = old.requests + new.requests
+    assert sent > 4 * NUMBER
     wait_until(lambda: load(server, "c1")["issued"] == sent, f"{sent} requests", REPORTED_S)

@@ -29,7 +29,7 @@ Json = r.Json
 StartUpstream = Callable[[str], Upstream]
 
 WINDOW = "5m"
-AWAY_S = 10.0
+AWAY_S = 5.0
 # Envoy reconnects to report after 5 s; a loaded machine needs more.
 REPORTED_S = 60.0
 BEFORE = 20  # requests that are reported before `Severable.between` is cut

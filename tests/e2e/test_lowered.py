@@ -318,6 +318,25 @@ def test_equal_hash_policies_go_to_one_instance(site: MeshSite, upstream: Callab
     assert {body for bodies in by_user.values() for body in bodies} == set("abc")
 
 
+def test_the_cookie_that_envoy_sets_leads_to_one_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
+    policies = "[{Field: cookie, FieldValue: c, CookieConfig: {TTL: 90s, Path: /}}]"
+    entries = (
+        ALL_HTTP
+        + "- {Kind: service-resolver, Name: web, LoadBalancer: "
+        + f"{{Policy: ring_hash, RingHashConfig: {{MaximumRingSize: 512}}, HashPolicies: {policies}}}}}\n"
+    )
+    site.push(entries, {"web": [f"{LOOPBACK}:{upstream(name).port}" for name in "abc"]})
+    site.envoy()
+    wait_body(site.port, "a")
+    seen = set()
+    for _ in range(20):
+        first = get(site.port)
+        cookie = first.headers["set-cookie"].split(";")[0]
+        assert {get(site.port, cookie=cookie).text for _ in range(10)} == {first.text}
+        seen.add(first.text)
+    assert seen == set("abc")
+
+
 def test_a_failed_request_is_retried_at_another_instance(site: MeshSite, upstream: Callable[[str], Upstream]) -> None:
     entries = ALL_HTTP + (
         "- {Kind: service-router, Name: web, Routes: [{Destination: {RetryOnStatusCodes: [503], NumRetries: 8}}]}\n"
@@ -433,4 +452,54 @@ def test_grpc_clients_without_a_proxy(
     client.wait_body("xds:///web", "b")
     site.push(GRPC_FAILOVER, grpc_instances(backends), failover=failover)
     client.wait_body("xds:///web", "a")
+    assert site.server.nacks(node=site.server.node) == []
+
+
+# What entries may say, where gRPC clients without a proxy are sent it as well.
+LEAST_REQUEST = """
+- Kind: service-resolver
+  Name: web
+  LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 3}}
+"""
+ALL_THAT_GRPC_TAKES = """
+- Kind: service-resolver
+  Name: web
+  LoadBalancer:
+    Policy: ring_hash
+    RingHashConfig: {MinimumRingSize: 16, MaximumRingSize: 64}
+    HashPolicies:
+    - {Field: header, FieldValue: x-user, Terminal: true}
+    - {Field: cookie, FieldValue: c, CookieConfig: {TTL: 9s}}
+    - {Field: query_parameter, FieldValue: q}
+    - {SourceIP: true}
+- Kind: service-splitter
+  Name: web
+  Splits:
+  - {Weight: 100, RequestHeaders: {Set: {x-a: "%PROTOCOL%"}}, ResponseHeaders: {Remove: [x-b]}}
+  - {Weight: 0, Service: backup}
+- Kind: service-router
+  Name: web
+  Routes:
+  - {Match: {HTTP: {PathExact: /none}}, Destination: {Service: backup, PrefixRewrite: /x, IdleTimeout: 9s}}
+  - {Match: {HTTP: {PathPrefix: /none/, CaseInsensitive: true}}, Destination: {Service: backup, PrefixRewrite: /}}
+  - {Match: {HTTP: {PathPrefix: /none}}, Destination: {Service: backup, PrefixRewrite: /}}
+  - {Match: {HTTP: {PathRegex: "/none/[^/]+"}}, Destination: {Service: backup, RequestTimeout: -1s}}
+  - {Match: {HTTP: {Methods: [GET, PUT], Header: [{Name: x-none, Suffix: a}, {Name: y, Present: true, Invert: true}]}},
+     Destination: {Service: backup}}
+  - Destination:
+      {NumRetries: 9, RetryOn: [5xx, reset, cancelled, unavailable], RetryOnStatusCodes: [401, 503],
+       RetryOnConnectFailure: true}
+"""
+
+
+@pytest.mark.parametrize("entries", [LEAST_REQUEST, ALL_THAT_GRPC_TAKES], ids=["least-request", "all-else"])
+def test_grpc_clients_take_what_is_lowered_for_them(
+    site: MeshSite, backends: dict[str, GrpcBackend], tmp_path: Path, entries: str
+) -> None:
+    site.port = 0
+    site.push(ALL_GRPC + entries, grpc_instances(backends), locality_aware=True)
+    names = {"node_id": site.server.node, "node_cluster": site.server.group}
+    client = site.running.enter_context(GrpcClient(tmp_path, grpc_bootstrap(site.server.grpc_port, **names)))
+    client.wait_body("xds:///web", "a")
+    site.server.wait_synced(site.server.group, site.server.node)
     assert site.server.nacks(node=site.server.node) == []

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,6 +261,7 @@ def site(
     yield site
 
 
+@pytest.mark.soak  # the random run has a step of each kind
 def test_instances_come_change_weight_and_health_drain_and_go_without_a_lost_request(site: Site) -> None:
     revision = site.server.get(f"/groups/{GROUP}")["revision"]
     site.register("b")
@@ -294,17 +295,24 @@ def test_instances_come_change_weight_and_health_drain_and_go_without_a_lost_req
     site.check()
 
 
-def test_a_server_that_is_killed_and_comes_back_changes_nothing(site: Site) -> None:
+@pytest.mark.parametrize(
+    "ends",
+    [[ServerProcess.kill], pytest.param([ServerProcess.kill, ServerProcess.stop], marks=pytest.mark.soak)],
+    ids=["once", "again"],
+)
+def test_a_server_that_is_killed_and_comes_back_changes_nothing(
+    site: Site, ends: Sequence[Callable[[ServerProcess], object]]
+) -> None:
     site.register("b")
     site.wait_answered_by("a", "b")
-    for end in (site.server.kill, site.server.stop):
-        end()
+    for end in ends:
+        end(site.server)
         time.sleep(2 * TTL_S)
         site.server.start()
         for envoy in site.envoys:
             envoy.wait_stat("control_plane.connected_state", 1)
-        ends = time.monotonic() + TTL_S
-        while time.monotonic() < ends:
+        watched_until = time.monotonic() + TTL_S
+        while time.monotonic() < watched_until:
             assert all(set(split) == {"a", "b"} for split in site.splits())
         site.check()
     site.register("c")

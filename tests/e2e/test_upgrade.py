@@ -27,7 +27,7 @@ GROUPS = ("edge", "web")
 @pytest.fixture
 def upgraded(tmp_path: Path) -> Iterator[ServerProcess]:
     """The server of today on the data and the configuration of then."""
-    server = ServerProcess(tmp_path, ["--config", str(EARLIER / "xds.yaml")], token="root", forked=False)
+    server = ServerProcess(tmp_path, ["--config", str(EARLIER / "xds.yaml")], token="root")
     server.data.mkdir(mode=0o700)
     with tarfile.open(EARLIER / "data.tar.xz") as archive:
         archive.extractall(server.data, filter="data")

@@ -220,7 +220,8 @@ class Table:
 async def test_endpoints_come_from_a_source_of_the_program() -> None:
     table = Table()
     table.services["web"] = [Instance("1", "10.0.0.1", 80)]
-    async with Server(grpc="127.0.0.1:0", sources=[table]) as server:
+    settings = {"order": {"endpoint_drain_s": 0.5}}
+    async with Server(grpc="127.0.0.1:0", sources=[table], settings=settings) as server:
         eds = {"eds_config": {"ads": {}, "resource_api_version": "V3"}}
         web = {"@type": CLUSTER_TYPE, "name": "web", "type": "EDS", "connect_timeout": "1s", "eds_cluster_config": eds}
         await server.set_snapshot("default", [web, {"@type": ENDPOINT_TYPE, "cluster_name": "web"}])

@@ -26,6 +26,13 @@ _NOT_COPIED = shutil.ignore_patterns("__pycache__")
 # What only the wheel may bring.
 _OURS = ("xds", "_editable", "__editable__")
 PAGES = ("/", "/docs", "/ui/nodes")
+# Nothing of ours imports it: a program of the project does so before it imports us.
+API = """
+import sys
+if "xds" in sys.modules:
+    raise ImportError("the api of the project was imported by the server")
+NAME = "the project"
+"""
 PROGRAM = """
 import asyncio, sys, api
 from xds.client import Client
@@ -58,7 +65,7 @@ class Project:
             archive.extractall(packages)
         self.directory = folder / "project"
         (self.directory / "api").mkdir(parents=True)
-        (self.directory / "api" / "__init__.py").write_text("NAME = 'the project'\n")
+        (self.directory / "api" / "__init__.py").write_text(API)
         self.http_port, self.grpc_port = free_port(), free_port()
         self.url = f"http://{LOOPBACK}:{self.http_port}"
         self._environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.directory), "XDS_ADDR": self.url}

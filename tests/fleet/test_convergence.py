@@ -138,3 +138,22 @@ def test_changes_grow_when_a_push_moves_forward(fleet: Fleet) -> None:
     assert fleet.changes == before
     client.ack(response(PUSHED))
     assert fleet.changes > before
+
+
+def test_an_envoy_that_starts_is_pending_until_it_has_acked_its_first_clusters(fleet: Fleet) -> None:
+    """It requests listeners only afterwards: `apply --wait` must not end before they are requested."""
+    client = Client(fleet)
+    client.subscribe("clusters", "*")
+    listeners = resource_set("listeners", "1", web="a")
+    assert convergence(fleet, listeners).pending_nodes == ("n1",)
+    client.send(response(PUSHED))
+    assert convergence(fleet, listeners).pending_nodes == ("n1",)
+    client.ack(response(PUSHED))
+    client.subscribe("listeners", "*")
+    client.nack(response(listeners))
+    assert convergence(fleet, listeners).nacked == 1
+
+
+def test_a_client_that_has_its_clusters_and_no_listeners_does_not_count(fleet: Fleet) -> None:
+    Client(fleet).ack(response(PUSHED))
+    assert convergence(fleet, resource_set("listeners", "1", web="a")).total == 0

@@ -8,16 +8,17 @@ from tests.house.conftest import MakeRepository
 from tools.house.__main__ import check
 
 FILES = {
-    "xds/one/node.py": "class Gate: ...\n",
-    "xds/two/node.py": "class Gate: ...\n",
+    "xds/one/node.py": "class Gate: 'One.'\n",
+    "xds/two/node.py": "class Gate: 'Another.'\n",
     "xds/two/engine.py": "# see docs/gone.md\n",
 }
 
 
-def write(path: Path, classes: str = "", modules: str = "", unmended: str = "") -> Path:
+def write(path: Path, classes: str = "", modules: str = "", unmended: str = "", state: str = "") -> Path:
     """A file of exceptions."""
     path.write_text(
-        f"classes = [{classes}]\n[modules]\n{modules}\n[references]\nforeign = []\nunmended = [{unmended}]\n"
+        f"classes = [{classes}]\n[modules]\n{modules}\n[state]\n{state}\n"
+        f"[references]\nforeign = []\nunmended = [{unmended}]\n"
     )
     return path
 
@@ -29,6 +30,6 @@ def test_what_is_excepted_is_not_reported(make: MakeRepository, tmp_path: Path) 
 
 
 def test_an_exception_that_nothing_needs_is_reported(make: MakeRepository, tmp_path: Path) -> None:
-    exceptions = write(tmp_path / "old.toml", '"Gone"', 'gone = "why"', '"xds/gone/"')
+    exceptions = write(tmp_path / "old.toml", '"Gone"', 'gone = "why"', '"xds/gone/"', '_gone = "why"')
     subjects = [finding.subject for finding in check(make({"xds/a.py": ""}), exceptions)]
-    assert subjects == ["Gone", "gone", "xds/gone/"]
+    assert subjects == ["Gone", "gone", "_gone", "xds/gone/"]

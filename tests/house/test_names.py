@@ -53,4 +53,5 @@ def test_a_method_that_a_base_class_documents_needs_no_docstring(make: MakeRepos
         "    def put(self): ...\n",
         "xds/c.py": "from other import Store\nclass Other(Store):\n    'Of theirs.'\n    def get(self): ...\n",
     })  # fmt: skip
-    assert list(undocumented(repository)) == ["xds/a.py:5 put", "xds/b.py:5 put", "xds/c.py:4 get"]
+    places = [(each.path, each.line, each.subject) for each in undocumented(repository)]
+    assert places == [("xds/a.py", 5, "put"), ("xds/b.py", 5, "put"), ("xds/c.py", 4, "get")]

@@ -273,6 +273,16 @@ upstreams:
         "upstreams: [{service: web}, {service: api}]",
     ),
     LoweringCase(
+        "L27_least_request_for_grpc_clients_without_a_proxy",
+        ALL_GRPC
+        + """
+- Kind: service-resolver
+  Name: web
+  LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 3}}
+""",
+        "upstreams: [{service: web}]\nlocality_aware: true",
+    ),
+    LoweringCase(
         "L28_escape_hatches",
         ALL_HTTP,
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -221,3 +222,36 @@ def test_any_run_of_changes_is_valid_and_complete(seed: int) -> None:
         leaving = {gone for gone, end in ends.items() if end > step and gone not in addresses_of(wanted)}
         assert sorted(found) == sorted([*addresses_of(wanted), *leaving])
         resource_from_bytes(ENDPOINT, served.body)
+
+
+# What thousands of endpoints cost
+
+
+def large(ports: int) -> Resource:
+    return pushed(weighed(A, *range(1, ports + 1)))
+
+
+def test_thousands_of_endpoints_are_changed_and_moved_at_once() -> None:
+    """Looking for each of 5,000 among 5,000 took half a minute, in which nobody else had the interpreter."""
+    before = large(5_000)
+    began = thread_time()
+    weights = change_endpoints(before, [EndpointChange(f"10.0.0.1:{port}", weight=7) for port in range(1, 5_001)])
+    assert {state.weight for state in endpoint_states(weights)} == {7}
+    moves = [EndpointChange(f"10.0.0.1:{port}", locality=B) for port in range(1, 5_001)]
+    moved = change_endpoints(weights, [*moves, EndpointChange("10.0.0.1:1", weight=9)])
+    found = states(moved)
+    assert len(found) == 5_000 and {state.locality for state in found.values()} == {B}
+    assert (found["10.0.0.1:1"].weight, found["10.0.0.1:2"].weight) == (9, 7)
+    assert thread_time() - began < 3.0
+
+
+def test_thousands_of_endpoints_drain_at_once() -> None:
+    """Each was copied with its whole locality: deleting 100,000 endpoints would have taken hours."""
+    before = large(10_000)
+    began = thread_time()
+    draining = drain_missing(before, empty_assignment("web"), until_s=15.0)
+    assert len(draining) == 10_000
+    assert thread_time() - began < 3.0
+    assert rows(with_draining(empty_assignment("web"), draining[:2])) == [
+        (A, 0, 3, [("10.0.0.1:1", "DRAINING"), ("10.0.0.1:2", "DRAINING")])
+    ]

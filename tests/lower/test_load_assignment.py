@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,7 +154,11 @@ def test_what_a_push_says_of_its_localities() -> None:
         endpoint["health_status"] = status
     spare = entry(A, (84,), priority=1, load_balancing_weight=8)
     found = pushed_localities(pushed(marked, spare, entry(B, ())))
-    assert found == {A: PushedLocality(5, 3, 0, 2, 3.0), B: PushedLocality(0, 0, 0, None, 0.0)}
+    assert len(found[A].addresses) == 5
+    assert {name: replace(own, addresses=frozenset()) for name, own in found.items()} == {
+        A: PushedLocality(5, 3, 0, 2, 3.0),
+        B: PushedLocality(0, 0, 0, None, 0.0),
+    }
 
 
 def test_endpoints_count_by_their_weights() -> None:

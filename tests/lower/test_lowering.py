@@ -77,6 +77,8 @@ def resolver(fields: str) -> str:
 ROUTER, RESOLVER = "service-router/web", "service-resolver/web"
 REFUSED = [
     (router("{Match: {HTTP: {PathRegex: '/(a'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
+    # Envoy 1.40 compiles patterns byte by byte.
+    (router("{Match: {HTTP: {PathRegex: '/\\x{1F600}'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
     (router("{Match: {HTTP: {PathRegex: '/(?=a)'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "bad_regex"),
     (router("{Match: {HTTP: {PathRegex: '/a{1,200}'}}}"), ROUTER, "/Routes/1/Match/HTTP/PathRegex", "large_regex"),
     (
@@ -90,6 +92,22 @@ REFUSED = [
         ROUTER,
         "/Routes/1/Match/HTTP/QueryParam/0/Regex",
         "bad_regex",
+    ),
+    (
+        router("{Match: {HTTP: {PathRegex: '" + "(?:[a-c]x|[d-f]y)" * 40 + "'}}}"),
+        ROUTER,
+        "/Routes/1/Match/HTTP/PathRegex",
+        "large_regex",
+    ),
+    # The letters k and s fold with two letters that are not ASCII.
+    (
+        router(
+            f"{{Match: {{HTTP: {{PathPrefix: /{'tasks' * 20}, CaseInsensitive: true}}}}, "
+            "Destination: {PrefixRewrite: /}}"
+        ),
+        ROUTER,
+        "/Routes/1/Destination/PrefixRewrite",
+        "large_regex",
     ),
     (
         router("{Destination: {RequestHeaders: {Set: {x: 100%}}}}"),
@@ -188,10 +206,33 @@ def test_what_envoy_refuses_is_told_of_the_entry(entries: str, resource: str, po
     assert "upstream 'web'" in finding.hint
 
 
+def test_a_finding_in_the_cluster_of_a_failover_is_told_of_the_resolver_that_has_it() -> None:
+    balancer = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
+    found = refusal(WEB, resolver(f'Failover: {{"*": {{Service: backup}}}}, {balancer}'))
+    assert {(one.resource, one.pointer) for one in found} == {(RESOLVER, "/LoadBalancer/LeastRequestConfig")}
+
+
+def test_a_cluster_of_a_failover_comes_from_the_entries_of_both_services() -> None:
+    entries = resolver('Failover: {"*": {Service: backup}}') + http("backup")
+    found = lowered(WEB, entries)
+    (last,) = [one for one in found.resources if one.name.startswith("failover-target~1~")]
+    wanted = {("proxy-defaults", "global"), ("service-resolver", "web"), ("service-defaults", "backup")}
+    assert set(last.entries) == set(found.assignments[last.name].entries) == wanted
+
+
 def test_values_with_commands_and_large_programs_that_the_proxies_allow_are_taken() -> None:
     value = "a%%b %DOWNSTREAM_REMOTE_ADDRESS% %REQ(x-id?y):8%"
     lowered(WEB, router(f"{{Destination: {{RequestHeaders: {{Set: {{x: '{value}'}}}}}}}}"))
-    lowered(f"{WEB}\nregex_program_size: 2000", router("{Match: {HTTP: {PathRegex: '/a{1,200}'}}}"))
+    lowered(f"{WEB}\nregex_program_size: 2000", router("{Match: {HTTP: {PathRegex: '/a{1,900}'}}}"))
+
+
+def test_a_long_regular_expression_with_a_small_program_is_taken() -> None:
+    """Envoy counts instructions, not letters."""
+    text = f"^/{'a' * 600}"
+    found = lowered(WEB, router(f"{{Match: {{HTTP: {{PathRegex: '{text}'}}}}}}"))
+    (routes,) = [one.content for one in found.resources if one.type_url == ROUTE]
+    assert routes["virtual_hosts"][0]["routes"][1]["match"] == {"safe_regex": {"regex": text}}
+    assert findings(found, {}) == []
 
 
 def test_a_splitter_without_any_cluster_is_refused() -> None:
@@ -232,12 +273,38 @@ def test_grpc_clients_without_a_proxy_have_not_every_load_balancing_policy(polic
     assert (finding.code, finding.pointer) == ("policy_not_in_grpc", "/LoadBalancer/Policy")
 
 
+def test_a_wrong_choice_count_is_told_of_the_entry_for_grpc_clients_as_well() -> None:
+    entries = "LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 1}}"
+    (finding,) = refusal(GRPC_WEB, f"{ALL_GRPC}- {{Kind: service-resolver, Name: web, {entries}}}")
+    assert (finding.resource, finding.pointer) == (RESOLVER, "/LoadBalancer/LeastRequestConfig")
+
+
 def test_grpc_clients_without_a_proxy_cannot_reach_an_external_service() -> None:
     (finding,) = refusal(GRPC_WEB, "- {Kind: service-defaults, Name: web, Protocol: grpc, ExternalSNI: x.example}")
     assert (finding.code, finding.pointer) == ("external_without_proxy", "/ExternalSNI")
 
 
 # External services
+
+EXTERNAL_FAILOVER = """
+- {Kind: service-resolver, Name: web, Failover: {"*": {Service: outside}}}
+- {Kind: service-defaults, Name: outside, Protocol: PROTOCOL, ExternalSNI: x.example}
+"""
+
+
+def test_targets_that_differ_in_tls_do_not_share_a_cluster() -> None:
+    """Connections to the second one would be plain, or those to the first one TLS."""
+    entries = ALL_HTTP + EXTERNAL_FAILOVER.replace("PROTOCOL", "http")
+    (finding,) = refusal(f"{WEB}\nfailover: priority", entries)
+    assert (finding.code, finding.resource, finding.pointer) == ("mixed_tls", RESOLVER, "/Failover")
+    found = lowered(f"{WEB}\nfailover: aggregate", entries)
+    legs = {one.name[:17]: "transport_socket" in one.content for one in found.resources if one.type_url == CLUSTER}
+    assert legs == {"web.default.dc1.i": False, "failover-target~0": False, "failover-target~1": True}
+
+
+def test_grpc_clients_without_a_proxy_cannot_fail_over_to_an_external_service() -> None:
+    (finding,) = refusal(GRPC_WEB, ALL_GRPC + EXTERNAL_FAILOVER.replace("PROTOCOL", "grpc"))
+    assert (finding.code, finding.resource) == ("external_without_proxy", "service-defaults/outside")
 
 
 def test_an_external_service_without_a_file_of_certificates_is_warned_of() -> None:
@@ -327,6 +394,16 @@ def test_upstreams_with_and_without_a_proxy_share_clusters_with_failover_by_prio
     assert {one.code for one in found} == {"lowered_clash"}
     assert "failover to priority" in found[0].hint
     lowered({**document, "failover": "priority"}, entries)
+
+
+def test_upstreams_with_and_without_a_proxy_do_not_share_a_cluster_with_least_request() -> None:
+    entries = ALL_GRPC + (
+        "- {Kind: service-splitter, Name: api, Splits: [{Weight: 100, Service: web}]}\n"
+        "- {Kind: service-resolver, Name: web, LoadBalancer: {Policy: least_request}}\n"
+    )
+    (finding,) = refusal({"upstreams": [{"service": "web", "bind_port": 1}, {"service": "api"}]}, entries)
+    assert finding.code == "lowered_clash"
+    assert "a group for each" in finding.hint
 
 
 # Single upstreams

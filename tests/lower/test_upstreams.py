@@ -107,11 +107,15 @@ REFUSED: list[tuple[object, list[tuple[str, str]]]] = [
     ({"upstreams": [{"service": "a", "connect_timeout": "-1s"}]}, [("negative", "/upstreams/0/connect_timeout")]),
     (
         {"upstreams": [{"service": "a", "limits": {"max_connections": -1}}]},
-        [("negative", "/upstreams/0/limits/MaxConnections")],
+        [("negative", "/upstreams/0/limits/max_connections")],
+    ),
+    (
+        {"Upstreams": [{"Service": "a", "Limits": {"MaxConnections": -1}, "BindPort": -1}]},
+        [("out_of_range", "/Upstreams/0/BindPort"), ("negative", "/Upstreams/0/Limits/MaxConnections")],
     ),
     (
         {"upstreams": [{"service": "a", "passive_health_check": {"max_ejection_percent": 101}}]},
-        [("out_of_range", "/upstreams/0/passive_health_check/MaxEjectionPercent")],
+        [("out_of_range", "/upstreams/0/passive_health_check/max_ejection_percent")],
     ),
     (
         {"upstreams": [{"service": "a", "balance_outbound_connections": "x"}]},

@@ -146,6 +146,19 @@ def test_lrs_rule_19_streams_of_one_node_are_added(book: Books) -> None:
     assert told.totals == Totals(issued=11)
 
 
+def test_the_latest_report_of_a_node_counts_once_where_others_report_too(book: Books) -> None:
+    """From another zone, and of another group, the same cluster is another series."""
+    book.open(2, node="node-2", locality=THERE)
+    book.open_stream(3, Node("node-3", locality=HERE), T0, "edge")
+    for stream, issued in ((1, 5), (2, 6), (3, 7)):
+        book.tell(stream, 10, stats("web", row(issued=issued)))
+    told = {each.node: each for each in found(book, 10, by="node").rows}
+    assert {name: each.figures.issued for name, each in told.items()} == {"node-1": 5, "node-2": 6, "node-3": 7}
+    assert {each.node: each.totals for each in told.values()} == {
+        name: Totals(issued=issued) for name, issued in (("node-1", 5), ("node-2", 6), ("node-3", 7))
+    }
+
+
 def test_a_node_goes_on_where_its_last_stream_ended(book: Books) -> None:
     book.tell(1, 10, stats("web", row(issued=5)), stats("other"))
     book.close(1, 11)

@@ -16,7 +16,11 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.linkerd_client import LinkerdStream, ProxyOf2018, ProxyOfToday
 from tests.support.linkerd_site import LinkerdSite, instance
+from tests.support.resources import cluster_load_assignment, eds_cluster
 from xds.catalog.instance import Instance
+from xds.codec.resources import decode_resource
+from xds.control.push import PushOptions
+from xds.model.resource import Resource
 
 SERVICES = ("web", "spare")
 ADDRESSES = st.integers(1, 6).map(lambda last: f"10.0.0.{last}")
@@ -153,3 +157,67 @@ def configure(site: LinkerdSite, world: World, before: dict[str, Any] | None) ->
         site.write({"Kind": "service-resolver", "Name": name, **now})
     elif before is not None:
         site.delete("service-resolver", name)
+
+
+NOBODY = "linkerd@127.0.0.1"  # the node of a proxy that says nothing of itself
+GROUPS = ("default", NOBODY)  # the one of its id is before the default one
+OPTIONS = PushOptions(allow_empty=True)
+PUSHES: st.SearchStrategy[tuple[str, str, frozenset[int]]] = st.one_of(
+    st.tuples(st.just("push"), st.sampled_from(GROUPS), st.frozensets(st.integers(81, 84), max_size=3)),
+    st.tuples(st.sampled_from(["drop", "delete", "undo"]), st.sampled_from(GROUPS), st.just(frozenset[int]())),
+)
+
+
+Revisions = list[tuple[int, frozenset[int] | None]]  # number, and ports of the cluster; None: there is none
+
+
+@examples(12)
+@given(st.sampled_from(["", ".example"]), st.lists(PUSHES, min_size=1, max_size=8))
+def test_any_pushes_end_at_the_endpoints_of_the_proxys_group(
+    site: LinkerdSite, domain: str, edits: list[tuple[str, str, frozenset[int]]]
+) -> None:
+    """Clusters that go and come, with names of our grammars and others; groups that come, go and are undone."""
+    name = f"pushed-{next(_numbers)}{domain}"
+    served: dict[str, Revisions] = {}
+    edit_group(site, name, served, "push", "default", frozenset({81}))
+    followers = [Follower(site, name, proxy) for proxy in (ProxyOfToday(), ProxyOf2018())]
+    try:
+        for follower in followers:
+            follower.follow({"127.0.0.1:81"}, True)
+        for edit in edits:
+            edit_group(site, name, served, *edit)
+            _, now = next((served[group][-1] for group in reversed(GROUPS) if group in served), (0, None))
+            for follower in followers:
+                follower.follow({f"127.0.0.1:{port}" for port in now or ()}, now is not None)
+        today = followers[0].proxy
+        assert isinstance(today, ProxyOfToday) and not today.violations
+    finally:
+        for follower in followers:
+            follower.close()
+        for group in served:
+            site.run(site.publisher.delete_group(group, OPTIONS))
+
+
+def edit_group(
+    site: LinkerdSite, name: str, served: dict[str, Revisions], kind: str, group: str, ports: frozenset[int]
+) -> None:
+    """Make one edit, in the model and in the server."""
+    revisions = served.get(group, [])
+    if kind == "delete" and revisions:
+        site.run(site.publisher.delete_group(group, OPTIONS))
+        del served[group]
+    elif kind == "undo" and len(revisions) > 1:
+        number, before = revisions[-2]
+        revisions.append((site.run(site.publisher.rollback(group, number, OPTIONS)).revision, before))
+    elif kind in ("push", "drop"):
+        found = ports if kind == "push" else None
+        pushed = site.run(site.publisher.push(group, resources_of(name, found), options=OPTIONS))
+        served.setdefault(group, []).append((pushed.revision, found))
+
+
+def resources_of(name: str, ports: frozenset[int] | None) -> list[Resource]:
+    """A cluster with endpoints at these ports; None: another cluster alone."""
+    found = [eds_cluster("other")]
+    if ports is not None:
+        found += [eds_cluster(name), cluster_load_assignment(name, *sorted(ports))]
+    return [decode_resource(one) for one in found]

@@ -25,7 +25,7 @@ SERVICE = "/envoy.service.status.v3.ClientStatusDiscoveryService/"
 FETCH, STREAM = SERVICE + "FetchClientStatus", SERVICE + "StreamClientStatus"
 
 
-@pytest.fixture(params=[ASYNCIO, GRPCIO])
+@pytest.fixture(params=[ASYNCIO, pytest.param(GRPCIO, marks=pytest.mark.soak)])
 def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

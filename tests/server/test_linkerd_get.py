@@ -252,23 +252,37 @@ def test_case_19_a_client_that_never_reads_costs_the_messages_of_one_answer(site
     assert len(stream.bodies) <= 5
 
 
-def test_case_20_large_services_come_in_messages_that_every_client_takes(site: LinkerdSite, get: Get) -> None:
-    meta = {"pod": "p" * 100, "deployment": "d" * 100}
-    many = [instance(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", meta=meta) for n in range(1, 10_001)]
-    services = ("big-1", "big-2", "big-3")
-    for service in services:
-        site.put(service, *many)
-    for service in services:
-        stream = get(f"{service}.default.svc.cluster.local")
-        proxy = ProxyOfToday()
-        while len(proxy.endpoints) < len(many):
-            update = stream.next()
-            assert update.WhichOneof("update") == "add"
-            proxy.take(update)
-        assert max(map(len, stream.bodies)) < 4 << 20
-        assert stream.is_quiet()
-        if len(stream.bodies) > 1:
-            assert len(stream.bodies[0]) > (3 << 20) - 1024, "the first message has as much as there is room for"
+def test_case_20_30000_endpoints_come_in_messages_that_every_client_takes(site: LinkerdSite, get: Get) -> None:
+    from tests.support.resources import cluster_load_assignment
+
+    places = [(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80) for n in range(1, 30_001)]
+    ends = [
+        {"endpoint": {"address": {"socket_address": {"address": address, "port_value": port}}}}
+        for address, port in places
+    ]
+    labels = {"filter_metadata": {"io.linkerd": {"label_pod": "p" * 150}}}
+    site.push([{**cluster_load_assignment("big"), "endpoints": [{"lb_endpoints": ends, "metadata": labels}]}])
+    stream, found = get("big"), set[str]()
+    while len(found) < len(places):
+        found |= added(stream.next()).keys()
+    assert found == {f"{address}:{port}" for address, port in places}
+    assert len(stream.bodies) > 1 and max(map(len, stream.bodies)) < 4 << 20
+    assert len(stream.bodies[0]) > (3 << 20) - 1024, "the first message has as much as there is room for"
+    assert stream.is_quiet()
+
+
+def test_one_change_among_10000_instances_is_one_small_message(site: LinkerdSite, get: Get) -> None:
+    many = [instance(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", meta={"pod": f"p-{n}"}) for n in range(1, 10_001)]
+    site.put("web", *many)
+    stream = get(HOST)
+    assert len(added(stream.next())) == len(many)
+    changed = instance(many[5_000].address, weight=7)
+    site.put("web", *many[:5_000], changed, *many[5_001:])
+    assert set(added(stream.next())) == {f"{changed.address}:8080"}
+    assert len(stream.bodies[-1]) < 250
+    site.put("web", *many[:5_000], *many[5_001:])
+    assert removed(stream.next()) == {f"{changed.address}:8080"}
+    assert stream.is_quiet()
 
 
 # Parsing and errors
@@ -579,6 +593,19 @@ def test_failover_is_decided_here_and_adds_before_it_removes(site: LinkerdSite, 
     site.put("web", A)
     assert set(added(stream.next())) == {A_AT}
     assert removed(stream.next()) == {B_AT}
+
+
+def test_what_a_proxy_cannot_be_told_of_clusters_and_resolvers_is_reported(site: LinkerdSite, get: Get) -> None:
+    from tests.support.resources import cluster_load_assignment, eds_cluster
+
+    site.push([eds_cluster("api", outlier_detection={}), cluster_load_assignment("api", 81)])
+    site.put("web", A)
+    site.write({"Kind": "service-resolver", "Name": "web", "LoadBalancer": {"Policy": "ring_hash"}})
+    streams = [get("api"), get(HOST)]
+    for stream in streams:
+        added(stream.next())
+    told = {state.told.authority: " ".join(state.told.skipped) for state in site.destinations.states()}
+    assert "outlier_detection" in told["api:80"] and "LoadBalancer" in told[f"{HOST}:80"]
 
 
 def test_a_service_that_only_a_config_entry_names_exists(site: LinkerdSite, get: Get) -> None:

@@ -184,3 +184,9 @@ def test_profiles_leave_routing_to_policies_if_told_to() -> None:
         assert destinations(default) == {OWN: 5000, NEW: 5000}
     finally:
         site.close()
+
+
+def test_the_policy_of_a_name_that_leads_nowhere_is_one_that_a_proxy_takes(site: LinkerdSite) -> None:
+    """In ingress mode a proxy asks for policies by name."""
+    (route,) = site.client().watch(authority="nobody:81").next().protocol.detect.http1.routes
+    assert destinations(route) == {"nobody:81": 1}

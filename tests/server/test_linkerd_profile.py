@@ -73,8 +73,7 @@ def test_case_46_the_address_stays_that_of_the_service_without_instances(
     assert stream.next().fully_qualified_name == HOST
     site.put("web")
     assert client.profile("10.96.0.10:80").next().fully_qualified_name == HOST
-    site.put("api", instance("10.0.0.2", virtual_addresses=("10.96.0.10",)))
-    assert stream.status() is grpc.StatusCode.FAILED_PRECONDITION
+    assert stream.is_quiet()
 
 
 def test_an_unknown_service_has_a_default_profile_at_once(client: LinkerdClient) -> None:
@@ -204,6 +203,27 @@ def test_case_52_routes_come_in_order_with_their_failures(site: LinkerdSite, cli
     assert path.path.regex == r"(?i)/a\.b/.*"
     assert [one.method.WhichOneof("type") for one in methods.any.matches] == ["registered", "unregistered"]
     assert not prefix.is_retryable and not prefix.HasField("timeout")
+
+
+def test_the_timeout_of_a_resolver_is_that_of_every_request(site: LinkerdSite, client: LinkerdClient) -> None:
+    site.write(HTTP, {"Kind": "service-resolver", "Name": "web", "RequestTimeout": "3s"})
+    (route,) = client.profile(HOST).next().routes
+    assert route.condition.path.regex == ".*" and route.timeout.seconds == 3 and not route.is_retryable
+    (of_policy,) = client.watch(authority=f"{HOST}:80").next().protocol.detect.http1.routes
+    assert of_policy.rules[0].timeouts.request.seconds == 3
+
+
+def test_a_path_that_the_proxy_may_read_otherwise_is_left_out_and_reported(
+    site: LinkerdSite, client: LinkerdClient
+) -> None:
+    """Of a route by path and method, a proxy drops a path that it cannot read, and matches by the method alone."""
+    matches = ({"PathRegex": r"/\Qa.b\E", "Methods": ["GET"]}, {"PathRegex": "/a|/b"})
+    timed = {"RequestTimeout": "1s"}
+    site.write(HTTP, router(*({"Match": {"HTTP": each}, "Destination": timed} for each in matches)))
+    (told,) = client.profile(HOST).next().routes
+    assert told.condition.path.regex == "^(?:/a|/b)$"
+    (state,) = site.destinations.states()
+    assert any("route 1" in each and "regular expression" in each for each in state.told.skipped)
 
 
 def test_case_53_what_cannot_be_written_is_refused_and_the_last_good_profile_stands(

@@ -45,12 +45,6 @@ class GrpcCalls:
             self._stopped.set()
             self._thread.join()
 
-    def split(self) -> dict[str, int]:
-        """Who answers the next calls."""
-        before, goal = Counter(self.bodies), self.bodies.total() + SAMPLE
-        wait_until(lambda: self.bodies.total() >= goal or self.lost, "gRPC calls")
-        return dict(self.bodies - before)
-
 
 @dataclass
 class Clients:
@@ -61,13 +55,23 @@ class Clients:
     calls: GrpcCalls | None = field(init=False, default=None)
 
     def splits(self) -> list[dict[str, int]]:
-        """Who answers the next requests of each client."""
-        found = []
-        for load in self.loads:
-            before = Counter(load.report.bodies)
-            load.wait_total(SAMPLE)
-            found.append(dict(load.report.bodies - before))
-        return [*found, *([self.calls.split()] if self.calls is not None else [])]
+        """Who answers the next requests of each client, of all clients at the same time."""
+        answers = [load.report.bodies for load in self.loads]
+        if self.calls is not None:
+            answers.append(self.calls.bodies)
+        before = [Counter(bodies) for bodies in answers]
+
+        def is_sampled() -> bool:
+            made = (bodies.total() - earlier.total() for bodies, earlier in zip(answers, before, strict=True))
+            return all(number >= SAMPLE for number in made) or bool(self.lost())
+
+        wait_until(is_sampled, f"{SAMPLE} answers to each client", detail=lambda: answers)
+        return [dict(bodies - earlier) for bodies, earlier in zip(answers, before, strict=True)]
+
+    def lost(self) -> list[str]:
+        """The lost requests of all clients, as far as they are told."""
+        samples = [sample for load in self.loads for sample in load.report.samples]
+        return [*samples, *(self.calls.lost if self.calls is not None else [])]
 
     def wait_answered_by(self, *names: str) -> None:
         """Wait until all clients are answered by exactly these."""
@@ -88,5 +92,4 @@ class Clients:
 
     def check(self) -> None:
         """No request is lost."""
-        lost = [sample for load in self.loads for sample in load.report.samples]
-        assert [*lost, *(self.calls.lost if self.calls is not None else [])] == []
+        assert self.lost() == []

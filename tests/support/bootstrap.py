@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.process import LOOPBACK
 from tests.support.resources import ADS, GRPC_SERVER_TEMPLATE, UPSTREAM_TLS_TYPE, address, load_assignment
 
@@ -45,6 +47,15 @@ class Variant(StrEnum):
         if self is Variant.REST:
             return "REST"
         return "DELTA_GRPC" if self in {Variant.ADS_DELTA, Variant.SPLIT_DELTA} else "GRPC"
+
+
+STREAMED = tuple(variant for variant in Variant if variant is not Variant.REST)
+
+
+def in_variants(*quick: Variant, others: Sequence[Variant] = STREAMED) -> pytest.MarkDecorator:
+    """Runs a test in the variants ``quick``, and in ``others`` by `make soak`. The parameter is ``variant``."""
+    late = [pytest.param(variant, marks=pytest.mark.soak) for variant in others if variant not in quick]
+    return pytest.mark.parametrize("variant", [*quick, *late])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ tries it: `says`, `fails` and `starts` make rows, and so does any function of a 
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 
 from tests.support import forked_command
@@ -19,6 +22,7 @@ from tests.support.commands import COMMANDS
 from tests.support.envoy import FLAGS as ENVOY_FLAGS
 from tests.support.forked_command import SOCKET_VARIABLE
 from tests.support.process import LOOPBACK, REPOSITORY, ChildProcess, child_environment, free_port
+from tests.support.server_forks import ForkedServer, can_fork
 
 COMMAND_TIMEOUT_S = 60
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"'
@@ -76,10 +80,26 @@ class Clone:
         return done.stdout + done.stderr
 
     def start(self, name: str, command: str) -> ChildProcess:
-        """Start a command that runs until the test ends."""
-        argv = ["bash", "-c", self._line(f"exec env {command}")]
-        self.started[name] = ChildProcess(name, argv, self.directory, self._environment)
+        """Start a command that runs until the test ends; a server as a fork of a process that has imported it."""
+        self.started[name] = self._forked(name, command) or self._executed(name, command)
         return self._running.enter_context(self.started[name])
+
+    def _forked(self, name: str, command: str) -> ChildProcess | None:
+        """``VARIABLE=value xds ARGUMENTS``; None when the shell has more to do than to take it apart."""
+        if any(character in command for character in "$|&;<>*~"):
+            return None
+        words = shlex.split(self.adapted(command))
+        variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
+        program, *arguments = words[len(variables) :]
+        path = f"{self.directory / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        environment = {**self._environment, "PATH": path, **variables}
+        if program != "xds" or not can_fork(environment):
+            return None
+        return ForkedServer(name, arguments, self.directory, environment, working=self.directory)
+
+    def _executed(self, name: str, command: str) -> ChildProcess:
+        argv = ["bash", "-c", self._line(f"exec env {command}")]
+        return ChildProcess(name, argv, self.directory, self._environment)
 
     def fetches(self, url: str) -> bool:
         """True when the page answers with a success."""

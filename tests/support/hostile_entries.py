@@ -45,6 +45,9 @@ TEXTS = (
         "\\d+",
         "\\pN",
         "\\1",
+        "\\x{1F600}",
+        "[^/]{9}",
+        "tasks" * 20,
         "(a|b)*c",
         "^a$",
     ),
@@ -87,6 +90,9 @@ MAKERS: dict[str, Make] = {
     "query-regex": lambda text: _match(QueryParam=[{"Name": "x", "Regex": text}]),
     "rewrite": lambda text: _rewritten("PathPrefix", "/a", text),
     "root-rewrite": lambda text: _rewritten("PathPrefix", f"/{text}", "/"),
+    "root-rewrite-any-case": lambda text: _router(
+        Match={"HTTP": {"PathPrefix": f"/{text}", "CaseInsensitive": True}}, Destination={"PrefixRewrite": "/"}
+    ),
     "add": lambda text: _destination(RequestHeaders={"Add": {"x": text}}),
     "set": lambda text: _destination(ResponseHeaders={"Set": {"x": text}}),
     "set-name": lambda text: _destination(RequestHeaders={"Set": {text: "v"}}),

@@ -18,6 +18,7 @@ import pytest
 from google.protobuf.message import Message
 
 from tests.support.grpc_stream import CHANNEL_OPTIONS
+from tests.support.linkerd_policy import check_metadata
 from tests.support.process import LOOPBACK
 from xds.proto.linkerd import conduit_common_pb2 as common
 from xds.proto.linkerd import conduit_destination_pb2 as conduit
@@ -69,8 +70,11 @@ class LinkerdStream:
         return body
 
     def next(self, deadline_s: float = DEADLINE_S) -> Any:
-        """The next message."""
-        return self.kind.FromString(self.raw(deadline_s))
+        """The next message; a policy is one that a proxy takes."""
+        found = self.kind.FromString(self.raw(deadline_s))
+        if isinstance(found, outbound.OutboundPolicy):
+            check_metadata(found)
+        return found
 
     def is_quiet(self, for_s: float = QUIET_S) -> bool:
         """Whether nothing comes for a while, not even the end."""

@@ -61,20 +61,30 @@ class LinkerdMesh:
         return made
 
     def put(
-        self, service: str, upstreams: Sequence[Upstream], meta: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        service: str,
+        upstreams: Sequence[Upstream],
+        meta: Mapping[str, Mapping[str, str]] | None = None,
+        virtual: str | None = None,
     ) -> None:
-        """The instances of a service; ``meta`` is their metadata by name."""
+        """The instances of a service; ``meta`` is their metadata by name, ``virtual`` their virtual address if it is
+        not the service's own; empty for none.
+        """
         instances: list[Json] = [
             {"address": one.address, "port": one.port, "id": one.name, "meta": dict((meta or {}).get(one.name, {}))}
             for one in upstreams
         ]
-        if service in self._virtual:
-            for one in instances:
-                one["virtual_addresses"] = [self._virtual[service]]
+        virtual = self._virtual.get(service, "") if virtual is None else virtual
+        for one in instances if virtual else ():
+            one["virtual_addresses"] = [virtual]
         path = self._targets / f"{service}.yaml"
         partial = path.with_suffix(".partial")
         partial.write_text(yaml.safe_dump({"services": {service: instances}}))
         partial.replace(path)
+
+    def _is_read(self) -> bool:
+        known = {one["service"] for one in self.server.get("/services")["items"]}
+        return known >= {file.stem for file in self._targets.glob("*.yaml")}
 
     def write(self, *entries: Json) -> None:
         """Write config entries."""
@@ -82,12 +92,15 @@ class LinkerdMesh:
             answer = self.server.request("PUT", "/v1/config", json=entry)
             assert answer.is_success, answer.text
 
-    def proxy(self, binary: Path, *, is_ingress: bool) -> LinkerdProxy:
-        """A proxy that has its certificate, and takes the connections to virtual addresses."""
+    def proxy(self, binary: Path, *, is_ingress: bool, example: Path | None = None) -> LinkerdProxy:
+        """A proxy that has its certificate, and takes the connections to virtual addresses. ``example`` is a file with
+        its environment.
+        """
+        wait_until(self._is_read, "the target files to be read")
         identity, port = start_identity(self.directory)
         self.running.enter_context(identity)
         place = ProxyPlace(self.directory, self.server.grpc_port, port)
-        proxy = self.running.enter_context(LinkerdProxy(binary, place, is_ingress=is_ingress))
+        proxy = self.running.enter_context(LinkerdProxy(binary, place, is_ingress=is_ingress, example=example))
         proxy.wait_ready()
         redirect(NETWORK, proxy.outbound_port)
         return proxy

@@ -42,37 +42,75 @@ class ProxyPlace:
     token: Mapping[str, str] = field(default_factory=lambda: dict(WORKLOAD))
 
 
-class LinkerdProxy(ChildProcess):
-    """The proxy. ``outbound_port`` takes redirected connections."""
+def read_environment(file: Path) -> dict[str, str]:
+    """The variables of a file with lines ``NAME=VALUE``."""
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
-    def __init__(self, binary: Path, place: ProxyPlace, *, is_ingress: bool, name: str = "linkerd2-proxy") -> None:
-        self.outbound_port, self.inbound_port, self._admin_port = free_port(), free_port(), free_port()
-        documents = place.directory / f"{name}-identity"
-        documents.mkdir()
-        key, request = signing_request(NAME)
-        (documents / "key.p8").write_bytes(key)
-        (documents / "csr.der").write_bytes(request)
-        token_file = documents / "token"
-        token_file.write_text("any")
-        environment = self._environment(place, documents, token_file)
-        if is_ingress:
-            environment["LINKERD2_PROXY_INGRESS_MODE"] = "true"
+
+def _prefixed(found: Mapping[str, str]) -> dict[str, str]:
+    return {f"LINKERD2_PROXY_{name}": value for name, value in found.items()}
+
+
+def _certified(place: ProxyPlace, name: str) -> dict[str, str]:
+    """What a proxy needs for its certificate."""
+    documents = place.directory / f"{name}-identity"
+    documents.mkdir()
+    key, request = signing_request(NAME)
+    (documents / "key.p8").write_bytes(key)
+    (documents / "csr.der").write_bytes(request)
+    token_file = documents / "token"
+    token_file.write_text("any")
+    return {
+        "IDENTITY_SVC_ADDR": f"{LOOPBACK}:{place.identity_port}",
+        "IDENTITY_DIR": str(documents),
+        "IDENTITY_TOKEN_FILE": str(token_file),
+        "IDENTITY_TRUST_ANCHORS": (place.directory / f"{AUTHORITY}.pem").read_text(),
+        "IDENTITY_LOCAL_NAME": NAME,
+        "LOG": "warn,linkerd=info",
+    }
+
+
+class LinkerdProxy(ChildProcess):
+    """The proxy. ``outbound_port`` takes redirected connections.
+
+    ``example`` is a file with its environment; then ports are those of the file.
+    """
+
+    def __init__(
+        self,
+        binary: Path,
+        place: ProxyPlace,
+        *,
+        is_ingress: bool,
+        name: str = "linkerd2-proxy",
+        example: Path | None = None,
+    ) -> None:
+        self.outbound_port, self._admin_port = free_port(), free_port()
+        environment = self._injected() if example is None else read_environment(example)
+        control = f"{LOOPBACK}:{place.control_port}"
+        environment |= _prefixed({"DESTINATION_SVC_ADDR": control, "POLICY_SVC_ADDR": control})
+        if example is None:
+            token = json.dumps(place.token)
+            environment |= _prefixed({"DESTINATION_CONTEXT": token, "POLICY_WORKLOAD": token})
+            environment |= _prefixed({"INGRESS_MODE": "true"} if is_ingress else {})
+        else:
+            self.outbound_port, self._admin_port = (
+                int(environment[f"LINKERD2_PROXY_{kind}_LISTEN_ADDR"].rpartition(":")[2])
+                for kind in ("OUTBOUND", "ADMIN")
+            )
+        environment |= _prefixed(_certified(place, name))
         super().__init__(name, [binary], place.directory, environment)
 
-    def _environment(self, place: ProxyPlace, documents: Path, token_file: Path) -> dict[str, str]:
-        control = f"{LOOPBACK}:{place.control_port}"
-        token = json.dumps(place.token)
+    def _injected(self) -> dict[str, str]:
+        """What Linkerd's injector says, in short."""
         found = {
             "OUTBOUND_LISTEN_ADDRS": f"{LOOPBACK}:{self.outbound_port}",
-            "INBOUND_LISTEN_ADDR": f"{LOOPBACK}:{self.inbound_port}",
+            "INBOUND_LISTEN_ADDR": f"{LOOPBACK}:{free_port()}",
             "ADMIN_LISTEN_ADDR": f"{LOOPBACK}:{self._admin_port}",
             "CONTROL_LISTEN_ADDR": f"{LOOPBACK}:{free_port()}",
-            "DESTINATION_SVC_ADDR": control,
-            "DESTINATION_CONTEXT": token,
             "DESTINATION_PROFILE_SUFFIXES": "svc.cluster.local.",
             "DESTINATION_PROFILE_NETWORKS": "10.0.0.0/8,127.0.0.0/8",
-            "POLICY_SVC_ADDR": control,
-            "POLICY_WORKLOAD": token,
             "POLICY_CLUSTER_NETWORKS": "10.0.0.0/8",
             "INBOUND_DEFAULT_POLICY": "all-unauthenticated",
             "INBOUND_CONNECT_TIMEOUT": "100ms",
@@ -85,14 +123,8 @@ class LinkerdProxy(ChildProcess):
             "CONTROL_STREAM_IDLE_TIMEOUT": "5m",
             "CONTROL_STREAM_LIFETIME": "1h",
             "SHUTDOWN_GRACE_PERIOD": "1s",
-            "IDENTITY_SVC_ADDR": f"{LOOPBACK}:{place.identity_port}",
-            "IDENTITY_DIR": str(documents),
-            "IDENTITY_TOKEN_FILE": str(token_file),
-            "IDENTITY_TRUST_ANCHORS": (place.directory / f"{AUTHORITY}.pem").read_text(),
-            "IDENTITY_LOCAL_NAME": NAME,
-            "LOG": "warn,linkerd=info",
         }
-        return {f"LINKERD2_PROXY_{name}": value for name, value in found.items()}
+        return _prefixed(found)
 
     def wait_ready(self) -> None:
         """Wait until it has its certificate and serves."""

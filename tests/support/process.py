@@ -6,6 +6,7 @@ epoll), so children start by vfork and exec only.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +66,9 @@ def wait_until(
 
 
 DEFAULT_PORTS = frozenset({10_000, 18_000, 18_080, 19_000})  # of the server, and of what the documentation starts
+_RANDOM = random.SystemRandom()  # Hypothesis seeds the module's own: runs side by side would draw the same ports
 _given: set[int] = set()
+_reservations: list[IO[bytes]] = []
 
 
 def free_port() -> int:
@@ -74,12 +78,9 @@ def free_port() -> int:
     test by then. No port is returned twice, nor one that something uses by default.
     """
     first_ephemeral = _first_ephemeral_port()
-    # A port that another worker of the same run received may not be bound yet.
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for _ in range(1_000):
-        port = random.randrange(FIRST_FREE_PORT + worker, first_ephemeral, workers)
-        if port in _given or port in DEFAULT_PORTS:
+        port = _RANDOM.randrange(FIRST_FREE_PORT, first_ephemeral)
+        if port in _given or port in DEFAULT_PORTS or not reserve_port(port):
             continue
         with socket.socket() as probe:
             try:
@@ -89,6 +90,20 @@ def free_port() -> int:
             _given.add(port)
             return port
     raise AssertionError("no free port on the loopback address")
+
+
+def reserve_port(port: int) -> bool:
+    """Keep a port for this process until it ends; False if another process of any run of the tests keeps it.
+
+    What received a port may not have bound it yet, or may be restarting. The locks are on single bytes of one file.
+    """
+    if not _reservations:
+        _reservations.append((Path(tempfile.gettempdir()) / f"xds-test-ports-{os.getuid()}").open("ab"))
+    try:
+        fcntl.lockf(_reservations[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
 
 
 def _first_ephemeral_port() -> int:

@@ -104,7 +104,7 @@ class ServerProcess:
         self._client.close()
         if self._process is None:
             return
-        self._process.stop()
+        self._process.kill()  # a drain takes 0.3 s, and nobody looks at this one: tests of it call `stop`
         if error is not None:
             print(self._process.log_tail())
 
@@ -132,6 +132,11 @@ class ServerProcess:
         assert answer.is_success, f"push to {group}: {answer.status_code} {answer.text}"
         pushed: Json = answer.json()
         return pushed
+
+    def remove_soon(self, group: str) -> None:
+        """Set that what a push removes from the group stays for some seconds only."""
+        answer = self.request("PUT", f"/api/v1/groups/{group}", json={"removal_delay_s": 1})
+        assert answer.is_success, answer.text
 
     def versions(self, group: str) -> dict[str, str]:
         """version_info by type alias."""

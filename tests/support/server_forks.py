@@ -45,13 +45,24 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 
 
 class ForkedServer(ChildProcess):
-    """``xds`` with arguments, in a fork."""
+    """``xds`` with arguments, in a fork. ``directory`` is that of its log, ``working`` where it runs."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        working: Path = REPOSITORY,
+    ) -> None:
+        self._working = working
+        super().__init__(name, argv, directory, environment)
 
     def _start(
         self, argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None, piped: bool
     ) -> Running:
         assert not piped, "a forked server has no pipes"
-        return FORKS.start(argv, log, child_environment(environment))
+        return FORKS.start(argv, log, child_environment(environment), self._working)
 
 
 class Fork:
@@ -108,9 +119,9 @@ class ServerForks:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
-    def start(self, arguments: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Fork:
-        """Fork a process that runs the command ``xds`` with these arguments."""
-        request = {"arguments": list(arguments), "environment": dict(environment)}
+    def start(self, arguments: Sequence[str], log: IO[bytes], environment: Mapping[str, str], working: Path) -> Fork:
+        """Fork a process that runs the command ``xds`` with these arguments in the directory ``working``."""
+        request = {"arguments": list(arguments), "environment": dict(environment), "working": str(working)}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, Path(os.devnull).open("rb") as nothing:
             passed = [nothing.fileno(), log.fileno(), log.fileno(), theirs.fileno()]
@@ -166,6 +177,7 @@ class _Request:
 
     arguments: list[str]
     environment: dict[str, str]
+    working: str
     streams: list[int]
 
 
@@ -250,7 +262,7 @@ def _become(request: _Request) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.clear()
     os.environ.update(request.environment)
-    os.chdir(REPOSITORY)
+    os.chdir(request.working)
     sys.argv = ["xds", *request.arguments]
 
 

@@ -1,4 +1,4 @@
-"""Check the repository: names, module sizes, references. Exits 1 with a list of what is wrong.
+"""Check the repository: names, sizes, docstrings, state, references. Exits 1 with a list of what is wrong.
 
 ``--figures`` prints counts instead; ``--repoint`` leads links to functions that moved to where they are now.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools.house.figures import figures
+from tools.house.figures import figures, undocumented
 from tools.house.names import duplicate_classes, duplicate_modules, large_modules
 from tools.house.references import broken_references, repoint
 from tools.house.source import Finding, Repository
+from tools.house.state import shared_state
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
@@ -25,17 +26,27 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     yield from duplicate_classes(repository, excepted["classes"])
     yield from duplicate_modules(repository, excepted["modules"])
     yield from large_modules(repository)
+    yield from undocumented(repository)
+    yield from shared_state(repository, pure_packages(repository), excepted["state"])
     unmended = excepted["references"]["unmended"]
     broken = list(broken_references(repository, excepted["references"]["foreign"]))
     yield from (finding for finding in broken if not finding.path.startswith(tuple(unmended)))
     needed = {
         *(finding.subject for finding in duplicate_classes(repository, ())),
         *(finding.subject for finding in duplicate_modules(repository, {})),
+        *(finding.subject for finding in shared_state(repository, pure_packages(repository), {})),
         *(path for path in unmended if any(finding.path.startswith(path) for finding in broken)),
     }
-    for name in (*excepted["classes"], *excepted["modules"], *unmended):
+    for name in (*excepted["classes"], *excepted["modules"], *excepted["state"], *unmended):
         if name not in needed:
             yield Finding(exceptions.name, 1, f"the exception for {name!r} is not needed", name)
+
+
+def pure_packages(repository: Repository) -> Sequence[str]:
+    """The packages that the import contract names as pure."""
+    settings = repository.root / "pyproject.toml"
+    contracts = tomllib.loads(settings.read_text())["tool"]["importlinter"]["contracts"] if settings.is_file() else ()
+    return [name for each in contracts if each["name"].startswith("Pure") for name in each["source_modules"]]
 
 
 def main() -> int:

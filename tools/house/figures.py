@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules
-from tools.house.source import Definition, Module, Repository
+from tools.house.source import Definition, Finding, Module, Repository
 
 ENGINE = "xds/protocol/"
 SMALL_LINES = 60
@@ -34,7 +34,7 @@ def _imported(module: Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def undocumented(repository: Repository) -> Iterator[str]:
+def undocumented(repository: Repository) -> Iterator[Finding]:
     """Public classes, functions and methods of the product without a docstring.
 
     A method is spared if a base class of its class has a documented method of the same name; overloads are left out.
@@ -46,11 +46,11 @@ def undocumented(repository: Repository) -> Iterator[str]:
 
 def _undocumented(
     body: list[ast.stmt], module: Module, inherited: frozenset[str], modules: Mapping[str, Module]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     for node in body:
         if isinstance(node, Definition) and not node.name.startswith("_"):
             if not ast.get_docstring(node) and node.name not in inherited and not _is_overload(node):
-                yield f"{module.path}:{node.lineno} {node.name}"
+                yield Finding(module.path, node.lineno, f"{node.name} is public and has no docstring", node.name)
             if isinstance(node, ast.ClassDef):
                 yield from _undocumented(node.body, module, _documented_by_bases(node, module, modules), modules)
 

@@ -120,7 +120,10 @@ def filter_of(request: Request, shape: FixedRecord) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which instances are asked for: in ``datacenter``, with all tags, on nodes with all metadata."""
+    """Which instances are asked for: in ``datacenter``, with all tags, on nodes with all metadata.
+
+    ``tags`` are in lower case, since Consul compares them so.
+    """
 
     datacenter: str
     own_datacenter: str
@@ -128,10 +131,10 @@ class Selection:
     node_meta: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Request, here: Services) -> Selection:
-        """Raises ``RequestError``."""
+    def of(cls, request: Request, here: Services, *, by_tags: bool) -> Selection:
+        """Without ``by_tags``, tags are ignored. Raises ``RequestError``."""
         pairs = (text.partition(":") for text in request.query_params.getlist("node-meta"))
-        tags = frozenset(request.query_params.getlist("tag")) - {""}
+        tags = frozenset(tag.lower() for tag in request.query_params.getlist("tag")) if by_tags else frozenset()
         meta = {key: value for key, _, value in pairs}
         return cls(asked_datacenter(request, here), own_datacenter(here), tags, meta)
 
@@ -144,7 +147,7 @@ class Selection:
         """Whether an instance is one of them."""
         return (
             (datacenter or self.own_datacenter) == self.datacenter
-            and self.tags.issubset(tags)
+            and self.tags.issubset(map(str.lower, tags))
             and all(node_meta.get(key) == value for key, value in self.node_meta.items())
         )
 

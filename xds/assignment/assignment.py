@@ -183,10 +183,11 @@ class Departure(StrEnum):
 class PathMemory:
     """What is known of the way from a source to a target (`xds.assignment.following`).
 
-    The decided ``share`` has been nearly the same since ``since``. ``is_seen``: the nodes followed it. ``misses``: how
-    many times in turn they did not; ``judged_at``: when that was looked at. ``departure``: why the target has no
-    capacity for the source, since ``left_at``, None where it has; ``times``: how often that was. ``probed_at``: since
-    when a few requests are sent there again, 0 while none are; ``expected``, ``counted``, ``failed``: requests of it.
+    The decided ``share`` has been nearly the same since ``since``. ``risen_from`` is the least that it was shortly
+    before, while the nodes may not have followed yet. ``is_seen``: the nodes followed it. ``misses``: how many times in
+    turn they did not; ``judged_at``: when that was looked at. ``departure``: why the target has no capacity for the
+    source, since ``left_at``, None where it has; ``times``: how often that was. ``probed_at``: since when a few
+    requests are sent there again, 0 while none are; ``expected``, ``counted``, ``failed``: requests of it.
     """
 
     share: float
@@ -201,6 +202,7 @@ class PathMemory:
     expected: float = 0.0
     counted: float = 0.0
     failed: float = 0.0
+    risen_from: float = 0.0
 
 
 Path = tuple[Locality, Locality]  # source and target

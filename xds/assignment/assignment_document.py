@@ -107,6 +107,7 @@ def _path(item: Any) -> PathMemory:
         expected=_finite(item["expected"]),
         counted=_finite(item["counted"]),
         failed=_finite(item["failed"]),
+        risen_from=_finite(item.get("risen_from", 0.0)),  # earlier releases wrote none
     )
 
 

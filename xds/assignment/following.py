@@ -7,7 +7,8 @@ turn, has no capacity for that source. With ``errors_above`` the same holds for 
 After a while a few requests are sent there again, by one source. When they arrive, the target has its capacity back;
 else the next try comes after twice the time. So a target that stays away costs a few requests now and then.
 
-Shares and flows are only compared when the whole window was measured after the share was decided.
+Shares and flows are only compared when the whole window was measured after the share was decided. Proxies follow when
+the update has reached them: for a minute after a share has risen, only what they should send in any case is expected.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ MISSES_LIMIT = 2  # in turn, then the nodes have left the target
 # Of the requests that were to go to a target: with so many it is followed, with fewer it was left. Some nodes may keep
 # old weights for ever: a target that was never followed is left only when next to nothing arrives.
 FOLLOWED_FROM, LEFT_BELOW, NEVER_FOLLOWED_BELOW = 0.5, 0.4, 0.1
+# So long proxies may take to follow.
+FOLLOW_INTERVALS = 6
 # Fewer requests in a window tell nothing.
 LEAST_REQUESTS = 20.0
 # The share that a probe sends: as much as tells something, within bounds.
@@ -125,27 +128,33 @@ class _Comparison:
         found = {}
         for target in sorted(names, key=str):
             share = shares.get(target, 0.0)
-            path = _steady(paths.get((source, target)), share, self.previous.memory.observed_at)
+            path = self._steady(paths.get((source, target)), share, self.previous.memory.observed_at)
             if (
                 share > 0
                 and flows.since >= path.since
                 and has_elapsed(path.judged_at, self.policy.interval_s, self.now)
             ):
                 path = replace(path, judged_at=self.now)
-                path = self._judge(source, target, path, share * total, rates.get(target, _NONE), flows.window_s)
+                path = self._judge(source, target, path, share * total, rates.get(target, _NONE), flows)
             found[source, target] = path
         return found
 
     def _judge(
-        self, source: Locality, target: Locality, path: PathMemory, expected: float, rate: FlowRate, window_s: float
+        self,
+        source: Locality,
+        target: Locality,
+        path: PathMemory,
+        expected: float,
+        rate: FlowRate,
+        flows: ObservedFlows,
     ) -> PathMemory:
-        count, errors = rate.rps * window_s, rate.errors_ps * window_s
+        count, errors = rate.rps * flows.window_s, rate.errors_ps * flows.window_s
         if path.departure is not None:
-            if not path.probed_at:
-                return path
+            if not path.probed_at or not path.counted + count:
+                return path  # nothing of a probe has arrived yet
             sums = {"expected": expected, "counted": count, "failed": errors}
             return replace(path, **{name: getattr(path, name) + more for name, more in sums.items()})
-        departure = self._departure(path, expected, count, errors)
+        departure = self._departure(path, self._expected_yet(path, expected, flows.since), count, errors)
         if departure is None:
             is_seen = path.is_seen or (expected >= LEAST_REQUESTS and count >= FOLLOWED_FROM * expected)
             times = 0 if self.now - path.left_at > _FORGOTTEN_AFTER * wait_s(self.policy, path) else path.times
@@ -155,6 +164,25 @@ class _Comparison:
             return path
         self._tell(source, ReasonCode.NOT_FOLLOWED, _departed(target, departure, expected, count, errors), target)
         return replace(path, departure=departure, left_at=self.now, times=path.times + 1, misses=0)
+
+    def _expected_yet(self, path: PathMemory, expected: float, measured_from: float) -> float:
+        """The requests that arrive even where the proxies have not followed the last rise of the share yet."""
+        if not self._may_lag(path, measured_from) or path.share <= path.risen_from:
+            return expected
+        return expected * path.risen_from / path.share
+
+    def _may_lag(self, path: PathMemory, at: float) -> bool:
+        """Whether nodes may still have had the share of before at a time."""
+        return at - path.since < FOLLOW_INTERVALS * self.policy.interval_s
+
+    def _steady(self, path: PathMemory | None, share: float, decided_at: float) -> PathMemory:
+        """The path with its share now: since when it is nearly the same, and what it has risen from."""
+        if path is None:
+            return PathMemory(share, decided_at)
+        if abs(share - path.share) <= _STEADY * max(share, path.share):
+            return path
+        least = min(path.risen_from, path.share) if self._may_lag(path, decided_at) else path.share
+        return replace(path, share=share, since=decided_at, misses=0, risen_from=least)
 
     def _departure(self, path: PathMemory, expected: float, count: float, errors: float) -> Departure | None:
         limit = self.policy.errors_above
@@ -181,18 +209,23 @@ class _Comparison:
                 self._tell(source, ReasonCode.FOLLOWED, detail, target)
                 found[key] = replace(_unprobed(path), departure=None, misses=0, is_seen=True, left_at=self.now)
             elif ended.get(key) is False:
-                found[key] = replace(_unprobed(path), left_at=self.now, times=path.times + 1)
+                found[key] = replace(_unprobed(path), left_at=path.probed_at, times=path.times + 1)
         return found
 
     def _is_back(self, path: PathMemory) -> bool | None:
-        """Whether the requests of a probe arrived; None while too few were sent to tell."""
+        """Whether the requests of a probe arrived; None while that cannot be told yet.
+
+        Counting begins when the first ones arrive: the proxies may follow late.
+        """
         is_over = self.now - path.probed_at >= PROBE_INTERVALS * self.policy.interval_s
         if path.expected < PROBE_REQUESTS and not is_over:
             return None
         limit = self.policy.errors_above
         if path.departure is Departure.ERRORS and limit is not None and path.failed > limit * path.counted:
             return False
-        return path.counted >= FOLLOWED_FROM * path.expected
+        if path.counted and path.counted >= FOLLOWED_FROM * path.expected:
+            return True
+        return False if is_over else None
 
     def _probe(self, paths: dict[Path, PathMemory]) -> dict[Path, PathMemory]:
         """Begin the probes that are due: of each target by one source, the one with the fewest requests that tell."""
@@ -268,14 +301,6 @@ def without(shares: Mapping[Locality, float], names: Collection[Locality]) -> di
 def probed_targets(paths: Mapping[Path, PathMemory], source: Locality) -> set[Locality]:
     """The targets that a source sends only a probe to."""
     return {target for (one, target), path in paths.items() if one == source and path.departure and path.probed_at}
-
-
-def _steady(path: PathMemory | None, share: float, decided_at: float) -> PathMemory:
-    if path is None:
-        return PathMemory(share, decided_at)
-    if abs(share - path.share) <= _STEADY * max(share, path.share):
-        return path
-    return replace(path, share=share, since=decided_at, misses=0)
 
 
 def _unprobed(path: PathMemory) -> PathMemory:

@@ -22,13 +22,18 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
-# Where demand exceeds what all targets serve up to the middle of the band, this part of a target's capacity stays free:
+# Where demand exceeds what all targets serve up to a level of the band, this part of a target's capacity stays free:
 # the requests of its own zone come before those of others, and their number is not known exactly.
 _RESERVED = 0.01
+# Where demand exceeds all capacity, more stays free: this part of what is between the level and the capacity, but no
+# more than fits nowhere. Else each small change of demand would move requests from one full target to another.
+_FREE_WHEN_FULL = 0.5
 # Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
 # it will rise by in the next three intervals.
-_LEAST_FREE, _RELIEVED_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.4, 0.15, 0.5
+_LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
 _RISE_INTERVALS = 3.0
+# Steady demand needs to leave free what it changes by, times this.
+_VARIATIONS = 1.5
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -38,7 +43,7 @@ class HysteresisBand:
     """The shares wanted of every source, and the shares at the edges of the band around them.
 
     ``relieved``: the shares that a source takes when it must leave a target. They leave half of the band free, so that
-    demand that goes on rising does not cause a change in each interval.
+    noise and demand that goes on rising do not cause a change in each interval.
 
     ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``surplus``: the
     part of each source's demand that fits nowhere, in requests a second.
@@ -53,10 +58,13 @@ class HysteresisBand:
     def contains(self, source: Locality, shares: Shares, margin: float) -> bool:
         """Whether every share of the source is between the edges of the band, plus or minus ``margin``.
 
+        What is wanted, or was taken to leave a target, is within it: the share of a farther target may be larger there
+        than at either edge.
+
         A target that no edge wants has no margin. Its requests fit elsewhere in any case, and a small share of it
         would otherwise stay for ever.
         """
-        sides = [side[source] for side in (*self.edges, self.wanted)]
+        sides = [side[source] for side in (*self.edges, self.wanted, self.relieved)]
         return all(
             _is_between(shares.get(name, 0.0), [side.get(name, 0.0) for side in sides], margin)
             for name in {*shares, *(name for side in sides for name in side)}
@@ -85,32 +93,38 @@ def hysteresis_band(
     ``rise`` is by how much demand rises in an interval, as a fraction, where it follows a trend.
 
     ``variation`` is how much demand changes between two reports, as a fraction. Steady demand fills a target nearer to
-    its capacity, up to a fifth of the band; by default, and at most, half of the band stays free.
+    its capacity, so that a tenth of the band stays free; by default, and at most, half of it does.
     """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    free = min(max(1.5 * variation, _LEAST_FREE * policy.hysteresis), policy.hysteresis * _MOST_FREE)
-    placements = [_filled(policy, demand, capacity, used, ranked, below) for below in (free, 0.0, policy.hysteresis)]
-    relieved_free = policy.hysteresis * _RELIEVED_FREE
+    most_free = policy.hysteresis * _MOST_FREE
+    free = min(max(_VARIATIONS * variation, policy.hysteresis * _LEAST_FREE), most_free)
+    relieved_free = most_free
     if rise > 0:
-        relieved_free = policy.hysteresis * _RISING_FREE + _RISE_INTERVALS * rise
-    relieved_free = min(relieved_free, policy.hysteresis * _MOST_FREE)
-    placements.append(_filled(policy, demand, capacity, used, ranked, relieved_free))
-    middle, upper, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
+        relieved_free = min(policy.hysteresis * _RISING_FREE + _RISE_INTERVALS * rise, most_free)
+    full = _filled(policy, demand, capacity, used, ranked, 0.0)
+    spare = max(_RESERVED, sum(full.surplus.values()) / sum(capacity.values()))
+    levels = (free, policy.hysteresis, relieved_free)
+    placements = [_filled(policy, demand, capacity, used, ranked, below, spare) for below in levels]
+    upper = _shares_of(full.flows, demand)
+    middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
     ceilings = {
         name: rps if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE) else loads[name] * (1.0 + policy.hysteresis)
         for name, rps in capacity.items()
     }
-    return HysteresisBand(middle, relieved, (upper, lower), ceilings, placements[1].surplus)
+    return HysteresisBand(middle, relieved, (upper, lower), ceilings, full.surplus)
 
 
 def _filled(
-    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float
+    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float, spare: float = 0.0
 ) -> Placement:
-    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough."""
+    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough.
+
+    ``spare`` is what stays free then. Both are parts of the capacity.
+    """
     room = _room(capacity, 1.0 - below, used)
-    full = _room(capacity, 1.0 - min(below / 2, _RESERVED), used)
+    full = _room(capacity, 1.0 - min(below * _FREE_WHEN_FULL, spare), used)
     reserve = {name: full[name] - rps for name, rps in room.items()}
     return place(policy, demand, room, ranked, reserve=reserve, capacity=capacity)
 

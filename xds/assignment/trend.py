@@ -15,9 +15,12 @@ from statistics import fmean, median
 # noise looks like a trend for a moment now and then.
 _HALF = 9
 TREND_FIGURES = 2 * _HALF + 1
-# The difference of the halves, in times of the usual change from one figure to the next; noise of demand stays below.
-# And as a part of demand: where figures hardly change, the usual change tells nothing.
+# The difference of the halves, in times of the usual change from one figure to the next. Noise that lasts for a minute
+# or two exceeds that some 5 times an hour. And as a part of demand: where figures hardly change, the usual change tells
+# nothing.
 _SIGNIFICANT, _LEAST = 5.0, 0.03
+# A trend goes on through all three thirds: this part of the difference, at least, lies between each two of them.
+_STEADY = 0.25
 # The largest change from one figure to the next, as a part of the difference: with more it is a jump.
 _JUMP = 0.8
 _NEWEST = 3  # figures, of which the mean is extrapolated
@@ -38,9 +41,17 @@ def _slope(figures: Sequence[float]) -> float:
     difference = fmean(figures[_HALF:]) - fmean(figures[:_HALF])
     changes = [abs(later - earlier) for earlier, later in pairwise(figures)]
     least = max(_SIGNIFICANT * median(changes), _LEAST * fmean(figures))
-    if abs(difference) < least or max(changes) > _JUMP * abs(difference):
+    if abs(difference) < least or max(changes) > _JUMP * abs(difference) or not _is_steady(figures):
         return 0.0
     return difference / _HALF
+
+
+def _is_steady(figures: Sequence[float]) -> bool:
+    """Whether the figures rise, or fall, from each third of them to the next."""
+    third = len(figures) // 3
+    first, second, last = (fmean(figures[begin : begin + third]) for begin in range(0, 3 * third, third))
+    steps = (second - first, last - second)
+    return min(steps) * max(steps) > 0 and min(map(abs, steps)) >= _STEADY * abs(last - first)
 
 
 def extrapolate(smoothed_rps: float, recent: Sequence[float]) -> float:

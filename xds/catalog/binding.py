@@ -97,6 +97,7 @@ class InstanceSelection:
         return (one for one in instances if self.is_selected(one))
 
     def is_selected(self, one: ServiceInstance) -> bool:
+        """Whether the binding takes the instance. One that its filter cannot judge is not taken, and counted."""
         wanted = self.binding.datacenter
         if wanted and (one.instance.datacenter or self.datacenter) != wanted:
             return False

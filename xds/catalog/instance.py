@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 
 from xds.filter.values import FixedRecord
@@ -22,7 +22,8 @@ NAME_CHARACTERS = 255
 META_PAIRS = 64
 META_KEY_CHARACTERS = 128
 META_VALUE_CHARACTERS = 512
-TAGS = 64
+TAGS = 1024  # Consul bounds metadata, but not tags: proxies that are configured by tags have hundreds
+NAMED_PORTS = 64
 CHECKS = 64
 VIRTUAL_ADDRESSES = 8
 WEIGHT_LIMIT = 65_535
@@ -64,7 +65,8 @@ class Instance:
     """One instance of a service, as a source observes it.
 
     * ``id``: unique among the instances of the service that the source knows;
-    * ``address``: an IP address, since Envoy resolves no names in assignments;
+    * ``address``: an IP address, since Envoy resolves no names in assignments. Whatever its spelling is, it is kept in
+      the canonical one (RFC 5952): Envoy takes two spellings for one endpoint, and keeps the first;
     * ``ports``: further ports by name; ``port`` is the one without a name;
     * ``weight`` counts while the instance is passing, ``warning_weight`` while a check warns;
     * ``datacenter``: empty for that of this server;
@@ -86,6 +88,10 @@ class Instance:
     node_meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
     checks: tuple[Check, ...] = ()
     virtual_addresses: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if ":" in self.address:
+            object.__setattr__(self, "address", _canonical_ipv6(self.address))
 
     @property
     def health(self) -> Health:
@@ -150,7 +156,7 @@ def _check_sizes(one: Instance, pointer: str) -> list[Violation]:
         ("meta", len(one.meta), META_PAIRS),
         ("tags", len(one.tags), TAGS),
         ("checks", len(one.checks), CHECKS),
-        ("ports", len(one.ports), TAGS),
+        ("ports", len(one.ports), NAMED_PORTS),
         ("virtual_addresses", len(one.virtual_addresses), VIRTUAL_ADDRESSES),
     ):
         if count > limit:
@@ -168,6 +174,15 @@ def is_ip_address(text: str) -> bool:
         return ip_address(text) is not None and "%" not in text
     except ValueError:
         return False
+
+
+def _canonical_ipv6(text: str) -> str:
+    """The spelling of RFC 5952; what is no IPv6 address stays."""
+    if not is_ip_address(text):
+        return text
+    address = IPv6Address(text)
+    # How these are spelled depends on the release of Python.
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped is not None else str(address)
 
 
 def instance_record(service: str, one: Instance, health: Health | None = None) -> FixedRecord:

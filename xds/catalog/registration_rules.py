@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from xds.catalog.instance import (
     CHECKS,
     NAME_CHARACTERS,
+    NAMED_PORTS,
     OUTPUT_CHARACTERS,
     TAGS,
     WEIGHT_LIMIT,
@@ -302,8 +303,8 @@ def _check_node(form: CatalogForm, findings: Findings) -> None:
     for field, text in (("Node", form.node), ("Address", form.address), ("ID", form.id)):
         if len(text) > NAME_CHARACTERS or "/" in text:
             findings.add("bad_name", f"{short_repr(text)} is too long, or has a slash", (field,))
-    if len(form.tagged_addresses) > TAGS:
-        findings.add("too_many", f"{len(form.tagged_addresses)} addresses, at most {TAGS}", ("TaggedAddresses",))
+    if len(form.tagged_addresses) > NAMED_PORTS:
+        findings.add("too_many", f"{len(form.tagged_addresses)} addresses, at most {NAMED_PORTS}", ("TaggedAddresses",))
     check_place(form.namespace, form.partition, findings, ())
     _check_meta_keys(form.node_meta, findings, ("NodeMeta",))
     check_meta(form.node_meta, findings)

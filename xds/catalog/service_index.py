@@ -216,15 +216,14 @@ class ServiceIndex:
         self, source: SourceHoldings, holding: ServiceHolding | None, instances: Instances
     ) -> tuple[dict[str, Instance], list[Violation]]:
         known = holding.present if holding is not None else {}
-        room = min(
-            self.limits.instances_per_service, self.limits.instances_per_source - source.instances_n + len(known)
-        )
+        left = max(self.limits.instances_per_source - source.instances_n, 0)  # the limit may be lower than before
+        room = min(self.limits.instances_per_service, left + len(known))
         found: list[Violation] = []
         candidates: Iterable[tuple[int, Instance]] = enumerate(instances)
         if len(instances) > room:
             detail = f"{len(instances)} instances, {room} are taken over at most"
             found.append(Violation("too_many_instances", detail))
-            candidates = sorted(candidates, key=lambda each: each[1].id not in known)
+            candidates = _known_first(instances, known)
         usable: dict[str, Instance] = {}
         for index, instance in islice(candidates, room):
             id, held = instance.id, known.get(instance.id)
@@ -293,6 +292,13 @@ class ServiceIndex:
             self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
+
+
+def _known_first(instances: Instances, known: Collection[str]) -> Iterator[tuple[int, Instance]]:
+    """The instances with their places, those with known ids first. Of a flood no more is looked at than is taken."""
+    if known:
+        yield from (each for each in enumerate(instances) if each[1].id in known)
+    yield from (each for each in enumerate(instances) if each[1].id not in known)
 
 
 def _united(holdings: Mapping[str, ServiceHolding], before: tuple[ServiceInstance, ...]) -> tuple[ServiceInstance, ...]:

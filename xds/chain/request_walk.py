@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 from urllib.parse import parse_qsl
 
 from xds.catalog.quantities import WHOLE
 from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
 from xds.chain.chain import ChainSplit, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
-from xds.filter.values import Pattern
+from xds.filter.regular_expressions import compile_regex
 
 _PATTERNS_REMEMBERED = 256
 
@@ -181,12 +182,13 @@ def _wanted(match: HeaderMatch | QueryParamMatch) -> str:
 
 def _is_match(regex: str, text: str) -> bool:
     pattern = _pattern(regex)
-    return pattern is not None and pattern.search(text)
+    return pattern is not None and pattern.search(text.encode("utf-8", "replace")) is not None
 
 
 @lru_cache(maxsize=_PATTERNS_REMEMBERED)
-def _pattern(regex: str) -> Pattern | None:
+def _pattern(regex: str) -> Any:
+    """The pattern over a whole text; None for one that RE2 cannot read, which no proxy has."""
     try:
-        return Pattern(rf"\A(?:{regex})\z")
+        return compile_regex(rf"\A(?:{regex})\z")
     except ValueError:
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client, group_option, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Color, Format, say, write, write_document
@@ -172,7 +172,9 @@ def list_text(client: Client, group: str, style: Style) -> str:
     items = client.items(assignment_path(group))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
         return rendered(items, SOURCES, style)
-    return _tables(list(items), style, f"group {group} has no policies: `xds assignment set -f FILE` sets one")
+    return _tables(
+        list(items), style, f"group {group} has no policies: `xds assignment set{group_option(group)} -f FILE` sets one"
+    )
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
@@ -195,7 +197,8 @@ def _tables(items: Sequence[Json], style: Style, empty: str = "") -> str:
 def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
     """What was decided for a cluster, the latest first. Raises ``CommandError``."""
     found = client.items(f"{assignment_path(group, cluster)}/history")
-    return rendered(found, HISTORY, style, f"nothing was decided yet: `xds assignment show {cluster}` says why")
+    why = f"`xds assignment show {cluster}{group_option(group)}` says why"
+    return rendered(found, HISTORY, style, f"nothing was decided yet: {why}")
 
 
 def put(

@@ -19,6 +19,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from xds.cli.errors import CommandError, Exit
+from xds.model.node import DEFAULT_GROUP
 
 Json = dict[str, Any]
 
@@ -334,6 +335,11 @@ def _set_timeout(connection: HTTPConnection, timeout_s: float) -> None:
 def group_path(group: str, rest: str = "") -> str:
     """The path of a group, or of what is below it."""
     return f"/groups/{quote(group, safe='')}{rest}"
+
+
+def group_option(group: str) -> str:
+    """The option with which a command means this group, for messages that name a command."""
+    return "" if group == DEFAULT_GROUP else f" -g {group}"
 
 
 def _parts(url: str) -> tuple[str, str, int, str]:

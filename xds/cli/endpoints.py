@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from xds.cli.arguments import given
-from xds.cli.client import Client, group_path
+from xds.cli.client import Client, group_option, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import tell_warnings
@@ -80,8 +80,9 @@ def endpoints_path(group: str, name: str = "") -> str:
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
     found = client.items(endpoints_path(group), {"live": "true"} if live else {})
-    what = "live assignments: `xds endpoints list`" if live else "assignments: `xds get resources`"
-    return rendered(found, ASSIGNMENTS, style, f"group {group} has no {what} shows what it has")
+    what, command = ("live assignments", "endpoints list") if live else ("assignments", "get resources")
+    empty = f"group {group} has no {what}: `xds {command}{group_option(group)}` shows what it has"
+    return rendered(found, ASSIGNMENTS, style, empty)
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
@@ -89,7 +90,8 @@ def show(item: Json, style: Style, format: Format | None) -> None:
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
     else:
-        empty = f"{item['name']} has no endpoints: `xds endpoints add {item['name']} ADDRESS` adds one"
+        command = f"xds endpoints add {item['name']} ADDRESS{group_option(item['group'])}"
+        empty = f"{item['name']} has no endpoints: `{command}` adds one"
         write(rendered(item["endpoints"], ENDPOINTS, style, empty))
         for line in _told(item):
             say(line)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from xds.cli.linkerd_table import streams_text
 from xds.cli.table import Column, TableLayout
 
 Json = dict[str, Any]
@@ -15,10 +16,11 @@ NAMED = 3
 
 
 def note(node: Json) -> str:
-    """A note on a node besides the states of its types: rejected, held and lingering resources."""
+    """A note on a node besides the states of its types: rejected, held and lingering resources, Linkerd streams."""
     refused = (_refused_text(type, state) for type, state in node["types"].items())
     held = map(held_text, node["held"])
-    return "; ".join(filter(None, (*refused, *held, lingering_text(node["lingering"]))))
+    others = lingering_text(node["lingering"]), streams_text(node["streams"])
+    return "; ".join(filter(None, (*refused, *held, *others)))
 
 
 def _refused_text(type: str, state: Json) -> str:

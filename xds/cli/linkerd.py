@@ -21,6 +21,8 @@ Json = dict[str, Any]
 
 FIRST_S = 10.0  # for the first message
 
+_CUT_BYTES = 3 << 20  # `xds.destination.update_messages`, whose imports would take a while
+_ENDPOINT_BYTES = 64 << 10  # at most
 _GET = "/io.linkerd.proxy.destination.Destination/Get"
 _PROFILE = "/io.linkerd.proxy.destination.Destination/GetProfile"
 _GET_2018 = "/conduit.proxy.destination.Destination/Get"
@@ -100,12 +102,16 @@ def _follow(
         call = channel.unary_stream(method, response_deserializer=decode)(
             request.SerializeToString(), timeout=deadline_s, metadata=target.metadata()
         )
+        is_answered = False
         try:
             for message in call:
+                is_answered = True
                 yield readable(message)
                 if not goes_on and not _is_cut(message):
                     return
         except grpc.RpcError as error:
+            if is_answered and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return  # nothing followed
             raise CommandError(_EXITS.get(error.code(), Exit.UNREACHABLE), _told(target, error)) from None
         finally:
             call.cancel()
@@ -114,8 +120,8 @@ def _follow(
 
 
 def _is_cut(message: Message) -> bool:
-    """Whether more of the first answer follows: a message is cut only where it would grow too large."""
-    return message.ByteSize() > 2 << 20
+    """Whether more of the first answer may follow: a message is cut only where the next endpoint has no room."""
+    return message.ByteSize() > _CUT_BYTES - _ENDPOINT_BYTES
 
 
 def _told(target: GrpcTarget, error: Any) -> str:

@@ -35,6 +35,7 @@ Key = tuple[str, str]  # type URL and name
 
 HEALTHY = frozenset({"", "UNKNOWN", "HEALTHY", "DEGRADED"})
 NAMED = 3
+LOAD_SERVICE = "LRS"  # as streams of nodes name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +279,17 @@ def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
+        if any(stream["service"] == LOAD_SERVICE for stream in node["streams"]):
+            return PathStep("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
         return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
     own = next((row for row in found.get("reporters", ()) if row.get("node") == node["id"]), None)
     if own is not None:
         attempts, ratio, whose = own["successes"] + own["errors"], own["error_ratio"], "of this node"
+        span = f"its latest report ({own['window_s']:g} s)"
     else:
         attempts, ratio, whose = found["attempts"], found["failed_ratio"], "of all nodes"
+        span = f"the last {WINDOW_S} s"
     if not attempts:
-        return PathStep("load", WARNING, f"no requests {whose} in the last {WINDOW_S} s", show)
+        return PathStep("load", WARNING, f"no requests {whose} in {span}", show)
     state = FAILED if ratio >= FAILING_FROM else WARNING if ratio > 0 else OK
     return PathStep("load", state, f"{ratio:.0%} of {attempts:.0f} requests {whose} fail", show if state != OK else "")

@@ -98,6 +98,8 @@ def list_text(client: Client, wanted: Wanted, style: Style) -> str:
     found = list_resources(client, wanted.group, types, wanted.show_secrets)
     what = types[0] if types else "resources"
     empty = f"group {wanted.group} has no {what}: `xds describe group {wanted.group}` shows what it has"
+    if what == "endpoints":
+        empty = f"no endpoints are pushed to group {wanted.group}: `xds endpoints list -g {wanted.group}` shows all"
     return rendered(found, RESOURCES, style, empty)
 
 

@@ -65,7 +65,7 @@ from xds.server.metrics.collectors import (
     WatchMetrics,
 )
 from xds.server.metrics.counters import Metrics
-from xds.server.metrics.live_metrics import LiveMetrics
+from xds.server.metrics.service_metrics import LiveMetrics
 from xds.server.process import OpenFiles, collect_young, paused_gc, raise_file_limit, tune_gc, tune_threads
 from xds.server.rest import rest_routes
 from xds.server.server import XdsServer

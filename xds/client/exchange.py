@@ -22,6 +22,7 @@ T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:18080"
 CONNECT_TIMEOUT_S = 5.0
 QUIET_S = 45.0  # the server sends a sign of life every 15 s
+_NO_HTTP_1 = "illegal"  # as h11 begins what it says of a first line that is none
 RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all: a server that restarts is back by then
 
 
@@ -131,7 +132,11 @@ def reaching(url: str) -> Iterator[None]:
 
 def _reason(error: httpx.HTTPError) -> str:
     text = str(error) or type(error).__name__
-    return "the server speaks plain HTTP there; use http://" if "WRONG_VERSION_NUMBER" in text else text
+    if "WRONG_VERSION_NUMBER" in text:
+        return "the server speaks plain HTTP there; use http://"
+    if isinstance(error, httpx.RemoteProtocolError) and text.startswith(_NO_HTTP_1):
+        return f"no HTTP/1 is spoken there: perhaps a gRPC port; the admin API is at {DEFAULT_SERVER} by default"
+    return text
 
 
 def may_repeat(call: ApiCall[Any], error: AdminApiError, attempt: int) -> bool:

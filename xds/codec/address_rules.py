@@ -16,6 +16,7 @@ from xds.codec.rules import Problem, is_ip
 _BUILT_IN_RESOLVERS = ("", "envoy.ip")
 _NO_ENDPOINT = "endpoint_name"  # of LEDS: the endpoint itself stands elsewhere
 _CODE = "bad_address"
+_PIPE_BYTES = 107  # of Linux (sun_path), without the zero at the end
 
 _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
@@ -35,9 +36,19 @@ _MEMBER = re.compile(
 
 def address_problems(address: Any, hint: str = "") -> list[Problem]:
     """What is wrong with an ``Address`` that is to be used as it is, without a resolver for names."""
+    if address.WhichOneof("address") == "pipe":
+        return _long_path(address.pipe.path)
     if address.WhichOneof("address") != "socket_address":
         return []
     return [one._replace(path=("socket_address", *one.path)) for one in socket_problems(address.socket_address, hint)]
+
+
+def _long_path(path: str) -> list[Problem]:
+    size_bytes = len(path.encode(errors="surrogatepass"))
+    if size_bytes <= _PIPE_BYTES:
+        return []
+    detail = f"the path of a Unix domain socket has at most {_PIPE_BYTES} bytes, and this has {size_bytes}"
+    return [Problem(("pipe", "path"), "too_long", detail)]
 
 
 def socket_problems(socket: Any, hint: str = "") -> list[Problem]:

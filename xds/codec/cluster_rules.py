@@ -11,12 +11,12 @@ from xds.codec import schema
 from xds.codec.address_rules import assignment_problems, bound_address_problems
 from xds.codec.filter_rules import is_empty, unknown_config
 from xds.codec.rules import MessageRule, Problem
+from xds.codec.upstream_rules import HTTP_OPTIONS, transport_problems
 from xds.model.resource_type import TYPE_PREFIX
 
 _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
 _CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
 _CODE = "cluster_conflict"
-_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _TYPES = "envoy.extensions."
 _FIELD = "typed_extension_protocol_options"
 _NOTHING: list[Problem] = []
@@ -28,8 +28,7 @@ def _cluster(cluster: Any) -> list[Problem]:
     Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
     """
     kind = cluster.type
-    options = cluster.typed_extension_protocol_options
-    found = list(_options(options)) if options else _NOTHING
+    found = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
     has_eds = cluster.HasField("eds_cluster_config")
     if cluster.lb_policy < _CLUSTER_PROVIDED and (
         (kind == _STRICT_DNS and not has_eds) or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
@@ -45,15 +44,18 @@ def _cluster(cluster: Any) -> list[Problem]:
     return [*found, *_of_type(cluster, kind), *_policy(cluster, kind)]
 
 
-def _options(options: Any) -> Iterator[Problem]:
+def _options(cluster: Any) -> Iterator[Problem]:
     """The keys of options are names of filters, or one of the types for upstreams.
 
     An empty value has no ``@type``: Envoy knows the type by its key, and reads the value as an empty message.
     """
-    if _HTTP_OPTIONS in options and not options[_HTTP_OPTIONS].type_url:
-        detail = "the options are empty, and one of the protocols is required"
-        hint = f'"@type": {TYPE_PREFIX}{_HTTP_OPTIONS}'
-        yield Problem((_FIELD, _HTTP_OPTIONS), "missing_field", detail, hint, is_absence=True)
+    options = cluster.typed_extension_protocol_options
+    if HTTP_OPTIONS in options:
+        if not options[HTTP_OPTIONS].type_url:
+            detail = "the options are empty, and one of the protocols is required"
+            hint = f'"@type": {TYPE_PREFIX}{HTTP_OPTIONS}'
+            yield Problem((_FIELD, HTTP_OPTIONS), "missing_field", detail, hint, is_absence=True)
+        yield from transport_problems(cluster)
     for key in options:
         if key.startswith(_TYPES) and key not in _upstream_types():
             near = next(iter(get_close_matches(key, _upstream_types(), n=1)), "")

@@ -1,16 +1,16 @@
-"""Rules on single extensions, measured with Envoy 1.40: scripts, key sets, users, and what each cannot do without.
+"""Rules on single extensions, measured with Envoy 1.40: scripts, users, and what each cannot do without.
 
 Inline data is looked at; data in files is the proxy's matter.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xds.codec.filter_rules import is_empty, unknown_config
 from xds.codec.findings import FieldPath
+from xds.codec.inline_data import content, inline_content, specifier
 from xds.codec.lua_syntax import lua_fault
 from xds.codec.rules import MessageRule, Problem
 
@@ -23,24 +23,6 @@ _SHA1_LENGTH = 28  # in base64
 _LINES_LIMIT = 10_000
 
 
-def inline_content(message: Any, field: str) -> str | None:
-    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
-    return _content(getattr(message, field)) if message.HasField(field) else None
-
-
-def _content(source: Any) -> str | None:
-    match source.WhichOneof("specifier"):
-        case "inline_string":
-            return str(source.inline_string)
-        case "inline_bytes":
-            return bytes(source.inline_bytes).decode(errors="replace")
-    return None
-
-
-def _specifier(source: Any) -> str:
-    return str(source.WhichOneof("specifier"))
-
-
 # Lua
 
 
@@ -48,7 +30,7 @@ def _lua(config: Any) -> list[Problem]:
     """The scripts of a ``Lua`` filter: each is loaded with the listener."""
     found = [*_script(config.inline_code, ("inline_code",)), *_source(config, "default_source_code")]
     for name, source in config.source_codes.items():
-        found += _script(_content(source) or "", ("source_codes", name, _specifier(source)))
+        found += _script(content(source) or "", ("source_codes", name, specifier(source)))
     if config.inline_code and config.HasField("default_source_code"):
         detail = "only one of inline_code and default_source_code can be set"
         found.append(Problem(("inline_code",), "not_allowed", detail, "leave inline_code out"))
@@ -62,7 +44,7 @@ def _script(text: str, path: FieldPath) -> list[Problem]:
 
 def _source(config: Any, field: str) -> list[Problem]:
     text = inline_content(config, field)
-    return [] if text is None else _script(text, (field, _specifier(getattr(config, field))))
+    return [] if text is None else _script(text, (field, specifier(getattr(config, field))))
 
 
 def _route_script(config: Any) -> list[Problem]:
@@ -70,45 +52,12 @@ def _route_script(config: Any) -> list[Problem]:
     text = inline_content(config, "source_code")
     if text is None or _ROUTE_FUNCTION in text:
         return _source(config, "source_code")
-    path = ("source_code", _specifier(config.source_code))
+    path = ("source_code", specifier(config.source_code))
     detail = f"the script has no function {_ROUTE_FUNCTION}"
     return [Problem(path, "bad_script", detail, f"function {_ROUTE_FUNCTION}(route_handle) return ... end")]
 
 
-# Key sets and users
-
-
-def _provider(provider: Any) -> list[Problem]:
-    """A ``JwtProvider``: an inline key set is JSON with at least one key. Envoy passes over an empty text."""
-    text = inline_content(provider, "local_jwks")
-    fault = _key_set_fault(text) if text else ""
-    if not fault:
-        return []
-    path = ("local_jwks", _specifier(provider.local_jwks))
-    return [Problem(path, "bad_jwks", f"local_jwks {fault}", '{"keys": [...]}')]
-
-
-def _key_set_fault(text: str) -> str:
-    """Envoy's reader of JSON takes line ends within strings, single quotes and bare keys: what begins so may pass."""
-    try:
-        keys = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return "" if text.lstrip().startswith(("{", "-----BEGIN")) else "is no JSON Web Key Set"
-    if not isinstance(keys, dict):
-        return "is no JSON Web Key Set"
-    if "keys" not in keys and any(_is_certificate(one) for one in keys.values()):
-        return ""
-    listed = keys.get("keys")
-    if not isinstance(listed, list):
-        return "has no list 'keys'"
-    if not any(isinstance(key, dict) and key.get("kty") for key in listed):
-        return "has no key with its type ('kty')"
-    return ""
-
-
-def _is_certificate(value: object) -> bool:
-    """A key set may hold certificates by the ids of their keys."""
-    return isinstance(value, str) and "-----BEGIN CERTIFICATE-----" in value
+# Users
 
 
 def _users(config: Any) -> list[Problem]:
@@ -117,7 +66,7 @@ def _users(config: Any) -> list[Problem]:
     fault = "" if text is None else _users_fault(text)
     if not fault:
         return []
-    return [Problem(("users", _specifier(config.users)), "bad_users", f"users {fault}", "one user:{SHA}hash a line")]
+    return [Problem(("users", specifier(config.users)), "bad_users", f"users {fault}", "one user:{SHA}hash a line")]
 
 
 def _route_users(config: Any) -> list[Problem]:
@@ -178,30 +127,6 @@ def _open_telemetry(config: Any) -> list[Problem]:
     return [Problem((_EXPORTERS[0],), "missing_field", detail, is_absence=True)]
 
 
-def _header_to_metadata(rule: Any) -> list[Problem]:
-    """A ``Config.Rule`` of the filter: where from, and what for."""
-    if bool(rule.header) == bool(rule.cookie):
-        code, words = ("not_allowed", "only") if rule.header else ("missing_field", "exactly")
-        detail = f"a rule has {words} one of header and cookie"
-        return [Problem(("header",), code, detail, is_absence=not rule.header)]
-    if not rule.HasField("on_header_present") and not rule.HasField("on_header_missing"):
-        detail = "a rule needs one of on_header_present and on_header_missing"
-        return [Problem(("on_header_present",), "missing_field", detail, is_absence=True)]
-    return [*_metadata_values(rule)]
-
-
-def _metadata_values(rule: Any) -> Iterator[Problem]:
-    present = rule.on_header_present
-    if present.value and present.HasField("regex_value_rewrite"):
-        detail = "only one of value and regex_value_rewrite can be set"
-        yield Problem(("on_header_present", "value"), "not_allowed", detail)
-    if rule.HasField("on_header_missing") and not rule.on_header_missing.value:
-        detail = "a header that is missing needs a value in its place"
-        yield Problem(("on_header_missing", "value"), "missing_field", detail, is_absence=True)
-    if rule.cookie and rule.remove:
-        yield Problem(("remove",), "not_allowed", "a cookie cannot be removed")
-
-
 def _extension(one: Any) -> list[Problem]:
     """A ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
     return [unknown_config(one)] if is_empty(one) else []
@@ -259,13 +184,11 @@ EXTENSION_RULES: Mapping[str, MessageRule] = {
     f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _route_users,
     f"{_HTTP}.cache.v3.CacheConfig": _cache,
     f"{_HTTP}.cache_v2.v3.CacheV2Config": _cache,
-    f"{_HTTP}.jwt_authn.v3.JwtProvider": _provider,
     f"{_HTTP}.lua.v3.Lua": _lua,
     f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _source(config, "source_code"),
     f"{_NETWORK}.generic_proxy.v3.GenericProxy": _generic_proxy,
     f"{_NETWORK}.redis_proxy.v3.RedisProxy": _redis,
     f"{_HTTP}.composite.v3.ExecuteFilterAction": _filter_action,
-    f"{_HTTP}.header_to_metadata.v3.Config.Rule": _header_to_metadata,
     "envoy.config.trace.v3.OpenTelemetryConfig": _open_telemetry,
     "envoy.config.trace.v3.ZipkinConfig": _zipkin,
     "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _route_script,

@@ -225,10 +225,10 @@ def _addresses(listener: Any) -> Iterator[Problem]:
 
 
 def _address(address: Any, path: FieldPath) -> Iterator[Problem]:
-    if address.WhichOneof("address") != "socket_address":
-        return
     for problem in address_problems(address, "0.0.0.0 means all IPv4 addresses of the host"):
         yield problem._replace(path=(*path, *problem.path))
+    if address.WhichOneof("address") != "socket_address":
+        return
     socket = address.socket_address
     if socket.ipv4_compat and is_ip(socket.address) and not _is_mapped(socket.address):
         detail = f"ipv4_compat is for the address :: or an IPv4-mapped one; not {socket.address}"
@@ -241,7 +241,9 @@ def _is_mapped(text: str) -> bool:
 
 def _chains(listener: Any) -> Iterator[Problem]:
     if listener.filter_chains:
-        if _has_several_matches(listener):
+        if listener.HasField("filter_chain_matcher"):
+            yield from _chain_names(listener.filter_chains)
+        elif len(listener.filter_chains) > 1 or listener.filter_chains[0].HasField("filter_chain_match"):
             yield from _equal_chains(listener.filter_chains)
     elif not listener.HasField("default_filter_chain") and listener.address.socket_address.protocol != _UDP:
         detail = "a listener needs filter_chains or a default_filter_chain"
@@ -252,10 +254,17 @@ def _chains(listener: Any) -> Iterator[Problem]:
         yield from _network_filters(listener.default_filter_chain, ("default_filter_chain",))
 
 
-def _has_several_matches(listener: Any) -> bool:
-    if listener.HasField("filter_chain_matcher"):
-        return False
-    return len(listener.filter_chains) > 1 or listener.filter_chains[0].HasField("filter_chain_match")
+def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:
+    """The matcher of a listener names its chains."""
+    seen: set[str] = set()
+    for index, chain in enumerate(chains):
+        path = ("filter_chains", index, "name")
+        if not chain.name:
+            detail = "a filter chain needs a name where the listener has a filter_chain_matcher"
+            yield Problem(path, "missing_field", detail, is_absence=True)
+        elif chain.name in seen:
+            yield Problem(path, "duplicate_item", f"filter chain {chain.name[:80]!r} stands there already")
+        seen.add(chain.name)
 
 
 def _network_filters(chain: Any, path: FieldPath) -> Iterator[Problem]:

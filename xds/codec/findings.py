@@ -153,8 +153,8 @@ def type_hint(type_url: str) -> str:
 
 
 OWN_TYPE_HINT = (
-    "a type of your own, or of an Envoy with extensions of its own, needs its descriptor set: --descriptor-set FILE, "
-    "codec.descriptor_sets of the server"
+    "a type of your own, or of an Envoy with extensions of its own, needs its descriptor set (--descriptor-set FILE, "
+    "or codec.descriptor_sets of the server);"
 )
 _VERSION = re.compile(r"v[0-9]+(alpha|beta)?[0-9]*")
 _ALIKE = 0.8

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from xds.codec.findings import normalized_name, parse_pointer
-from xds.codec.text import json_object
+from xds.codec.text import IGNORE_TAG, json_object
 from xds.model.errors import Violation
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -251,7 +251,8 @@ class _YamlWalk:
     def _node(self, event: Any) -> None:
         top = self._stack[-1] if self._stack else None
         if top is not None and not top.is_list and top.entered is None:
-            top.entered = self._marked(_entered(top.active, event.value), event)
+            found = [] if event.tag == IGNORE_TAG else _entered(top.active, event.value)
+            top.entered = self._marked(found, event)
             return
         active = self._value(top, event)
         if not isinstance(event, yaml.CollectionStartEvent):

@@ -1,4 +1,4 @@
-"""Rules on routes and on format strings of headers and access logs, measured with Envoy 1.40."""
+"""Rules on routes and on format strings, such as those of headers and access logs, measured with Envoy 1.40."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from xds.codec.findings import FieldPath
 from xds.codec.rules import MessageRule, Problem, nanoseconds
 
 _ROUTE = "envoy.config.route.v3"
+_LOGGERS = "envoy.extensions.access_loggers"
+_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _CONNECT = ("connect", "connect-udp")
 _BODY_LIMIT_BYTES = 4096  # Envoy's default of max_direct_response_body_size_bytes
 FORMAT_CODE = "bad_format"
@@ -62,6 +64,23 @@ def _upgrades(upgrades: Any) -> list[Problem]:
             detail = f"connect_config is for upgrades of type CONNECT and CONNECT-UDP; not {one.upgrade_type[:80]!r}"
             found.append(Problem((index, "connect_config"), "not_allowed", detail))
     return found
+
+
+def _per_filter(configs: Any) -> list[Problem]:
+    """The ``typed_per_filter_config`` of a route and what it is in: Envoy finds each by its type."""
+    return [
+        Problem((name,), "missing_config", f"{name[:80]!r} has no configuration", 'write {"@type": ...}')
+        for name, config in configs.items()
+        if not config.type_url
+    ]
+
+
+def _filter_config(config: Any) -> list[Problem]:
+    """A ``FilterConfig``, which says more of a filter than its configuration."""
+    if config.HasField("config") or config.disabled or config.is_optional:
+        return _NOTHING
+    detail = "a filter needs its configuration here, or disabled: true"
+    return [Problem(("config",), "missing_config", detail, is_absence=True)]
 
 
 def _source(rds: Any) -> list[Problem]:
@@ -171,8 +190,35 @@ def _value(value: Any, path: FieldPath) -> Iterator[Problem]:
                 yield from _value(one, (*path, index))
 
 
-def _text(field: str) -> MessageRule:
-    return lambda message: _format(getattr(message, field), (field,))
+def _log_value(value: Any) -> list[Problem]:
+    """An ``AnyValue`` of OpenTelemetry."""
+    return [*_of_log_value(value, ())]
+
+
+def _log_list(listed: Any) -> list[Problem]:
+    """A ``KeyValueList`` of OpenTelemetry."""
+    return [*_of_log_list(listed, ())]
+
+
+def _of_log_value(value: Any, path: FieldPath) -> Iterator[Problem]:
+    match value.WhichOneof("value"):
+        case "string_value":
+            yield from _format(value.string_value, (*path, "string_value"))
+        case "kvlist_value":
+            yield from _of_log_list(value.kvlist_value, (*path, "kvlist_value"))
+        case "array_value":
+            for index, one in enumerate(value.array_value.values):
+                yield from _of_log_value(one, (*path, "array_value", "values", index))
+
+
+def _of_log_list(listed: Any, path: FieldPath) -> Iterator[Problem]:
+    for index, one in enumerate(listed.values):
+        yield from _of_log_value(one.value, (*path, "values", index, "value"))
+
+
+def _texts(*fields: str) -> MessageRule:
+    """Of a message with fields that are format strings."""
+    return lambda message: [one for field in fields for one in _format(getattr(message, field), (field,))]
 
 
 def _string(name: str) -> MessageRule:
@@ -182,24 +228,37 @@ def _string(name: str) -> MessageRule:
 
 _UPGRADE_CONFIGS: Mapping[str, MessageRule] = {"upgrade_configs": _upgrades}
 ROUTE_RULES: Mapping[str, MessageRule] = {
+    f"{_ROUTE}.FilterConfig": _filter_config,
     f"{_ROUTE}.RouteAction.RequestMirrorPolicy": _mirror,
     f"{_ROUTE}.RouteConfiguration": _bodies,
     f"{_ROUTE}.WeightedCluster": _weights,
     f"{_ROUTE}.RetryPolicy.RetryBackOff": _back_off,
     "envoy.config.core.v3.HeaderValueOption": _header,
     "envoy.config.core.v3.SubstitutionFormatString": _substitution,
-    "envoy.extensions.access_loggers.file.v3.FileAccessLog": _text("format"),
+    f"{_ROUTE}.RedirectAction": _texts("path_rewrite"),
+    f"{_ROUTE}.Tracing": _texts("operation", "upstream_operation"),
+    f"{_LOGGERS}.file.v3.FileAccessLog": _texts("format"),
+    f"{_LOGGERS}.stats.v3.Config.Tag": _texts("value_format"),
+    "envoy.extensions.filters.http.oauth2.v3.OAuth2Config": _texts("redirect_uri"),
+    f"{_MANAGER}.Tracing": _texts("operation", "upstream_operation"),
+    "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig.UdpTunnelingConfig": _texts("proxy_host", "target_host"),
     "envoy.extensions.filters.network.http_connection_manager.v3.Rds": _source,
-    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _text("hostname"),
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.TunnelingConfig": _texts("hostname"),
 }
 ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     f"{_ROUTE}.RouteAction": {
         **_UPGRADE_CONFIGS,
         **{name: _string(name) for name in ("host_rewrite", "path_rewrite")},
     },
-    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": _UPGRADE_CONFIGS,
+    **{
+        f"{_ROUTE}.{holder}": {"typed_per_filter_config": _per_filter}
+        for holder in ("Route", "RouteConfiguration", "VirtualHost", "WeightedCluster.ClusterWeight")
+    },
+    _MANAGER: _UPGRADE_CONFIGS,
     "envoy.extensions.filters.http.ext_authz.v3.AuthorizationRequest": {"headers_to_add": _headers},
-    "envoy.extensions.access_loggers.fluentd.v3.FluentdAccessLogConfig": {"record": _record},
+    f"{_LOGGERS}.file.v3.FileAccessLog": {"json_format": _record, "typed_json_format": _record},
+    f"{_LOGGERS}.fluentd.v3.FluentdAccessLogConfig": {"record": _record},
+    f"{_LOGGERS}.open_telemetry.v3.OpenTelemetryAccessLogConfig": {"body": _log_value, "attributes": _log_list},
     "envoy.extensions.filters.http.header_mutation.v3.Mutations": {"query_parameter_mutations": _parameters},
     "envoy.type.tracing.v3.CustomTag": {"value": _string("value")},
 }

@@ -3,8 +3,8 @@
 * JSON: duplicate keys, NaN and deep nesting are errors. The C parser of the standard library reads the text; where it
   gives no position for an error, the text is scanned once more for it.
 * YAML: ``no``, ``012``, ``1:20`` and dates are strings or plain numbers, never what YAML 1.1 makes of them. Duplicate
-  keys are errors. Depth, size and the expansion of aliases are bounded, and nothing recurses, so hostile input ends in
-  an error.
+  keys are errors. Keys tagged ``!ignore`` are left out, as Envoy leaves them out. Depth, size and the expansion of
+  aliases are bounded, and nothing recurses, so hostile input ends in an error.
 * Output: `to_yaml` writes YAML that `parse_yaml` reads as the same values. Readers of YAML 1.1 and 1.2 take different
   words for numbers (``12e03``, ``0o17``, ``08``): a string that either would read as something else is quoted. Text of
   several lines (PEM, Lua) is written as a block.
@@ -132,6 +132,8 @@ _WORDS: dict[str, object] = {
 _TAG_PREFIX = "tag:yaml.org,2002:"
 # The text itself is not shown: it may be an unquoted password.
 _QUOTE = "text that begins with *, & or ! stands in quotes"
+# Of keys that Envoy leaves out: their values are there for the anchors in them.
+IGNORE_TAG = "!ignore"
 _STRING_TAGS = ("!", _TAG_PREFIX + "str")
 _SCALAR_TAGS = (_TAG_PREFIX + "int", _TAG_PREFIX + "float", _TAG_PREFIX + "bool", _TAG_PREFIX + "null")
 _COLLECTION_TAGS = ("!", _TAG_PREFIX + "map", _TAG_PREFIX + "seq")
@@ -139,12 +141,13 @@ _COLLECTION_TAGS = ("!", _TAG_PREFIX + "map", _TAG_PREFIX + "seq")
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A collection that is being read. ``key`` is the mapping key whose value comes next."""
+    """A collection that is being read. ``key`` is the mapping key whose value comes next, to be kept or left out."""
 
     value: Any
     anchor: str | None
     cost: int = _VALUE_COST
     key: str | None = None
+    keeps: bool = True
 
 
 @dataclass(slots=True)
@@ -182,7 +185,8 @@ class _YamlReader:
     def _key(self, event: Any) -> None:
         """Keys are strings, as in JSON: ``80:`` is the key ``"80"``."""
         parent = self.stack[-1]
-        if event.value in parent.value:
+        parent.keeps = event.tag != IGNORE_TAG
+        if parent.keeps and event.value in parent.value:
             raise _yaml_error(f"duplicate key {event.value!r}", event)
         parent.key = event.value
         parent.cost += _VALUE_COST + len(event.value)
@@ -222,7 +226,8 @@ class _YamlReader:
         if isinstance(parent.value, list):
             parent.value.append(value)
         elif parent.key is not None:
-            parent.value[parent.key] = value
+            if parent.keeps:
+                parent.value[parent.key] = value
             parent.key = None
 
 

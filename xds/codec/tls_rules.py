@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xds.codec.extension_rules import inline_content
+from xds.codec.inline_data import inline_content
 from xds.codec.rules import MessageRule, Problem
 
 _TLS = "envoy.extensions.transport_sockets.tls.v3"

@@ -2,7 +2,8 @@
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
 the form of those in the .proto files. Rules on whole messages are functions by type: see `filter_rules`,
-`cluster_rules`, `extension_rules`, `route_rules` and `tls_rules`.
+`cluster_rules`, `extension_rules`, `jwt_rules`, `metadata_rules`, `route_rules`,
+`source_rules`, `tls_rules` and `upstream_rules`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from xds.codec.cluster_rules import CLUSTER_FIELD_RULES, CLUSTER_RULES
 from xds.codec.extension_rules import EXTENSION_FIELD_RULES, EXTENSION_RULES
 from xds.codec.filter_rules import FILTER_RULES
+from xds.codec.jwt_rules import JWT_RULES
+from xds.codec.metadata_rules import METADATA_RULES
 from xds.codec.route_rules import FORMAT_CODE, LITERAL_FIELDS, ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
+from xds.codec.source_rules import SOURCE_FIELD_RULES
 from xds.codec.tls_rules import TLS_RULES
+from xds.codec.upstream_rules import UPSTREAM_RULES
 from xds.codec.walk import ANY
 from xds.proto import field_options
 from xds.proto.field_options import Rules
@@ -43,11 +48,14 @@ _OF_MESSAGES: Mapping[str, MessageRule] = {
     **CLUSTER_RULES,
     **EXTENSION_RULES,
     **FILTER_RULES,
+    **JWT_RULES,
+    **METADATA_RULES,
     **ROUTE_RULES,
     **TLS_RULES,
+    **UPSTREAM_RULES,
 }
 _OF_VALUES: dict[str, dict[str, MessageRule]] = {}
-for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES):
+for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES, SOURCE_FIELD_RULES):
     for _type, _fields in _rules.items():
         _OF_VALUES.setdefault(_type, {}).update(_fields)
 # What Envoy loads: not what it answers, logs or reports.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -70,6 +70,11 @@ class ActivePolicy:
             self._localities = pushed_localities(pushed)
             self._seen, self.endpoints = pushed.version, pushed.name
         return self._localities
+
+    @property
+    def addresses(self) -> Iterator[frozenset[bytes]]:
+        """The addresses of the endpoints as read last, locality by locality."""
+        return (own.addresses for own in self._localities.values())
 
     def follow(self, outcome: PolicyDecision) -> None:
         """Serve a decision."""

@@ -29,10 +29,18 @@ from xds.control.assignment_inputs import observe, record_decision_events, recor
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import DECIDED_KIND, Key, PolicyTable, document_id, key_of
-from xds.control.policy_review import assignment_name, finder, review_policy, review_reports, review_times
+from xds.control.policy_review import (
+    assignment_name,
+    finder,
+    review_capacity,
+    review_policy,
+    review_reports,
+    review_times,
+)
 from xds.control.threads import run_sized
 from xds.fleet.fleet import Fleet
 from xds.fleet.senders import Senders
+from xds.lower.load_assignment import pushed_localities
 from xds.lrs import figures
 from xds.model.errors import ValidationError, Violation
 from xds.model.node import Locality
@@ -193,9 +201,22 @@ class Assignments:
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
         found = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
         found += review_times(policy, self._load.interval_s)
+        found += self._shared_capacity(key, policy)
         active = self._at_work.get(key)
         outcome = active.outcome if active is not None else None
         return [*found, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
+
+    def _shared_capacity(self, key: Key, policy: Policy) -> list[Violation]:
+        """Other policies with the same endpoints, in all groups; not those that share the very assignment."""
+        pushed = self._pushed(ActivePolicy(key, policy))
+        if pushed is None:
+            return []
+        others = {
+            other: active.addresses
+            for other, active in self._at_work.items()
+            if other != key and (other[0], active.endpoints) != (key[0], pushed.name)
+        }
+        return review_capacity(policy, pushed_localities(pushed).values(), others)
 
     def active(self) -> list[ActivePolicy]:
         """The policies at work, by group and cluster. May be called in another thread."""

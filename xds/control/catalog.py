@@ -1,7 +1,7 @@
 """The catalog of services: sources put what they observe into sinks, and what follows from it is told soon after.
 
 Changes are collected for ``TICK_S`` and taken over together, so that a service that changes a thousand times a second
-is looked at twenty times a second. Nothing wakes the catalog while nothing changes.
+is looked at twenty times a second; less often where that takes long. Nothing wakes the catalog while nothing changes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from xds.model.errors import NotFoundError, Violation
 from xds.store.base import Store
 
 TICK_S = 0.05
+LONGEST_PAUSE_S = 1.0
 SLICE_INSTANCES = 2_000  # that are taken over before other tasks run
 SETTLED_SERVICES = 100  # at most so many are taken over at once for a reader
 
@@ -75,6 +76,7 @@ class ServiceCatalog:
         self._store = store
         self._writer = CatalogWriter(store, self._index, self.statuses) if store is not None else None
         self._task, self._writing = BackgroundTask(), BackgroundTask()
+        self._took_s = 0.0  # the last tick
 
     # Start and stop
 
@@ -281,12 +283,14 @@ class ServiceCatalog:
     async def _run(self) -> None:
         while True:
             await self._wait()
+            began_s = time.monotonic()
             try:
                 await self.tick()
             except Exception:
                 # A bug must not end the loop. What is served stays.
                 self.failures += 1
                 _log.exception("catalog.failed")
+            self._took_s = time.monotonic() - began_s
 
     async def _wait(self) -> None:
         """Wait until something changes or an instance has drained; then for what changes with it."""
@@ -297,7 +301,8 @@ class ServiceCatalog:
                 await self._pending.wait()
         except TimeoutError:
             pass
-        await asyncio.sleep(TICK_S)
+        # A flood that takes long to take over leaves half of the time to others.
+        await asyncio.sleep(max(TICK_S, min(self._took_s, LONGEST_PAUSE_S)))
 
     async def tick(self) -> None:
         """Take over what sources have shown, end what has drained, and tell what has changed."""

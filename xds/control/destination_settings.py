@@ -21,7 +21,7 @@ class DestinationSettings(Section):
     """What Linkerd proxies are told. ``routing``: what has routes and traffic splits, profiles too or policies alone.
 
     ``labels`` are keys of the metadata of instances that become labels. ``periodic_update_s`` is the interval of
-    periodic updates to proxies of 2018, ``periodic_update_today_s`` to those of today; 0 for none. A first answer waits
+    periodic updates to proxies of 2018, ``periodic_update_today_s`` to those of today; 0 for none. An answer waits
     ``settle_s`` for what was not read yet, a policy for an address that nobody knows ``start_s`` after the start of the
     server.
     """

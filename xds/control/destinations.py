@@ -19,12 +19,12 @@ from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import ChainError, DiscoveryChain
 from xds.chain.compile import compile_recorded
 from xds.chain.request import CompileRequestError
-from xds.control.address_index import AddressIndex
+from xds.control.address_index import AddressIndex, Moved
 from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import Conversations, Told
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.world import DestinationRules, Presence, Remembered
+from xds.destination.world import DestinationRules, Presence, Remembered, World
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
@@ -54,6 +54,10 @@ class DestinationFollower(Protocol):
     def node_id(self) -> str:
         """The id of its node, which never changes; empty before its request."""
 
+    @property
+    def machine(self) -> str:
+        """The machine whose zone is that of the client; empty for none. It never changes either."""
+
     def state(self) -> DestinationStream:
         """The stream as the admin API shows it."""
 
@@ -61,8 +65,8 @@ class DestinationFollower(Protocol):
         """The answer may have changed."""
 
 
-class ServiceWorld:
-    """Services and chains at present, as `xds.destination.world.World`."""
+class ServiceWorld(World):
+    """Services and chains at present, from the catalog and the config entries."""
 
     def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
         self._catalog = catalog
@@ -148,6 +152,7 @@ class Destinations:
         self._by_service: dict[str, dict[DestinationFollower, None]] = {}
         self._by_address: dict[str, dict[DestinationFollower, None]] = {}
         self._by_node: dict[str, dict[DestinationFollower, None]] = {}
+        self._by_machine: dict[str, dict[DestinationFollower, None]] = {}
         self._depends: dict[DestinationFollower, tuple[frozenset[str], str]] = {}
         catalog.listen(self._services_changed)
         entries.listen(self._entries_changed)
@@ -180,6 +185,8 @@ class Destinations:
             return
         if follower not in self._depends:
             _enter(self._by_node, follower.node_id, follower)
+            if follower.machine:
+                _enter(self._by_machine, follower.machine, follower)
         self._depends[follower] = services, address
         news = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
         old = [one for one in before[0] - services if _leave(self._by_service, one, follower)]
@@ -196,6 +203,7 @@ class Destinations:
         old = [one for one in services if _leave(self._by_service, one, follower)]
         _leave(self._by_address, address, follower)
         _leave(self._by_node, follower.node_id, follower)
+        _leave(self._by_machine, follower.machine, follower)
         if old:
             self._use()
 
@@ -207,13 +215,16 @@ class Destinations:
     async def _services_changed(self, services: Collection[str]) -> None:
         moved = self._index(services)
         self._notify([each for service in services for each in self._by_service.get(service, ())])
-        self._notify([each for address in moved for each in self._by_address.get(address, ())])
+        self._notify([each for address in moved.addresses for each in self._by_address.get(address, ())])
+        self._notify([each for machine in moved.machines for each in self._by_machine.get(machine, ())])
 
-    def _index(self, services: Iterable[str]) -> set[str]:
-        """Index the addresses of services anew; returns those whose services are others than before."""
-        moved: set[str] = set()
+    def _index(self, services: Iterable[str]) -> Moved:
+        """Index the addresses of services anew."""
+        moved = Moved(set(), set())
         for service in services:
-            moved |= self.addresses.assign(service, self._catalog.instances(service))
+            found = self.addresses.assign(service, self._catalog.instances(service))
+            moved.addresses.update(found.addresses)
+            moved.machines.update(found.machines)
         return moved
 
     def _entries_changed(self) -> None:

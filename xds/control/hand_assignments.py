@@ -238,9 +238,18 @@ class HandAssignments:
             drain_s = self._drain_s(options)
             if before is None or (before.leaving and drain_s > 0):
                 raise NotFoundError(f"no assignment {key[1]!r} of group {key[0]!r} is set by hand")
-            change = HandChange(self._left(key, before.wanted, before.draining, options), before)
+            left = await self._planned_left(key, before.wanted, before.draining, options)
+            change = HandChange(left, before)
             await self._put(key, "deleted", change, options)
             return change
+
+    async def _planned_left(
+        self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
+    ) -> HandAssignment | None:
+        """As ``_left``; in a thread where the assignment is large."""
+        if self._drain_s(options) <= 0:
+            return None
+        return await run_sized(self._left, key, before, draining, options, bytes=len(before.body))
 
     def _left(
         self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
@@ -249,7 +258,7 @@ class HandAssignments:
         now_s, drain_s, by = self._clock(), self._drain_s(options), options.by
         pushed = self.pushed(key) or empty_assignment(key[1])
         going = (*draining, *drain_missing(before, pushed, now_s + drain_s))
-        left = still_draining(going, pushed, now_s) if drain_s > 0 else ()
+        left = still_draining(going, pushed, now_s)
         return HandAssignment(pushed, left, True, by.actor, by.author, now_s) if left else None
 
     def _check(self, key: Key, etag: str) -> HandAssignment | None:
@@ -325,7 +334,7 @@ class HandAssignments:
 
         None where none does. Raises ``StoreError``.
         """
-        left = await run_sized(self._left, key, before, (), options, bytes=len(before.body))
+        left = await self._planned_left(key, before, (), options)
         if left is not None:
             await self._store.put_doc(KIND, document_id(key), json.dumps(left.document()).encode())
         return left

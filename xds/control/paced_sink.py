@@ -11,6 +11,7 @@ from xds.catalog.source import Instances, Sink
 from xds.model.errors import Violation
 
 WAITING_LIMIT = 100_000  # services whose latest state waits for the bound
+INSTANCES_A_CHANGE = 1_000  # a service with so many more instances counts as another change
 _SOONEST_S = 0.01  # changes that wait are handed on together
 
 Given = tuple[Instance, ...] | None  # None: the service is gone
@@ -50,7 +51,8 @@ class ChangeBound:
 class PacedSink:
     """A `Sink` for one source. It may be used on the server's event loop only.
 
-    Beyond ``changes_per_s``, the latest state of each service waits; nothing overtakes it.
+    Beyond ``changes_per_s``, the latest state of each service waits; nothing overtakes it. A large service counts as
+    several changes.
     """
 
     def __init__(self, inner: Sink, changes_per_s: float) -> None:
@@ -150,7 +152,7 @@ class PacedSink:
         try:
             if self._waiting_all is not None and self._bound.admits(monotonic()):
                 services, self._waiting_all = self._waiting_all, None
-                self._bound.spend(len(services))
+                self._bound.spend(sum(map(_changes_n, services.values())))
                 self._inner.replace(services)
             while self._waiting and self._waiting_all is None and self._bound.admits(monotonic()):
                 service = next(iter(self._waiting))
@@ -159,7 +161,7 @@ class PacedSink:
             self._hand_on_later()
 
     def _pass(self, service: str, given: Given) -> None:
-        self._bound.spend(1)
+        self._bound.spend(_changes_n(given))
         if given is None:
             self._inner.remove(service)
         else:
@@ -174,6 +176,11 @@ class PacedSink:
         if self._timer is None:
             delay_s = max(self._bound.wait_s(), _SOONEST_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._hand_on)
+
+
+def _changes_n(given: Instances | None) -> int:
+    """What a state of a service costs the catalog, which looks at each instance."""
+    return 1 + len(given or ()) // INSTANCES_A_CHANGE
 
 
 def _instances(service: str, instances: Instances) -> tuple[Instance, ...]:

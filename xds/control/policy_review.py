@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from xds.assignment.assignment import Observation
 from xds.assignment.policy import Policy
 from xds.codec import schema
-from xds.lower.load_assignment import pushed_localities
+from xds.lower.load_assignment import PushedLocality, pushed_localities
 from xds.model.errors import WARNING, Violation
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -69,6 +69,30 @@ def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
             detail = f"{own.nodes} of {own.nodes + own.silent} nodes of {source or 'the unnamed locality'} report load"
             hint = "nodes without a load stream lack load_stats_config (Envoy) or lrs_server: {self: {}} (gRPC)"
             found.append(_warning(policy, "partial_reports", detail, hint))
+    return found[:_SHOWN_LIMIT]
+
+
+def review_capacity(
+    policy: Policy, localities: Iterable[PushedLocality], others: Mapping[tuple[str, str], Iterable[frozenset[bytes]]]
+) -> list[Violation]:
+    """Warnings about other policies that count the capacity of the same endpoints too.
+
+    ``others`` has the addresses of the endpoints of the other policies, by group and cluster. With a metric, capacity
+    is learnt from what the endpoints say under the load of all, so nothing counts twice.
+    """
+    if policy.capacity.metric is not None:
+        return []
+    own = frozenset[bytes]().union(*(each.addresses for each in localities))
+    shared = {key: sum(len(own & part) for part in addresses) for key, addresses in others.items()}
+    found = []
+    for (group, cluster), count in sorted(shared.items()):
+        if count:
+            detail = (
+                f"{count} of its {len(own)} endpoints are also those of cluster {cluster!r} in group {group!r}: "
+                f"the policy of each counts all of their capacity"
+            )
+            hint = "divide the rates between the policies, or learn the capacity from a metric"
+            found.append(_warning(policy, "shared_capacity", detail, hint))
     return found[:_SHOWN_LIMIT]
 
 

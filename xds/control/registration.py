@@ -34,8 +34,7 @@ from xds.catalog.service_index import CatalogLimits
 from xds.catalog.source import Sink
 from xds.control.audit_log import SERVER, UNKNOWN_CALLER, Caller
 from xds.control.lifecycle import BackgroundTask
-from xds.control.registration_audit import registration_note
-from xds.control.registration_store import RegistrationStore
+from xds.control.registration_store import RegistrationStore, registration_note
 from xds.control.writes import RunningWrites
 from xds.model.errors import XdsError
 from xds.store.audit_entries import AuditNote

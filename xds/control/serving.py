@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import structlog
 
+from xds.control.audit_log import Caller
 from xds.control.group_content import BlobIds, GroupContent, build_next_content, changes
-from xds.control.group_documents import GroupDocuments
 from xds.control.groups import KIND as SETTINGS_KIND
 from xds.control.groups import GroupTable
 from xds.control.journal import PushJournal
@@ -31,6 +32,27 @@ _RETRY_LAST_S = 5.0
 Wake = Callable[[Collection[str]], None]
 
 _log = structlog.get_logger(logger_name="xds.control.publisher")
+
+
+class GroupDocuments(Protocol):
+    """Documents that are loaded before their groups are served, and deleted with them.
+
+    ``lock`` is held while a document is changed, and while the whole store is restored.
+    """
+
+    lock: asyncio.Lock
+
+    async def load(self) -> None:
+        """Put the stored documents in force, in place of all others. Raises ``StoreError``."""
+
+    def documents(self, group: str) -> tuple[tuple[str, str], ...]:
+        """Kind and id of all documents of a group."""
+
+    async def forget(self, group: str, by: Caller) -> None:
+        """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
+
+    def dropped(self, group: str) -> None:
+        """Forget the documents of a group; the store has deleted them with the group."""
 
 
 class ServedState(PublishedState):

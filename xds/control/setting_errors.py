@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 
 _TAG = "kind"  # what tells the sections of a mapping apart
+_OWN_WORDS = "Value error, "  # what pydantic puts before the message of a validator of ours
 
 
 def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -23,7 +24,7 @@ def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
     given = detail["input"]
     hides = path[0] == "auth" or isinstance(given, Mapping) or _is_secret(steps[-1][1])
     shown = "" if hides else f" (got {given!r})"
-    return f"{where}: {detail['msg']}{shown}"
+    return f"{where}: {detail['msg'].removeprefix(_OWN_WORDS)}{shown}"
 
 
 def _wrong_kind(detail: Mapping[str, Any], kinds: Sequence[str]) -> str:

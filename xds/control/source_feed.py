@@ -81,10 +81,13 @@ class SourceFeed:
 
     def replace(self, services: Mapping[str, Instances]) -> None:
         """As in `Sink`."""
-        known = (*self.source.by_service, *self.source.findings)
-        self._pending = dict.fromkeys(service for service in known if service not in services)
+        known = dict.fromkeys((*self.source.by_service, *self.source.findings))
+        # What is known comes first, so that a flood of other names does not leave it out.
+        self._pending = {service: tuple(services[service]) if service in services else None for service in known}
+        self.status.changes_n += len(services.keys() & known)
         for service, instances in services.items():
-            self._add(service, tuple(instances))
+            if service not in known:
+                self._add(service, tuple(instances))
         self._notify()
         self.alive()
 

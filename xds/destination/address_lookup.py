@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from xds.destination.assignment_endpoints import AssignmentReading, read_assignment
 from xds.destination.authority import Authority
-from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.endpoint import DestinationEndpoint, shortest
 from xds.destination.instance_endpoints import endpoint_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
 from xds.destination.service_lookup import InstanceEndpoint, namespace_of
@@ -17,6 +18,7 @@ from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Snapshot
 
 _NO_NAMES: frozenset[str] = frozenset()
+_IPV6 = re.compile(rb"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+")
 
 
 class AddressLookup:
@@ -35,7 +37,7 @@ class AddressLookup:
         for service in self._world.services_at(authority.host):
             meta = self._world.service_meta(service)
             for one in self._world.instances(service):
-                if one.instance.address == authority.host:
+                if shortest(one.instance.address) == authority.host:
                     values = {**linkerd_values(meta), **linkerd_values(one.instance.meta)}
                     return is_opaque_port(values, authority.port, self._rules.mesh)
         return is_opaque_port({}, authority.port, self._rules.mesh)
@@ -61,17 +63,31 @@ class AddressLookup:
             values = linkerd_values(self._world.service_meta(service))
             for one in self._world.instances(service):
                 instance = one.instance
-                is_there = instance.address == authority.host and one.drains_until is None
+                is_there = shortest(instance.address) == authority.host and one.drains_until is None
                 if is_there and authority.port in (instance.port, *instance.ports.values()):
                     endpoint = endpoint_of(instance, authority.port, 1, self._rules.mesh, values)
                     yield InstanceEndpoint(endpoint, namespace_of(service, instance.meta), f"instance {instance.id}")
 
     def _in_group(self, authority: Authority, snapshot: Snapshot) -> Iterator[InstanceEndpoint]:
         """Assignments are searched as bytes first: parsing thousands of them would take a second."""
-        text = authority.host.encode()
         reading = AssignmentReading(self._rules.mesh, self._rules.has_ipv6)
         for name, resource in snapshot.get(ENDPOINT).resources.items():
-            if text in resource.body:
+            if _has_text(resource.body, authority.host):
                 for one in read_assignment(resource, reading).endpoints:
-                    if (one.address, one.port) == (authority.host, authority.port):
+                    if (shortest(one.address), one.port) == (authority.host, authority.port):
                         yield InstanceEndpoint(one, source=f"assignment {name}")
+
+
+def _has_text(body: bytes, address: str) -> bool:
+    """Whether an address stands in a body, in any of its forms. It is the whole of a field: what is before and behind
+    it is a length and a tag, which are no characters of addresses."""
+    if ":" not in address:
+        return address.encode() in body
+    return any(_is_form(text.decode(), address) for text in _IPV6.findall(body))
+
+
+def _is_form(text: str, address: str) -> bool:
+    try:
+        return shortest(text) == address
+    except ValueError:
+        return False

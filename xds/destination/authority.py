@@ -149,9 +149,14 @@ def _address(host: str) -> Address | None:
     return found
 
 
+def is_label(text: str) -> bool:
+    """Whether a text is a part of a name, between its dots."""
+    return _LABEL.fullmatch(text) is not None
+
+
 def _name(host: str, port: int, rules: NamingRules, generation: Generation) -> Authority:
     labels = host.split(".")
-    if any(not _LABEL.fullmatch(label) for label in labels):
+    if not all(map(is_label, labels)):
         return _foreign(host, port)
     if len(labels) == 1:
         return Authority(host, port, Grammar.PLAIN, (NameReading(host),), host, rules.namespace)
@@ -191,8 +196,8 @@ def _in_namespace(
 
 
 def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:
-    """The names of Consul's DNS, read from the end."""
-    rest, datacenter, namespace = labels, "", rules.namespace
+    """The names of Consul's DNS, read from the end. One without a namespace is that of a service without one first."""
+    rest, datacenter, namespace = labels, "", ""
     if len(rest) > 2 and rest[-1] == _DC:
         rest, datacenter = rest[:-2], rest[-2]
     elif rest[-1] not in (_SERVICE, _VIRTUAL, _NS):
@@ -202,8 +207,9 @@ def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Auth
     if len(rest) not in (2, 3) or rest[-1] not in (_SERVICE, _VIRTUAL):
         return _foreign(host, port)
     label = rest[0] if len(rest) == 3 else ""
-    readings = tuple(reversed(_in_namespace(rest[-2], namespace, label, datacenter, rules)))
-    return Authority(host, port, Grammar.CONSUL, readings, rest[-2], namespace)
+    readings = _in_namespace(rest[-2], namespace or rules.namespace, label, datacenter, rules)
+    readings = readings if namespace else readings[::-1]
+    return Authority(host, port, Grammar.CONSUL, readings, rest[-2], namespace or rules.namespace)
 
 
 def written(reading: NameReading, grammar: Grammar, rules: NamingRules = DEFAULT_NAMING) -> str:
@@ -214,12 +220,12 @@ def written(reading: NameReading, grammar: Grammar, rules: NamingRules = DEFAULT
     service, dot, namespace = reading.service.partition(".")
     namespace = namespace if dot else rules.namespace
     label = f"{reading.label}." if reading.label else ""
-    if any(part and not _LABEL.fullmatch(part) for part in (service, namespace, reading.label, reading.datacenter)):
+    if any(part and not is_label(part) for part in (service, namespace, reading.label, reading.datacenter)):
         return ""
     if grammar is Grammar.CONSUL or reading.datacenter:
         where = f".{namespace}.{_NS}" if dot else ""
         datacenter = f".{reading.datacenter}.{_DC}" if reading.datacenter else ""
         return f"{label}{service}.{_SERVICE}{where}{datacenter}.{rules.consul_domain}"
-    if grammar is Grammar.PLAIN and not dot and not label:
+    if grammar is Grammar.PLAIN and not dot and not label and not service.isdigit():  # a number is no name to a proxy
         return service
     return f"{label}{service}.{namespace}.{_SVC}.{rules.cluster_domains[0]}"

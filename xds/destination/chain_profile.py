@@ -13,6 +13,7 @@ from xds.catalog.router import HttpMatch, RouteDestination
 from xds.chain.chain import ChainRoute, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode, TargetKey
 from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition, WeightedAuthority
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.rust_regex import is_readable
 
 # The authority of a target, by which the client asks for its endpoints; empty where no name can say it.
 NameTarget = Callable[[TargetKey], str]
@@ -24,6 +25,8 @@ def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRul
     reached = reached_routes(start) if isinstance(start, RouterNode) else ()
     default = chain.nodes[reached[-1].next_node] if reached else start
     routes = list(_routes(reached, default, skipped))
+    if isinstance(start, ResolverNode) and start.request_timeout_ns > 0:
+        routes.append(ProfileRoute("default", RequestCondition(), timeout_s=start.request_timeout_ns / SECOND_NS))
     is_other = bool(reached) and is_elsewhere(chain, reached[-1].definition.destination)
     overrides = _overrides(_legs(chain, default, is_other), own, name, skipped)
     return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))
@@ -69,6 +72,8 @@ def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
         return "it matches headers, which a profile cannot say"
     if http is not None and http.query_param:
         return "it matches query parameters, which a profile cannot say"
+    if http is not None and not is_readable(http.path_regex):
+        return "the proxy may read the regular expression of the path otherwise"
     return ""
 
 

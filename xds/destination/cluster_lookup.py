@@ -8,23 +8,29 @@ from functools import lru_cache, partial
 from typing import Any
 
 from xds.destination.assignment_endpoints import (
+    SKIPPED_LIMIT,
     AssignmentEndpoints,
     AssignmentReading,
     endpoints_of_assignment,
     read_assignment,
 )
-from xds.destination.authority import Authority, Grammar
+from xds.destination.authority import Authority, Grammar, NamingRules, is_label, read_authority
+from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.omission import cluster_omissions
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
 from xds.destination.world import DestinationRules
+from xds.model.errors import RemoteProtocolError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot
 
 _REMEMBERED = 1024  # parsed clusters
 _EDS = 3  # envoy.config.cluster.v3.Cluster.DiscoveryType
+_ISTIO = "outbound|"
+_AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _NO_RULES = ProfileRules()
 
 
@@ -68,7 +74,7 @@ def _cluster_names(authority: Authority) -> Iterator[str]:
     yield authority.host
     label = authority.readings[0].label if authority.readings else ""
     own = authority.host.removeprefix(f"{label}.") if label else authority.host
-    yield f"outbound|{authority.port}|{label}|{own}"  # as Istio names them
+    yield f"{_ISTIO}{authority.port}|{label}|{own}"  # as Istio names them
     for reading in authority.readings:
         if not reading.datacenter:
             yield f"{reading.label}.{reading.service}" if reading.label else reading.service
@@ -85,11 +91,59 @@ def _cluster(resource: Resource) -> Any:
 
 
 @lru_cache(_REMEMBERED)
+def _omissions(resource: Resource) -> tuple[str, ...]:
+    return cluster_omissions(_cluster(resource))
+
+
+@lru_cache(_REMEMBERED)
 def _own_assignment(resource: Resource, reading: AssignmentReading) -> AssignmentEndpoints:
     return endpoints_of_assignment(_cluster(resource).load_assignment, reading)
 
 
 def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
+    """The endpoints of a cluster; of an aggregate those of its first member that has any, as of priorities."""
+    is_settled, skipped, clusters = True, list[str](), snapshot.get(CLUSTER).resources
+    for member in _leaves(snapshot, name):
+        if not has_cluster(snapshot, member):
+            skipped.append(f"aggregate: there is no cluster {member!r:.80}")
+            continue
+        answer = _endpoints(snapshot, member, rules)
+        skipped += _omissions(clusters[member]) if member in clusters else ()
+        is_settled = is_settled and answer.is_settled
+        skipped += answer.found.skipped
+        if answer.found.endpoints:
+            return ClusterEndpoints(_found(answer.found.endpoints, skipped), is_settled)
+    return ClusterEndpoints(_found((), skipped), is_settled)
+
+
+def _found(endpoints: tuple[DestinationEndpoint, ...], skipped: list[str]) -> AssignmentEndpoints:
+    return AssignmentEndpoints(endpoints, tuple(skipped[:SKIPPED_LIMIT]))
+
+
+def _leaves(snapshot: Snapshot, name: str) -> Iterator[str]:
+    """A cluster itself; of an aggregate its members in order, each once, and those of aggregates among them."""
+    clusters, seen, waiting = snapshot.get(CLUSTER).resources, set[str](), [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in seen:
+            seen.add(one)
+            resource = clusters.get(one)
+            members = _members(resource) if resource is not None else None
+            if members is None:
+                yield one
+            else:
+                waiting += reversed(members)
+
+
+@lru_cache(_REMEMBERED)
+def _members(resource: Resource) -> tuple[str, ...] | None:
+    """The clusters of an aggregate; None for any other cluster."""
+    config = _cluster(resource).cluster_type.typed_config
+    kind = config.type_url.rpartition("/")[2]
+    return tuple(parsed(kind, config.value).clusters) if kind == _AGGREGATE else None
+
+
+def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
     """The endpoints of a cluster: of its assignment, or those that stand in it."""
     resource = snapshot.get(CLUSTER).resources.get(name)
     assignments = snapshot.get(ENDPOINT).resources
@@ -109,26 +163,41 @@ def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) ->
     return ClusterEndpoints(read_assignment(assignment, reading))
 
 
-def cluster_rules(snapshot: Snapshot, found: FoundCluster, own: str, port: int) -> tuple[ProfileRules, RetryBudget]:
+def cluster_rules(
+    snapshot: Snapshot, found: FoundCluster, own: str, port: int, naming: NamingRules
+) -> tuple[ProfileRules, RetryBudget]:
     """The rules and the retry budget of the profile of a cluster."""
     resource = snapshot.get(CLUSTER).resources.get(found.name)
     budget = cluster_budget(_cluster(resource)) if resource is not None else DEFAULT_BUDGET
     if found.host is None:
         return _NO_RULES, budget
-    return host_rules(found.host.host, own, partial(name_cluster, port)), budget
+    return host_rules(found.host.host, own, partial(name_cluster, naming, port)), budget
 
 
-def name_cluster(port: int, cluster: str) -> str:
-    """The authority of a cluster; empty for a name that is no name of DNS."""
-    return f"{cluster}:{port}" if is_dns_name(cluster) else ""
+def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:
+    """The authority by which clients ask for a cluster; empty where no name leads to it."""
+    texts = [f"{cluster}:{port}"]
+    if cluster.startswith(_ISTIO):
+        own, label, host = (*cluster.removeprefix(_ISTIO).split("|", 2), "", "")[:3]
+        texts.append(f"{label}.{host}:{own}" if label else f"{host}:{own}")
+    return next((text for text in texts if _leads_to(text, cluster, naming)), "")
+
+
+def _leads_to(text: str, cluster: str, naming: NamingRules) -> bool:
+    """Whether a text is an authority that a client takes, and that of a cluster."""
+    if not is_dns_name(text.rpartition(":")[0]):
+        return False
+    try:
+        return cluster in _cluster_names(read_authority(text, naming))
+    except RemoteProtocolError:
+        return False
 
 
 def is_dns_name(text: str) -> bool:
-    """Whether a client takes a text for a name: letters, digits and hyphens between dots."""
+    """Whether a linkerd2-proxy takes a text for a name: labels of letters, digits, underscores and hyphens inside of
+    them, the last of which is no number."""
     labels = text.split(".")
-    return len(text) <= 253 and all(
-        0 < len(label) <= 63 and label.isascii() and label.replace("-", "a").isalnum() for label in labels
-    )
+    return len(text) <= 253 and all(map(is_label, labels)) and not labels[-1].isdigit()
 
 
 def is_tcp_only(snapshot: Snapshot, cluster: str) -> bool:

@@ -7,6 +7,7 @@ any text that the environment of the proxy sets; the further keys here are for t
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 from xds.model.node import Locality, Node
@@ -15,6 +16,7 @@ TOKEN_BYTES = 4096
 VALUE_CHARACTERS = 255
 USER_AGENT = "linkerd2-proxy"
 _LEGACY = "ns:"
+_HALF = re.compile("[\ud800-\udfff]")
 _FIELDS = {
     "ns": "namespace",
     "nodeName": "node_name",
@@ -71,7 +73,8 @@ def read_token(text: str) -> ContextToken:
 
 
 def _is_usable(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= VALUE_CHARACTERS
+    """Whether a value is a short text. JSON can say half a character (``"\\ud800"``), which no text has."""
+    return isinstance(value, str) and len(value) <= VALUE_CHARACTERS and not _HALF.search(value)
 
 
 def node_of(token: ContextToken, peer: str, locality: Locality) -> Node:

@@ -19,14 +19,13 @@ from xds.destination.endpoint import DestinationState
 from xds.destination.inbound_policy import encode_inbound
 from xds.destination.outbound_policy import encode_outbound
 from xds.destination.profile import encode_profile
-from xds.destination.update_messages import encode_updates, heartbeat
-from xds.destination.updates import updates
-from xds.destination.world import DestinationClient, Remembered
+from xds.destination.shared_messages import SharedMessages
+from xds.destination.update_messages import heartbeat
+from xds.destination.world import DestinationClient
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 
 _SCHEME_2018 = "k8s"
-_LARGE_BYTES, _LARGE_ENTRIES = 256 << 10, 16
 _PORT_MAX = 65_535
 M = TypeVar("M", bound=Message)
 
@@ -48,23 +47,11 @@ class Told:
     is_settled: bool = True
 
 
-class SharedMessages:
-    """The messages between two states, encoded once for all streams that are at the same point."""
-
-    def __init__(self) -> None:
-        self._small = Remembered(1024)
-        self._large = Remembered(_LARGE_ENTRIES)
-
-    def between(self, sent: DestinationState | None, now: DestinationState, generation: Generation) -> list[bytes]:
-        """The messages that lead from one state to the other."""
-        size = len(now.endpoints) if sent is None else abs(len(now.endpoints) - len(sent.endpoints))
-        held = self._large if size * 100 > _LARGE_BYTES else self._small
-        key = (generation, id(sent), id(now))  # a key of freed objects is harmless: the inputs are compared
-        return held.get(key, (sent, now), lambda: encode_updates(updates(sent, now), generation))
-
-
 class Conversation(ABC):
-    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client."""
+    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client.
+
+    ``is_awaiting``: something of its answer is not known yet, so that it is to be asked for again.
+    """
 
     def __init__(self, asked: str, token: ContextToken) -> None:
         self.asked = asked
@@ -72,6 +59,7 @@ class Conversation(ABC):
         self.services = _NO_SERVICES
         self.address = ""
         self.told = Told(asked, is_settled=False)
+        self.is_awaiting = True
 
     @abstractmethod
     def advance(self, client: DestinationClient) -> list[bytes]:
@@ -102,8 +90,10 @@ class EndpointConversation(Conversation):
         self._sent: DestinationState | None = None
 
     def advance(self, client: DestinationClient) -> list[bytes]:
+        client = replace(client, was_told=self._sent is not None)
         answer = self._resolver.state(self._authority, client, self._generation)
         self.services = answer.services
+        self.is_awaiting = answer.state is None
         if answer.state is None:
             return []
         self.told = self._told(answer, answer.state)
@@ -120,7 +110,13 @@ class EndpointConversation(Conversation):
 
 
 class ProfileConversation(Conversation):
-    """``Destination.GetProfile``: always the whole profile."""
+    """``Destination.GetProfile``: always the whole profile.
+
+    FAILED_PRECONDITION is final to a proxy, and two services may share an address for a moment: a proxy that has a
+    profile keeps it meanwhile.
+    """
+
+    _KEEPS_AT: frozenset[StatusCode] = frozenset({StatusCode.FAILED_PRECONDITION})
 
     def __init__(self, resolver: DestinationResolver, authority: Authority, token: ContextToken = NO_TOKEN) -> None:
         super().__init__(str(authority), token)
@@ -129,11 +125,22 @@ class ProfileConversation(Conversation):
         self._sent = b""
 
     def advance(self, client: DestinationClient) -> list[bytes]:
+        try:
+            return self._advance(replace(client, was_told=bool(self._sent)))
+        except RemoteProtocolError as error:
+            if not self._sent or error.code not in self._KEEPS_AT:
+                raise
+            self.told = replace(self.told, source="nothing", exists=False, skipped=(error.message,))
+            self.is_awaiting = False
+            return []
+
+    def _advance(self, client: DestinationClient) -> list[bytes]:
         answer = self._resolver.profile(self._authority, client)
         self._note(answer)
         return self._due(encode_profile(answer.profile))
 
     def _note(self, answer: ProfileAnswer) -> None:
+        self.is_awaiting = False
         self.services, self.address = answer.services, answer.address
         self.told = Told(self.asked, answer.source, answer.source != "nothing", skipped=answer.skipped)
 
@@ -151,14 +158,11 @@ class OutboundConversation(ProfileConversation):
     when all sources were read, and never to a proxy that has a policy: that one stays until there is another one.
     """
 
-    def advance(self, client: DestinationClient) -> list[bytes]:
-        try:
-            found = self._resolver.outbound(self._authority, client)
-        except RemoteProtocolError as error:
-            if not self._sent or error.code is not StatusCode.NOT_FOUND:
-                raise
-            self.told = replace(self.told, source="nothing", exists=False)
-            return []
+    _KEEPS_AT = frozenset({StatusCode.FAILED_PRECONDITION, StatusCode.NOT_FOUND})
+
+    def _advance(self, client: DestinationClient) -> list[bytes]:
+        found = self._resolver.outbound(self._authority, client)
+        self.is_awaiting = found is None
         if found is None:
             return []
         rule, answer = found
@@ -178,6 +182,7 @@ class InboundConversation(Conversation):
         if self.told.is_settled:
             return []
         self.told = Told(self.asked, "settings")
+        self.is_awaiting = False
         return [encode_inbound(self._rules.inbound, self._port in self._rules.mesh.opaque_ports)]
 
 

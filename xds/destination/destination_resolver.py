@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from xds.destination.address_lookup import AddressLookup
-from xds.destination.authority import Authority, Generation, Grammar, invalid, written
+from xds.destination.authority import Authority, Generation, Grammar, invalid
 from xds.destination.cluster_lookup import (
     FoundCluster,
     bound_cluster,
@@ -19,6 +19,7 @@ from xds.destination.cluster_lookup import (
     find_cluster,
     is_dns_name,
     is_tcp_only,
+    name_cluster,
 )
 from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
 from xds.destination.outbound_policy import OutboundRule, plain_route
@@ -86,7 +87,8 @@ class DestinationResolver:
         if isinstance(found, FoundCluster):
             assert client.snapshot is not None
             return self._of_cluster(authority, found, client, client.snapshot, generation, services)
-        is_awaited = not is_settled and (client.waits or self._services.is_starting())
+        waits = client.waits or (self._services.is_starting() and not client.was_told)
+        is_awaited = not is_settled and waits
         return StateAnswer(None if is_awaited else _NONE, services)
 
     def _echo(self, authority: Authority, generation: Generation) -> StateAnswer:
@@ -107,7 +109,7 @@ class DestinationResolver:
         cluster = find_cluster(authority, client.snapshot) if client.snapshot is not None else None
         if cluster is not None:
             return cluster, True, services
-        if authority.grammar is Grammar.FOREIGN:
+        if authority.grammar is Grammar.FOREIGN and not client.was_told:
             raise invalid(f"{authority.host!r:.200} is no name of this server, and no cluster of the client's group")
         return None, not self._services.is_unread(authority), services
 
@@ -212,9 +214,9 @@ class DestinationResolver:
     def _cluster_profile(
         self, found: FoundCluster, snapshot: Snapshot, authority: Authority, name: str, services: frozenset[str]
     ) -> ProfileAnswer:
-        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port)
+        rules, budget = cluster_rules(snapshot, found, str(authority), authority.port, self.rules.naming)
         is_opaque = is_tcp_only(snapshot, found.name) or authority.port in self.rules.mesh.opaque_ports
-        subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, port=authority.port)
+        subject = Subject("envoy.config.cluster.v3", "Cluster", found.name, self.rules.naming.namespace, authority.port)
         profile = Profile(name, is_opaque, rules.routes, budget, rules.overrides, subject=subject)
         return ProfileAnswer(profile, services, rules.skipped, f"cluster {found.name}")
 
@@ -243,9 +245,10 @@ class DestinationResolver:
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
         if services:
             found = self._services.named(services[0])
-            name = written(found.reading, Grammar.KUBERNETES, self.rules.naming)
+            name = self._services.name(found.reading, Grammar.KUBERNETES)
             own = f"{name}:{authority.port}"
-            answer = self._service_profile(found, authority, name, own, frozenset())
+            alike = frozenset(self._services.alike(found.service))
+            answer = self._service_profile(found, authority, name, own, alike)
             return _at_address(answer, authority)
         bound = bound_cluster(client.snapshot, authority.host, authority.port) if client.snapshot is not None else None
         if bound is None or client.snapshot is None:
@@ -253,8 +256,8 @@ class DestinationResolver:
         if not isinstance(bound, FoundCluster):
             told = f"several listeners are bound to {authority}"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
-        name = bound.name if is_dns_name(bound.name) else ""
-        if not name:
+        name, _, port = name_cluster(self.rules.naming, authority.port, bound.name).rpartition(":")
+        if port != str(authority.port):
             return None
         return _at_address(self._cluster_profile(bound, client.snapshot, authority, name, frozenset()), authority)
 
@@ -274,7 +277,9 @@ class DestinationResolver:
         if answer is None or answer.profile.endpoint is not None or not answer.profile.name:
             raise RemoteProtocolError(StatusCode.NOT_FOUND, f"there is no service at {authority}")
         profile = answer.profile
-        subject = profile.subject or Subject("xds", "Service", profile.name, port=authority.port)
+        subject = profile.subject or Subject(
+            "xds", "Service", profile.name, self.rules.naming.namespace, authority.port
+        )
         if answer.policy is not None:
             return OutboundRule(answer.policy.routes, subject, profile.is_opaque), replace(
                 answer, skipped=answer.policy.skipped

@@ -106,6 +106,11 @@ def parse_address(text: str) -> IPv4Address | IPv6Address:
     return ip_address(text)
 
 
+def shortest(address: str) -> str:
+    """An IP address in its shortest form, which an IPv4 address always has. Raises ``ValueError``."""
+    return str(parse_address(address)) if ":" in address else address
+
+
 def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoint, ...]:
     """The endpoints by address and port, each place once: the first one counts."""
     found: dict[Place, DestinationEndpoint] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.rust_regex import anchored
 from xds.destination.update_messages import duration, weighted_address
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import http_types_pb2, meta_pb2
@@ -40,12 +41,15 @@ DEFAULT_BUDGET = RetryBudget()
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it."""
+    """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it.
+
+    A proxy refuses a policy, and so every request, where one of the texts is empty.
+    """
 
     group: str
     kind: str
     name: str
-    namespace: str = ""
+    namespace: str
     port: int = 0
 
 
@@ -150,7 +154,7 @@ def _route(route: ProfileRoute) -> pb.Route:
 def _condition(condition: RequestCondition) -> pb.RequestMatch:
     parts = []
     if condition.path_regex:
-        parts.append(pb.RequestMatch(path=pb.PathMatch(regex=condition.path_regex)))
+        parts.append(pb.RequestMatch(path=pb.PathMatch(regex=anchored(condition.path_regex))))
     if condition.methods:
         parts.append(_methods(condition))
     if not parts:  # a client drops a route without a condition

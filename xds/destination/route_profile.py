@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from xds.destination.omission import host_omissions, route_omissions
 from xds.destination.profile import (
     DEFAULT_BUDGET,
     ProfileRoute,
@@ -17,8 +18,8 @@ from xds.destination.profile import (
     WeightedAuthority,
 )
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
+from xds.destination.rust_regex import is_readable
 from xds.destination.virtual_hosts import default_route, is_catch_all
-from xds.filter.values import Pattern
 
 # The authority of a cluster, by which the client asks for its endpoints; empty where no name can say it.
 NameCluster = Callable[[str], str]
@@ -26,16 +27,11 @@ NameCluster = Callable[[str], str]
 _PATHS = {"path": "exact", "prefix": "prefix", "path_separated_prefix": "separated_prefix"}
 _METHOD = ":method"
 _ALTERNATIVES = 16
-_ACTIONS = {
-    "prefix_rewrite": "rewrites", "regex_rewrite": "rewrites", "host_rewrite_literal": "rewrites",
-    "request_mirror_policies": "mirroring", "hash_policy": "hash policies", "rate_limits": "rate limits",
-    "cors": "CORS",
-}  # fmt: skip
 
 
 def host_rules(host: Any, own: str, name: NameCluster) -> ProfileRules:
     """The rules for the clients of a virtual host. ``own`` is the authority that they asked for."""
-    skipped: list[str] = []
+    skipped = [f"virtual host {host.name!r:.80}: {word} cannot be said in a profile" for word in host_omissions(host)]
     default = default_route(host)
     routes = list(_routes(host, default, skipped))
     overrides = _overrides(default, own, name, skipped) if default is not None else ()
@@ -70,7 +66,7 @@ def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRout
         if problem:
             skipped.append(f"route {number}: {problem}")
         elif condition is not None:
-            skipped.extend(f"route {number}: {each}" for each in _left_out(route.route))
+            skipped.extend(f"route {number}: {word} cannot be said in a profile" for word in route_omissions(route))
             found = _route(host, route, number, condition)
             if not is_catch_all(route.match) or found.is_retryable or found.timeout_s:
                 yield found
@@ -122,7 +118,7 @@ def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition 
             return None
     regex = _regex(match, kind)
     if regex is None:
-        skipped.append(f"route {number}: the regular expression cannot be read")
+        skipped.append(f"route {number}: the proxy may read the regular expression otherwise")
         return None
     return RequestCondition(regex, methods, inverted)
 
@@ -132,11 +128,7 @@ def _regex(match: Any, kind: str) -> str | None:
     if kind != "safe_regex":
         return path_regex(_PATHS[kind], getattr(match, kind), ignores_case)
     text = str(match.safe_regex.regex)
-    try:
-        Pattern(text)
-    except ValueError:
-        return None
-    return path_regex("regex", text, ignores_case)
+    return path_regex("regex", text, ignores_case) if is_readable(text) else None
 
 
 def _methods(header: Any) -> tuple[str, ...]:
@@ -178,18 +170,6 @@ def _timeout_s(action: Any) -> float:
         return float(max(action.timeout.seconds + action.timeout.nanos / 1e9, 0.0))
     limit = action.max_stream_duration.max_stream_duration
     return float(max(limit.seconds + limit.nanos / 1e9, 0.0))
-
-
-def _left_out(action: Any) -> Iterator[str]:
-    told = {word for name, word in _ACTIONS.items() if _is_set(action, name)}
-    yield from (f"{word} cannot be said in a profile" for word in sorted(told))
-
-
-def _is_set(message: Any, name: str) -> bool:
-    field = message.DESCRIPTOR.fields_by_name.get(name)
-    if field is None:
-        return False
-    return bool(getattr(message, name)) if field.is_repeated or not field.has_presence else bool(message.HasField(name))
 
 
 def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) -> tuple[WeightedAuthority, ...]:

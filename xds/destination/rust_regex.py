@@ -1,7 +1,8 @@
 """Which regular expressions mean the same to RE2 and to the proxy, whose library is Rust's ``regex``.
 
-A proxy takes no policy with an expression that it cannot read: then every request fails. So only what both
-surely read is told; a few that both would read are not.
+A proxy takes no policy with an expression that it cannot read: then every request fails. Of a profile's route by path
+and method it drops such a path, and matches by the method alone. So only what both surely read is told; a few that both
+would read are not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,15 @@ _CLASS_CONFUSING = ("[", "&&", "--", "~~")
 def whole(text: str) -> str:
     """The expression over the whole text: the proxy takes the leftmost match, and looks whether it is the whole."""
     return f"^(?:{text})$"
+
+
+def anchored(text: str) -> str:
+    """The same for the path of a profile, before which the proxy puts ``^`` and behind which ``$``, where they are not.
+
+    It strips spaces, too. What that leaves as it is meant is told as it is.
+    """
+    is_plain = text == text.strip() and "|" not in text and not text.startswith("^") and not text.endswith("$")
+    return text if is_plain else whole(text)
 
 
 def is_readable(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -12,12 +12,13 @@ from xds.catalog.binding import Binding, InstanceSelection
 from xds.catalog.draining import SeenInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
-from xds.destination.authority import Authority, Grammar, NameReading, written
+from xds.destination.authority import Authority, Grammar, NameReading, read_authority, written
 from xds.destination.chain_policy import chain_policy
 from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.omission import resolver_omissions
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.world import DestinationRules, Presence, Remembered, World
@@ -82,14 +83,42 @@ class ServiceLookup:
     def find(self, authority: Authority) -> FoundService | None:
         """The service that a name means: the first that a source shows or a config entry names."""
         for reading in authority.readings:
-            is_here = self._world.presence(reading.service) is Presence.HERE
-            if is_here or self._world.is_configured(reading.service):
+            if self._is_there(reading.service):
                 return self._found(reading)
         return None
+
+    def _is_there(self, service: str) -> bool:
+        return self._world.presence(service) is Presence.HERE or self._world.is_configured(service)
 
     def named(self, service: str) -> FoundService:
         """A service by its name in the catalog."""
         return FoundService(NameReading(service))
+
+    def name(self, reading: NameReading, grammar: Grammar) -> str:
+        """The name of a service by which clients reach it; empty where no grammar can say it.
+
+        Consul's grammar says it where the name of the wanted one means another service first.
+        """
+        naming = self._rules.naming
+        name = written(reading, grammar, naming)
+        if not self._is_other(reading, name):
+            return name
+        name = written(reading, Grammar.CONSUL, naming)
+        return "" if self._is_other(reading, name) else name
+
+    def _is_other(self, reading: NameReading, name: str) -> bool:
+        """Whether a name of a service that is there leads to another one."""
+        if not name or not self._is_there(reading.service):
+            return False
+        found = self.find(read_authority(name, self._rules.naming))
+        return found is not None and found.service != reading.service
+
+    def alike(self, service: str) -> tuple[str, ...]:
+        """The services that have a name in common with this one, itself included."""
+        base, dot, namespace = service.partition(".")
+        if not dot:
+            return service, f"{service}.{self._rules.naming.namespace}"
+        return (service, base) if namespace == self._rules.naming.namespace else (service,)
 
     def is_unread(self, authority: Authority) -> bool:
         """Whether a service that a name may mean can still turn up: it was not read yet."""
@@ -131,7 +160,8 @@ class ServiceLookup:
         node = chain.start if chain is not None else None
         if chain is None or not isinstance(node, ResolverNode):
             return self._plain(found, port)
-        services, skipped = {found.service}, []
+        resolver = self._world.resolver(chain.targets[node.target].place.service)
+        services, skipped = {found.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
         for target in (chain.targets[key] for key in (node.target, *node.failover)):
             if target.place.peer:
                 skipped.append(f"target {target.id}: peers are not served")
@@ -206,7 +236,7 @@ class ServiceLookup:
             return ProfileRules(skipped=("its config entries contradict each other",))
         key = (found, authority.grammar, authority.port, own)
         name = partial(self._name, authority.grammar, authority.port, own, found.service)
-        return self._remembered.get(key, (chain,), lambda: chain_rules(chain, own, name))
+        return self._remembered.get(key, (chain, *self._there(chain)), lambda: chain_rules(chain, own, name))
 
     def policy(self, found: FoundService, authority: Authority, own: str) -> PolicyRules | None:
         """The routes of a service; None where it has none of its own, as for ``rules``."""
@@ -215,7 +245,12 @@ class ServiceLookup:
             return None
         key = ("policy", found, authority.grammar, authority.port, own)
         name = partial(self._name, authority.grammar, authority.port, own, found.service)
-        return self._remembered.get(key, (chain,), lambda: chain_policy(chain, own, name))
+        return self._remembered.get(key, (chain, *self._there(chain)), lambda: chain_policy(chain, own, name))
+
+    def _there(self, chain: DiscoveryChain) -> Iterator[bool]:
+        """What the names of the targets depend on: which services are there that have a name in common with one."""
+        services = (other for target in chain.targets.values() for other in self.alike(target.place.service))
+        return map(self._is_there, services)
 
     def _name(self, grammar: Grammar, port: int, own: str, service: str, place: TargetKey) -> str:
         """The authority of a target; for the service itself the one that the client has asked for."""
@@ -225,7 +260,7 @@ class ServiceLookup:
         if is_here and place.service == service and not place.subset:
             return own
         reading = NameReading(place.service, place.subset, "" if is_here else place.datacenter)
-        name = written(reading, Grammar.KUBERNETES if grammar is Grammar.IP else grammar, self._rules.naming)
+        name = self.name(reading, Grammar.KUBERNETES if grammar is Grammar.IP else grammar)
         return f"{name}:{port}" if name else ""
 
 

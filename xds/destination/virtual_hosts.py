@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
+from xds.destination.endpoint import shortest
 from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
@@ -79,7 +80,15 @@ def _bound(resource: Resource) -> Iterator[tuple[tuple[str, int], BoundAddress]]
     for address in (message.address, *(each.address for each in message.additional_addresses)):
         place = address.socket_address
         if place.address and place.port_value:
-            yield (place.address, place.port_value), behind[0]
+            yield (_form(place.address), place.port_value), behind[0]
+
+
+def _form(address: str) -> str:
+    """An address in its shortest form; a name as it is."""
+    try:
+        return shortest(address)
+    except ValueError:
+        return address
 
 
 def _behind(name: str, listener: Any) -> Iterator[BoundAddress]:

@@ -80,7 +80,8 @@ class DestinationRules:
 @dataclass(frozen=True, slots=True)
 class DestinationClient:
     """Who asks: its zone and node, where known, and the snapshot of its group. ``waits``: it can still wait for what is
-    not known yet. ``starts``: the server has just started, so that sources that were never read will be.
+    not known yet. ``starts``: the server has just started, so that sources that were never read will be. ``was_told``:
+    it has an answer, so a name that leads nowhere now is not foreign.
     """
 
     zone: str = ""
@@ -88,6 +89,7 @@ class DestinationClient:
     snapshot: Snapshot | None = None
     waits: bool = True
     starts: bool = True
+    was_told: bool = False
 
 
 class Remembered:

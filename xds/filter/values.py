@@ -4,8 +4,7 @@ A value is a mapping, list, string, number, boolean, or None where it is absent.
 every operator has an answer for that. A `FixedRecord` has a fixed set of fields; a selector of another field is an
 error.
 
-Regular expressions are RE2, whose time is linear in the text. Python's ``re`` backtracks: ``(a+)+$`` takes centuries
-over forty letters, and both the pattern and the text come from outside. Envoy uses RE2 as well.
+Regular expressions are RE2 (`xds.filter.regular_expressions`), within limits of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from xds.filter.regular_expressions import compile_regex
 from xds.model.node import Node
 
 
@@ -78,34 +78,13 @@ class Pattern:
         self.text = text
         self._compiled = _compile(text)
 
-    @property
-    def program_size(self) -> int:
-        """The size of the compiled pattern, as Envoy counts it."""
-        size: int = self._compiled.programsize
-        return size
-
     def search(self, text: str) -> bool:
         """True when the pattern matches anywhere in the text."""
         return self._compiled.search(text.encode("utf-8", "replace")) is not None
 
 
 def _compile(text: str) -> Any:
-    import re2  # imported here: it delays every command otherwise
-
-    options = re2.Options()
-    options.max_mem = CACHE_BYTES
-    options.log_errors = False
-    try:
-        compiled = re2.compile(text.encode(), options)
-    except re2.error as error:
-        raise ValueError(_told(error)) from None
-    except UnicodeEncodeError:
-        raise ValueError("the pattern is not valid Unicode") from None
+    compiled = compile_regex(text, CACHE_BYTES)
     if compiled.programsize > INSTRUCTIONS_LIMIT:
         raise ValueError(f"the pattern is too large: it needs {compiled.programsize} steps of {INSTRUCTIONS_LIMIT}")
     return compiled
-
-
-def _told(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

@@ -24,6 +24,7 @@ from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 STALE_AFTER_S = 60.0
+AGGREGATED_SERVICE = "ADS"
 
 
 class NodeProgress:
@@ -55,6 +56,8 @@ def node_progress(
 ) -> NodeProgress:
     """The progress of a connected node towards ``targets``, the pushed sets by type URL.
 
+    A node that has just connected is pending until it shows which types it subscribes to.
+
     ``variants`` are the sets for streams of another API, by API and type URL.
     """
     found = NodeProgress()
@@ -63,7 +66,21 @@ def node_progress(
             record = stream.types.get(type_url)
             if record is not None:
                 found.add(record, target)
+    if found.state is Sync.NOT_SUBSCRIBED and any(map(_is_starting, list(node.streams.values()))):
+        found.state = Sync.PENDING
     return found
+
+
+def _is_starting(stream: StreamRecord) -> bool:
+    """Whether the client has subscribed to clusters on an aggregated stream and has not ACKed any yet.
+
+    "LDS only after the CDS response" (docs/clients.md#requests): until then it is unknown whether it subscribes to what
+    was pushed.
+    """
+    if stream.service != AGGREGATED_SERVICE:
+        return False
+    records = [record for url, record in list(stream.types.items()) if alias_of(url) == "clusters"]
+    return any(record.state is Sync.PENDING and record.acked is None for record in records)
 
 
 def type_progress(

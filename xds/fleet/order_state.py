@@ -47,7 +47,7 @@ class ClientOrderState:
 
 
 Clients = Mapping[ClientKey, ClientOrderState]
-NO_CLIENTS: Clients = {}
+NO_CLIENTS: Mapping[ClientKey, ClientOrderState] = {}
 
 
 def lingers(clients: Clients) -> tuple[LingeringResources, ...]:

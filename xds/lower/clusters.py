@@ -5,7 +5,7 @@ Load balancing, limits and outlier detection are set on clusters with endpoints,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,6 +28,8 @@ _AGGREGATE = "envoy.clusters.aggregate"
 _AGGREGATE_CONFIG = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _TLS = "envoy.transport_sockets.tls"
 _TLS_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+_BALANCING = "envoy.load_balancing_policies"
+_BALANCERS = "envoy.extensions.load_balancing_policies"
 _MINIMUM_RING_SIZE = 1024  # Envoy's default
 _EDS = ("EDS", 3)
 _FILTERS_REMEMBERED = 8_192
@@ -70,8 +72,9 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     base = cluster_name(context.chain, first)
     if len(targets) > 1 and context.has_aggregates:
         return _with_aggregate(context, node, base, targets)
+    _check_shared_tls(context, targets)
     cluster = _escaped(context, _cluster(context, node, base, targets))
-    assignments = (_assignment(context, base, targets),) if _has_assignment(cluster) else ()
+    assignments = (_assignment(context, node, base, targets),) if _has_assignment(cluster) else ()
     return ResolverClusters(base, (cluster,), assignments)
 
 
@@ -96,27 +99,31 @@ def _with_aggregate(
         "cluster_type": {"name": _AGGREGATE, "typed_config": typed_config(_AGGREGATE_CONFIG, clusters=names)},
         "lb_policy": "CLUSTER_PROVIDED",
     }
-    aggregate = _resource(context, content, targets)
+    aggregate = _resource(context, node, content, targets)
     legs = [_cluster(context, node, name, (target,)) for name, target in zip(names, targets, strict=True)]
     assignments = [
-        _assignment(context, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
+        _assignment(context, node, name, (target,), is_member=True) for name, target in zip(names, targets, strict=True)
     ]
     return ResolverClusters(base, (aggregate, *legs), tuple(assignments))
 
 
-def _resource(context: UpstreamContext, content: Json, targets: Iterable[ChainTarget]) -> LoweredResource:
-    found = tuple(targets)
-    service = found[0].place.service
+def _resource(
+    context: UpstreamContext, node: ResolverNode, content: Json, targets: tuple[ChainTarget, ...]
+) -> LoweredResource:
+    """A cluster of a resolver, for some of its targets or all. The entry of the first one says how to reach them."""
+    first = context.target(node)
+    service = first.place.service
     places = (
         EntryPlace((), ServiceResolver.kind, service),
         EntryPlace(("connect_timeout",), ServiceResolver.kind, service, ("ConnectTimeout",)),
         EntryPlace(("ring_hash_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "RingHashConfig")),
         EntryPlace(("least_request_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
-        EntryPlace(("transport_socket",), ServiceDefaults.kind, service, ("ExternalSNI",)),
+        EntryPlace(("load_balancing_policy",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
+        EntryPlace(("transport_socket",), ServiceDefaults.kind, targets[0].place.service, ("ExternalSNI",)),
         EntryPlace(("circuit_breakers",), UPSTREAM, context.upstream.name, ("limits",)),
         EntryPlace(("outlier_detection",), UPSTREAM, context.upstream.name, ("passive_health_check",)),
     )
-    entries = context.entries_of(*found)
+    entries = context.entries_of(first, *targets)
     return LoweredResource(CLUSTER, content["name"], content, (context.upstream.name,), entries, places)
 
 
@@ -126,15 +133,16 @@ def _resource(context: UpstreamContext, content: Json, targets: Iterable[ChainTa
 def _cluster(
     context: UpstreamContext, node: ResolverNode, name: str, targets: tuple[ChainTarget, ...]
 ) -> LoweredResource:
+    balancing = _balancing(context, node.load_balancer)
     content = {
         "name": name,
         "alt_stat_name": name,
         "type": "EDS",
         "eds_cluster_config": {"eds_config": ads()},
         "connect_timeout": duration(node.connect_timeout_ns),
-        "common_lb_config": _common_balancing(context),
+        "common_lb_config": _common_balancing(context, has_list="load_balancing_policy" in balancing),
         "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
-        **_balancing(node.load_balancer),
+        **balancing,
         **given(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
@@ -143,12 +151,15 @@ def _cluster(
             lrs_server={"self": {}} if context.proxies.locality_aware else None,
         ),
     }
-    return _resource(context, content, targets)
+    return _resource(context, node, content, targets)
 
 
-def _common_balancing(context: UpstreamContext) -> Json:
-    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left."""
-    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware else {}
+def _common_balancing(context: UpstreamContext, *, has_list: bool) -> Json:
+    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left.
+
+    A cluster with a list of policies has the weights of localities in these.
+    """
+    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware and not has_list else {}
     return {"healthy_panic_threshold": {"value": 0}, **weighted}
 
 
@@ -174,16 +185,36 @@ def _circuit_breakers(limits: UpstreamLimits | None) -> Json:
     return {"thresholds": [threshold]} if threshold else {}
 
 
-def _balancing(balancer: LoadBalancer | None) -> Json:
+def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
     """Zeros are left out: Envoy refuses some of them."""
     if balancer is None:
         return {}
     choices = balancer.least_request_config.choice_count if balancer.least_request_config is not None else 0
+    if balancer.policy == "least_request" and not context.upstream.is_proxied:
+        by_locality = context.proxies.locality_aware
+        return {"load_balancing_policy": _least_request_or_round_robin(choices, locality_aware=by_locality)}
     return given(
         lb_policy=_POLICIES[balancer.policy],
         least_request_lb_config={"choice_count": choices} if choices else None,
         ring_hash_lb_config=_ring(balancer.ring_hash_config),
     )
+
+
+def _least_request_or_round_robin(choices: int, *, locality_aware: bool) -> Json:
+    """Least request for the clients that have it, round robin for the others: gRPC's C core refuses the first.
+
+    A client takes the first policy of the list that it knows. An Envoy of the same group gets the cluster as well: it
+    has no least request within ``wrr_locality``, where gRPC would count the weights of localities (A52).
+    """
+    fields: Json = {"choice_count": choices} if choices else {}
+    if locality_aware:
+        fields["locality_lb_config"] = {"locality_weighted_lb_config": {}}
+    least = extension(f"{_BALANCING}.least_request", f"{_BALANCERS}.least_request.v3.LeastRequest", **fields)
+    rounds = extension(f"{_BALANCING}.round_robin", f"{_BALANCERS}.round_robin.v3.RoundRobin")
+    in_locality = {"policies": [{"typed_extension_config": rounds}]}
+    weighted = f"{_BALANCERS}.wrr_locality.v3.WrrLocality"
+    weighing = extension(f"{_BALANCING}.wrr_locality", weighted, endpoint_picking_policy=in_locality)
+    return {"policies": [{"typed_extension_config": one} for one in (least, weighing)]}
 
 
 def _ring(config: RingHashConfig | None) -> Json:
@@ -213,16 +244,12 @@ def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: Loa
 
 def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
     """TLS to a service outside of the mesh: one with ExternalSNI."""
-    if not target.is_external:
+    if not target.is_external or not context.upstream.is_proxied:
         return {}
     service = target.place.service
     if not target.sni.isprintable():
         told = f"{short_repr(target.sni)} is no name of a server"
         context.refuse("bad_sni", told, ServiceDefaults.kind, service, ("ExternalSNI",))
-    if not context.upstream.is_proxied:
-        told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
-        context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
-        return {}
     ca_file = context.proxies.external_ca_file
     if not ca_file:
         told = f"the certificate of the external service {service!r} is not verified"
@@ -232,6 +259,19 @@ def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
         validation_context=_validation(ca_file, target.sni) if ca_file else None,
     )
     return extension(_TLS, _TLS_CONTEXT, sni=target.sni, **given(common_tls_context=common))
+
+
+def _check_shared_tls(context: UpstreamContext, targets: tuple[ChainTarget, ...]) -> None:
+    """Check that one cluster can be for all targets: it has one TLS, and none for gRPC clients without a proxy."""
+    if not context.upstream.is_proxied:
+        for service in dict.fromkeys(target.place.service for target in targets if target.is_external):
+            told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
+            context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+    elif len({target.sni if target.is_external else None for target in targets}) > 1:
+        first = targets[0].place.service
+        told = f"the failover of {first!r} leads to targets that differ in ExternalSNI: they cannot share a cluster"
+        hint = "set failover of the upstreams document to aggregate"
+        context.refuse("mixed_tls", told, ServiceResolver.kind, first, ("Failover",), hint)
 
 
 def _validation(ca_file: str, sni: str) -> Json:
@@ -269,10 +309,16 @@ def _has_assignment(cluster: LoweredResource) -> bool:
 
 
 def _assignment(
-    context: UpstreamContext, name: str, targets: tuple[ChainTarget, ...], *, is_member: bool = False
+    context: UpstreamContext,
+    node: ResolverNode,
+    name: str,
+    targets: tuple[ChainTarget, ...],
+    *,
+    is_member: bool = False,
 ) -> LoweredAssignment:
     selected = tuple(AssignmentTarget(_binding(target), priority) for priority, target in enumerate(targets))
-    return LoweredAssignment(name, selected, (context.upstream.name,), context.entries_of(*targets), is_member)
+    entries = context.entries_of(context.target(node), *targets)
+    return LoweredAssignment(name, selected, (context.upstream.name,), entries, is_member)
 
 
 def _binding(target: ChainTarget) -> Binding:

@@ -147,11 +147,13 @@ def change_endpoints(wanted: Resource, changes: Iterable[EndpointChange]) -> Res
     A new endpoint joins the only locality of the assignment, unless it names one. Raises ``ValidationError``.
     """
     message = decode_assignment(wanted)
+    edit = _Edit(message)
     findings: list[Violation] = []
     for index, change in enumerate(changes):
-        findings += _change_one(message, change, f"/put/{index}")
+        findings += _change_one(edit, change, f"/put/{index}")
     if findings:
         raise ValidationError(findings)
+    edit.drop_left()
     _drop_emptied(message)
     return _checked(message, wanted)
 
@@ -182,17 +184,58 @@ def remove_endpoints(wanted: Resource, addresses: Collection[str]) -> Resource:
     return _checked(message, wanted)
 
 
-def _change_one(message: Any, change: EndpointChange, pointer: str) -> list[Violation]:
-    held = [(entry, one) for entry, one in _endpoints(message) if address_text(one) == change.address]
-    places = {_place(entry): None for entry in message.endpoints}
+class _Edit:
+    """An assignment whose endpoints are changed one by one: they are found by address, and dropped together."""
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+        self._held: dict[str, list[tuple[Any, Any]]] = {}
+        self._left: dict[int, Any] = {}  # endpoints that are elsewhere now, by ``id``; kept, so that the ids are theirs
+        for entry, one in _endpoints(message):
+            self._held.setdefault(address_text(one), []).append((entry, one))
+
+    def held(self, address: str) -> list[tuple[Any, Any]]:
+        """The endpoints with an address, each with its entry."""
+        return self._held.get(address, [])
+
+    def moved(self, entry: Any, address: str) -> Any:
+        """The endpoint in this entry: as it was in another one, or new."""
+        held = self.held(address)
+        for place, one in held:
+            if place is entry or _place(place) == _place(entry):
+                return one
+        one = entry.lb_endpoints.add()
+        if held:
+            one.CopyFrom(held[-1][1])
+            self._left |= {id(old): old for _, old in held}
+        else:
+            host, _, port = address.rpartition(":")
+            socket = one.endpoint.address.socket_address
+            socket.address, socket.port_value = host.strip("[]"), int(port)
+        self._held[address] = [(entry, one)]
+        return one
+
+    def drop_left(self) -> None:
+        """Drop the endpoints that are elsewhere now."""
+        if not self._left:
+            return
+        for entry in self.message.endpoints:
+            kept = [one for one in entry.lb_endpoints if id(one) not in self._left]
+            if len(kept) < len(entry.lb_endpoints):
+                del entry.lb_endpoints[:]
+                entry.lb_endpoints.extend(kept)
+
+
+def _change_one(edit: _Edit, change: EndpointChange, pointer: str) -> list[Violation]:
+    held = edit.held(change.address)
+    places = {_place(entry): None for entry in edit.message.endpoints}
     if change.locality is None and change.priority is None and held:
-        entry, one = held[-1]
+        _, one = held[-1]
     else:
         place, findings = _target(places, [_place(entry) for entry, _ in held], change, pointer)
         if findings:
             return findings
-        entry = _entry_at(message, place)
-        one = _moved(held, entry, change.address)
+        one = edit.moved(_entry_at(edit.message, place), change.address)
     if change.weight is not None:
         one.load_balancing_weight.value = change.weight
     if change.health is not None:
@@ -241,23 +284,6 @@ def _entry_at(message: Any, place: _Place, like: Any = None) -> Any:
     return entry
 
 
-def _moved(held: list[tuple[Any, Any]], entry: Any, address: str) -> Any:
-    """The endpoint in this entry: as it was in another one, or new."""
-    for place, one in held:
-        if place is entry or _place(place) == _place(entry):
-            return one
-    one = entry.lb_endpoints.add()
-    if held:
-        one.CopyFrom(held[-1][1])
-        for place, old in held:
-            place.lb_endpoints.remove(old)
-        return entry.lb_endpoints[-1]
-    host, _, port = address.rpartition(":")
-    socket = one.endpoint.address.socket_address
-    socket.address, socket.port_value = host.strip("[]"), int(port)
-    return one
-
-
 def _drop_emptied(message: Any) -> None:
     """Drop localities without endpoints, unless their priority would be missing then."""
     while True:
@@ -303,10 +329,13 @@ def drain_missing(before: Resource, wanted: Resource, until_s: float) -> tuple[D
     """The endpoints of ``before`` that ``wanted`` lacks, as endpoints that drain until ``until_s``."""
     kept = addresses_of(wanted)
     found: dict[str, DrainingEndpoint] = {}
-    for entry, one in _endpoints(decode_assignment(before)):
-        address = address_text(one)
-        if address not in kept and address not in found:
-            found[address] = DrainingEndpoint(address, _alone(entry, one), until_s)
+    for entry in decode_assignment(before).endpoints:
+        endpoints = list(entry.lb_endpoints)
+        del entry.lb_endpoints[:]
+        for one in endpoints:
+            address = address_text(one)
+            if address not in kept and address not in found:
+                found[address] = DrainingEndpoint(address, _alone(entry, one), until_s)
     return tuple(found.values())
 
 
@@ -350,9 +379,9 @@ def with_draining(wanted: Resource, draining: Collection[DrainingEndpoint]) -> R
 
 
 def _alone(entry: Any, one: Any) -> bytes:
+    """One endpoint in an entry that has none."""
     made = type(entry)()
     made.CopyFrom(entry)
-    del made.lb_endpoints[:]
     made.lb_endpoints.add().CopyFrom(one)
     return bytes(made.SerializeToString(deterministic=True))
 

@@ -31,7 +31,8 @@ class PushedLocality:
 
     ``healthy``: endpoints that are not marked unhealthy. ``priority``: the least of its entries. ``weight``: that of
     the entry with this priority, None where it has none. ``weighed``: how many endpoints of the greatest weight can
-    serve what the healthy ones can, as the proxies share requests by the weights of endpoints.
+    serve what the healthy ones can, as the proxies share requests by the weights of endpoints. ``addresses``: where the
+    endpoints are, as serialized addresses; the same bytes in every assignment that names the same endpoint.
     """
 
     endpoints: int
@@ -39,6 +40,7 @@ class PushedLocality:
     priority: int
     weight: int | None
     weighed: float = inf
+    addresses: frozenset[bytes] = frozenset()
 
 
 def decode_assignment(pushed: Resource) -> Any:
@@ -78,6 +80,12 @@ def _summed(entries: list[Any]) -> PushedLocality:
         priority=priority,
         weighed=_weighed(one for entry in entries for one in entry.lb_endpoints if one.health_status in _HEALTHY),
         weight=weights[-1] if weights else None,  # Envoy uses the last of two entries of one locality and priority
+        addresses=frozenset(
+            one.endpoint.address.SerializeToString(deterministic=True)
+            for entry in entries
+            for one in entry.lb_endpoints
+            if one.endpoint.address.HasField("socket_address")  # a pipe is another endpoint for each proxy
+        ),
     )
 
 

@@ -13,9 +13,10 @@ from xds.catalog.shared import HeaderModifiers
 from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath, short_repr
-from xds.filter.values import Pattern
+from xds.filter.regular_expressions import program_size
 from xds.lower.header_commands import refused_command
 from xds.lower.mesh_names import service_of
+from xds.lower.route_matches import root_rewrite
 from xds.lower.upstream_context import UpstreamContext
 
 _Place = tuple[str, str, FieldPath]
@@ -53,22 +54,28 @@ def _splitters(chain: DiscoveryChain) -> Iterator[tuple[str, SplitterNode]]:
 
 
 def _check_regexes(context: UpstreamContext, route: Route, path: FieldPath) -> None:
+    for text, where in _regexes(route):
+        if text:
+            _check_regex(context, text, (*path, *where))
+
+
+def _regexes(route: Route) -> Iterator[tuple[str, FieldPath]]:
+    """The regular expressions of a route with the fields that they come from; a rewrite may make one."""
     http = route.match.http if route.match is not None else None
     if http is None:
         return
-    path = (*path, "Match", "HTTP")
-    found: list[tuple[str, FieldPath]] = [(http.path_regex, (*path, "PathRegex"))]
-    found += [(one.regex, (*path, "Header", at, "Regex")) for at, one in enumerate(http.header)]
-    found += [(one.regex, (*path, "QueryParam", at, "Regex")) for at, one in enumerate(http.query_param)]
-    for text, where in found:
-        if text:
-            _check_regex(context, text, where)
+    yield http.path_regex, ("Match", "HTTP", "PathRegex")
+    yield from ((one.regex, ("Match", "HTTP", "Header", at, "Regex")) for at, one in enumerate(http.header))
+    yield from ((one.regex, ("Match", "HTTP", "QueryParam", at, "Regex")) for at, one in enumerate(http.query_param))
+    rewrite = root_rewrite(route)
+    if rewrite:
+        yield rewrite["pattern"]["regex"], ("Destination", "PrefixRewrite")
 
 
 def _check_regex(context: UpstreamContext, text: str, path: FieldPath) -> None:
     service, limit = context.chain.service, context.proxies.regex_program_size
     try:
-        size = Pattern(text).program_size
+        size = program_size(text)
     except ValueError as error:
         told = f"{short_repr(text)} is no regular expression of RE2: {error}"
         context.refuse("bad_regex", told, ServiceRouter.kind, service, path)

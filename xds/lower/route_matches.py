@@ -60,9 +60,18 @@ def _parameter(match: QueryParamMatch) -> Json:
     return {"name": match.name, "string_match": {"exact": match.exact} if match.exact else _regex(match.regex)}
 
 
-def root_rewrite(prefix: str, ignores_case: bool) -> Json:
-    """Take a prefix without a slash at its end off a path, with one slash behind it."""
-    begins = f"{'(?i)' if ignores_case else ''}^{re.escape(prefix)}"
+def root_rewrite(route: Route) -> Json:
+    """The rewrite of a prefix without a slash at its end to ``/``; empty where a route has no such rewrite.
+
+    One slash behind the prefix goes, too: ``/api/users`` becomes ``/users``, not ``//users``.
+    """
+    http = route.match.http if route.match is not None else None
+    prefix = http.path_prefix if http is not None else ""
+    if http is None or not prefix or prefix.endswith("/"):
+        return {}
+    if route.destination is None or route.destination.prefix_rewrite != "/":
+        return {}
+    begins = f"{'(?i)' if http.case_insensitive else ''}^{re.escape(prefix)}"
     return {"pattern": {"regex": f"{begins}(/?)(.*)"}, "substitution": "/\\2"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xds.catalog.resolver import HashPolicy, LoadBalancer, ServiceResolver
-from xds.catalog.router import RouteDestination, ServiceRouter
+from xds.catalog.router import Route, RouteDestination, ServiceRouter
 from xds.catalog.shared import HeaderModifiers
 from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import ChainRoute, ChainSplit, Node, ResolverNode, RouterNode, SplitterNode
@@ -71,9 +71,7 @@ def _routed(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute)
     action |= given(
         **_timeouts(context, destination.request_timeout_ns, destination.idle_timeout_ns),
         retry_policy=_retry_policy(destination),
-        **_rewrite(
-            http.path_prefix if http is not None else "", http is not None and http.case_insensitive, destination
-        ),
+        **_rewrite(route.definition),
     )
     changes = _header_changes(destination.request_headers, destination.response_headers)
     return {"match": lower_match(http), "route": action, **changes}
@@ -86,12 +84,12 @@ def _timeouts(context: UpstreamContext, request_ns: int, idle_ns: int = 0) -> Js
     return given(timeout=whole, idle_timeout=timeout(idle_ns), max_stream_duration=in_grpc)
 
 
-def _rewrite(prefix: str, ignores_case: bool, destination: RouteDestination) -> Json:
-    """A prefix is replaced as text. In place of ``/api`` by ``/``, a slash behind it goes, too: not ``//users``."""
-    rewrite = destination.prefix_rewrite
-    if rewrite == "/" and prefix and not prefix.endswith("/"):
-        return {"regex_rewrite": root_rewrite(prefix, ignores_case)}
-    return given(prefix_rewrite=rewrite)
+def _rewrite(route: Route) -> Json:
+    """A prefix is replaced as text."""
+    to_root = root_rewrite(route)
+    if to_root:
+        return {"regex_rewrite": to_root}
+    return given(prefix_rewrite=route.destination.prefix_rewrite if route.destination is not None else "")
 
 
 def _retry_policy(destination: RouteDestination) -> Json | None:

@@ -42,7 +42,7 @@ from xds.catalog.shape import (
 )
 from xds.catalog.shared import check_choice
 from xds.chain.request import Overrides
-from xds.codec.findings import Findings, short_repr
+from xds.codec.findings import Findings, json_pointer, normalized_name, parse_pointer, short_repr
 from xds.model.errors import ValidationError, Violation
 
 Json = dict[str, Any]
@@ -191,7 +191,7 @@ def read_upstreams(document: object) -> UpstreamsDocument:
     read: UpstreamsDocument = read_message(UpstreamsDocument, document, findings, ())
     _check_document(read, findings)
     if findings:
-        raise ValidationError([_with_consul_name(one) for one in findings.violations])
+        raise ValidationError([_as_written(_with_consul_name(one), document) for one in findings.violations])
     return read
 
 
@@ -312,10 +312,25 @@ def _with_consul_name(finding: Violation) -> Violation:
     """A finding about an unknown field that is Consul's name of one of ours, with ours."""
     if finding.code != "unknown_field":
         return finding
-    ours = _CONSUL_NAMES.get(finding.pointer.rpartition("/")[2].replace("_", "").lower(), "")
+    ours = _CONSUL_NAMES.get(normalized_name(finding.pointer.rpartition("/")[2]), "")
     if not ours:
         return finding
     return replace(finding, hint=ours if " " in ours else f'did you mean "{ours}"?')
+
+
+def _as_written(finding: Violation, document: object) -> Violation:
+    """A finding whose pointer has the names of fields as the document has them, in snake_case or CamelCase."""
+    pointer: list[str] = []
+    held = document
+    for part in parse_pointer(finding.pointer):
+        name = part
+        if isinstance(held, dict):
+            name = next((key for key in held if normalized_name(key) == normalized_name(part)), part)
+            held = held.get(name)
+        elif isinstance(held, list):
+            held = held[int(part)]
+        pointer.append(name)
+    return replace(finding, pointer=json_pointer(tuple(pointer)))
 
 
 # Writing

@@ -145,7 +145,9 @@ class LoadQueries:
         """None for a node that is not connected, or never reported the cluster."""
         totals = [node.total(series) for series in all_series]
         streams = list(node.streams.values())
-        found = [(stream, stream.load(series)) for series in all_series for stream in streams]
+        # Nodes of other groups and localities have series of their own for the same cluster.
+        names = {(series.cluster, series.service_name) for series in all_series}
+        found = [(stream, stream.load(*name)) for name in sorted(names) for stream in streams]
         loads = [load for _, load in found if load is not None]
         if not streams or not (loads or any(map(any, totals))):
             return None

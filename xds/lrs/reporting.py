@@ -14,7 +14,7 @@ from xds.model.node import Node
 
 # Requests in progress of one series, by window.
 Gauge = dict[TrafficWindow, int]
-_NOTHING: Gauge = {}
+_NOTHING: Mapping[TrafficWindow, int] = {}
 
 
 class NodeTotals:
@@ -62,17 +62,17 @@ class ReportingStream:
         self.created, self.created_since = 0, now
         self.named: dict[LoadSeries, float] = {}
         self.data: tuple[bytes, ...] = ()
-        self._gauges: dict[LoadSeries, Gauge] = {}
+        self._gauges: dict[LoadSeries, Mapping[TrafficWindow, int]] = {}
 
     @property
     def data_bytes(self) -> int:
         """The size of the latest report in bytes."""
         return sum(map(len, self.data))
 
-    def load(self, series: LoadSeries) -> ClusterLoad | None:
-        """The latest report of a series; None where the stream did not name it, or where it is not kept."""
+    def load(self, cluster: str, service_name: str) -> ClusterLoad | None:
+        """The latest report of a cluster; None where the stream did not name it, or where it is not kept."""
         for piece in self.data:
-            load = find_cluster_stats(piece, series.cluster, series.service_name)
+            load = find_cluster_stats(piece, cluster, service_name)
             if load is not None:
                 return load
         return None
@@ -107,7 +107,7 @@ class ReportingStream:
         if not any(series in stream.named for stream in others):
             series.nodes += change
 
-    def _set_gauge(self, series: LoadSeries, gauge: Gauge) -> None:
+    def _set_gauge(self, series: LoadSeries, gauge: Mapping[TrafficWindow, int]) -> None:
         for window, count in self._gauges.pop(series, _NOTHING).items():
             window.in_progress -= count
         for window, count in gauge.items():

@@ -64,7 +64,7 @@ class Precomputed:
 NOTHING_PRECOMPUTED = Precomputed()
 
 
-_NO_OVERLAYS: Overlays = {}
+_NO_OVERLAYS: Mapping[Locality, Overlay] = {}
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import grpc
 
 from xds.control.access import Identity
 from xds.control.destinations import Destinations, DestinationStream
-from xds.destination.context_token import node_of
+from xds.destination.context_token import NO_TOKEN, node_of
 from xds.destination.conversation import Conversation
 from xds.destination.world import DestinationClient
 from xds.fleet.fleet import Fleet
@@ -45,7 +45,7 @@ class LinkerdServing:
     """What all Linkerd streams of a server share, besides what streams share anyway.
 
     ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. A first answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
+    none. An answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
     for ``start_s`` after the server's start.
     """
 
@@ -77,8 +77,8 @@ class LinkerdHandler(StreamHandler):
     """One stream of the Linkerd API."""
 
     __slots__ = (
-        "_conversation", "_epoch", "_group", "_messages_n", "_method", "_node", "_notified", "_opened_at",
-        "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
+        "_awaits_since", "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node",
+        "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
     )  # fmt: skip
 
     def __init__(
@@ -95,8 +95,9 @@ class LinkerdHandler(StreamHandler):
         self._conversation: Conversation | None = None
         self._node: Node | None = None
         self._group = ""
-        self._epoch = -1  # of the cache, when the group was looked up last
-        self._opened_at = monotonic()
+        self._home_group = ""  # the node's by the selectors of ``_epoch`` of the cache
+        self._epoch = -1
+        self._awaits_since: float | None = None  # what is not known yet
         self._messages_n = 0
         self._sent_at = 0.0
         self._notified = self._periodic_due = self._warned = False
@@ -121,7 +122,17 @@ class LinkerdHandler(StreamHandler):
     @property
     def home(self) -> str:
         """The group that the node belongs to by the selectors of now; empty for none."""
-        return self._home() if self._node is not None else ""
+        node, cache = self._node, self._serving.cache
+        if node is not None and self._epoch != cache.epoch:
+            match = cache.match(node)
+            self._home_group, self._epoch = match.group if match is not None else "", cache.epoch
+        return self._home_group
+
+    @property
+    def machine(self) -> str:
+        """The machine that the client says it runs on, where that decides its zone; empty if not."""
+        token = self._conversation.token if self._conversation is not None else NO_TOKEN
+        return token.node_name if not token.zone else ""
 
     @property
     def client_key(self) -> ClientKey | None:
@@ -173,7 +184,7 @@ class LinkerdHandler(StreamHandler):
     def _log_failure(self) -> None:
         _log.exception("stream.failed", **self._identity())
 
-    # NameReading
+    # Reading
 
     async def _read(self) -> None:
         """Take the one request. The client may end its side at once: the stream goes on."""
@@ -199,7 +210,7 @@ class LinkerdHandler(StreamHandler):
             _log.info("destination.token_ignored", error_message=token.ignored, **self._address())
         zone = token.zone or serving.destinations.zone_of(token.node_name)
         self._node = node_of(token, self._peer, Locality(token.region, zone, token.sub_zone))
-        self._group = self._home()
+        self._group = self.home
         self._authorize(self._node, self._group)
         self._conversation = conversation
         serving.registry.identify(self)
@@ -207,12 +218,6 @@ class LinkerdHandler(StreamHandler):
         _log.info("stream.opened", **self._address(), **self._identity())
         serving.destinations.follow(self, conversation.services, conversation.address)
         self.notify()
-
-    def _home(self) -> str:
-        assert self._node is not None
-        match = self._serving.cache.match(self._node)
-        self._epoch = self._serving.cache.epoch
-        return match.group if match is not None else ""
 
     def _apply(self, event: Identified | ViewChanged) -> None:
         self._serving.fleet.apply_events(self.id, [event], time(), monotonic())
@@ -232,6 +237,7 @@ class LinkerdHandler(StreamHandler):
             self._notified = False
             self._regroup()
             messages = conversation.advance(self._client())
+            self._note_awaiting(conversation)
             self._serving.destinations.follow(self, conversation.services, conversation.address)
             self._release_slot()
             self._warn()
@@ -262,10 +268,8 @@ class LinkerdHandler(StreamHandler):
 
     def _regroup(self) -> None:
         """Follow the node into another group, if the selectors have changed. Raises ``RemoteProtocolError``."""
-        if self._epoch == self._serving.cache.epoch or self._node is None:
-            return
-        group = self._home()
-        if group != self._group:
+        group = self.home
+        if group != self._group and self._node is not None:
             self._authorize(self._node, group)
             self._group = group
             self._serving.registry.regroup(self)
@@ -279,9 +283,17 @@ class LinkerdHandler(StreamHandler):
         view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
         now = monotonic()
-        waits = now - self._opened_at < self._serving.settle_s
+        waits = self._awaits_since is None or now - self._awaits_since < self._serving.settle_s
         starts = now - self._serving.started_at < self._serving.start_s
         return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits, starts)
+
+    def _note_awaiting(self, conversation: Conversation) -> None:
+        if not conversation.is_awaiting:
+            if self._awaits_since is not None:
+                self._cancel_timer()  # it is not that of periodic updates
+            self._awaits_since = None
+        elif self._awaits_since is None:
+            self._awaits_since = monotonic()
 
     def _warn(self) -> None:
         """What a Linkerd proxy cannot be told is logged once per stream."""
@@ -296,7 +308,7 @@ class LinkerdHandler(StreamHandler):
 
     def _set_timer(self, has_sent: bool) -> None:
         assert self._conversation is not None
-        if not self._conversation.told.is_settled:
+        if self._conversation.is_awaiting:
             self._start_timer(UNSETTLED_EVERY_S)
         elif self._periodic_s and (has_sent or self._timer is None):
             self._start_timer(self._periodic_s)
@@ -313,10 +325,10 @@ class LinkerdHandler(StreamHandler):
     def _due(self) -> None:
         self._timer = None
         assert self._conversation is not None
-        if self._conversation.told.is_settled:
-            self._periodic_due = True
-        else:
+        if self._conversation.is_awaiting:
             self._notified = True
+        else:
+            self._periodic_due = True
         self._submit_work()
 
     # Fields of log lines

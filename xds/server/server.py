@@ -39,7 +39,7 @@ from xds.server.load_streams import LoadStreams
 from xds.server.logs import get_logger
 from xds.server.metrics.collectors import FleetMetrics, LoadMetrics, WriteMetrics
 from xds.server.metrics.counters import Metrics
-from xds.server.metrics.linkerd_metrics import LinkerdMetrics
+from xds.server.metrics.service_metrics import LinkerdMetrics
 from xds.server.options import ServerOptions
 from xds.server.process import ChurnDetector, release_memory
 from xds.server.registry import StreamRegistry

@@ -156,7 +156,7 @@ class _Reading:
         elif self._is_early(now):
             self._restless_since = min(self._restless_since, now)
             return True
-        self._tell(seen, now)
+        await self._tell(seen, now)
         return is_restless
 
     def _is_early(self, now: float) -> bool:
@@ -192,7 +192,7 @@ class _Reading:
             file.content, file.findings = content, ()
         file.read = file.stamp
 
-    def _tell(self, seen: _Look, now: float) -> None:
+    async def _tell(self, seen: _Look, now: float) -> None:
         """Tell the sink what has changed, what is wrong, and that the files were read."""
         findings = list(self._findings(seen, now))
         self._sink.rejected(findings)
@@ -204,9 +204,10 @@ class _Reading:
         if not self._has_all and not seen.missing and all(file.content is not None for file in files.values()):
             self._has_all = True
             self._affected.clear()
-            self._shown = self._merged({service for file in files.values() for service in file.content or ()})
+            services = {service for file in files.values() for service in file.content or ()}
+            self._shown = await asyncio.to_thread(self._merged, services)
             self._sink.replace(self._shown)
-        elif not self._put():
+        elif not await self._put():
             self._sink.alive()
 
     def _findings(self, seen: _Look, now: float) -> Iterator[Violation]:
@@ -220,22 +221,23 @@ class _Reading:
                 hint = "write another file and rename it"
                 yield Violation("restless", told, source=str(path), hint=hint)
 
-    def _put(self) -> bool:
+    async def _put(self) -> bool:
         """Put the services that have changed. True if any has."""
-        changed = False
         affected, self._affected = self._affected, set()
-        merged = self._merged(affected)
-        for service in sorted(affected):
-            if merged.get(service) == self._shown.get(service):
-                continue
-            changed = True
+        changed, merged = await asyncio.to_thread(self._changed, affected)  # there may be a million instances
+        for service in changed:
             if service in merged:
                 self._shown[service] = merged[service]
                 self._sink.put(service, merged[service])
             elif self._has_all:  # before, a file that is not read yet may have it
                 del self._shown[service]
                 self._sink.remove(service)
-        return changed
+        return bool(changed)
+
+    def _changed(self, affected: Iterable[str]) -> tuple[list[str], dict[str, tuple[Instance, ...]]]:
+        """Those of these services that are other than shown, and what all of them are now."""
+        merged = self._merged(affected)
+        return [name for name in sorted(affected) if merged.get(name) != self._shown.get(name)], merged
 
     def _merged(self, services: Iterable[str]) -> dict[str, tuple[Instance, ...]]:
         """The instances of these services in all files. Of two with one id, the first counts."""

@@ -23,5 +23,10 @@ async function show() {
   }
 }
 
+// Swagger UI has its dark colors behind a class, the other pages follow the system by themselves.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", follow);
+follow();
 document.title = `xds-server: ${API}`;
 show();

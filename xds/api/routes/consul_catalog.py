@@ -113,7 +113,7 @@ async def list_datacenters(here: Here, request: Request) -> Response:
 @router.get("/catalog/services")
 async def list_services(here: Here, request: Request) -> Response:
     """All services with the tags of their instances."""
-    selection, view = Selection.of(request, here), here.service_view
+    selection, view = Selection.of(request, here, by_tags=False), here.service_view
 
     def revision() -> int:
         here.registrations.tell()
@@ -157,9 +157,9 @@ async def get_health(here: Here, request: Request, name: str) -> Response:
 
 @router.get("/health/checks/{name:path}")
 async def get_checks(here: Here, request: Request, name: str) -> Response:
-    """The checks of all instances of a service."""
+    """The checks of all instances of a service, whatever their tags."""
     chosen = filter_of(request, CHECK_SHAPE)
-    found, index = await _found(here, request, name)
+    found, index = await _found(here, request, name, by_tags=False)
 
     def make() -> list[FixedRecord]:
         checks = (check_item(one, check) for one in found for check in one.instance.checks)
@@ -168,11 +168,13 @@ async def get_checks(here: Here, request: Request, name: str) -> Response:
     return await answer_read(request, make, index, len(found))
 
 
-async def _found(here: Services, request: Request, name: str) -> tuple[list[ShownInstance], int]:
+async def _found(
+    here: Services, request: Request, name: str, *, by_tags: bool = True
+) -> tuple[list[ShownInstance], int]:
     """The selected instances of a service, once the query need not wait, and the index."""
     if not name:
         bad_request("Missing service name")
-    selection, view = Selection.of(request, here), here.service_view
+    selection, view = Selection.of(request, here, by_tags=by_tags), here.service_view
 
     def revision() -> int:
         here.registrations.tell()

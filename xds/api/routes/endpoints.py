@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, decode_one, parse_one
@@ -90,6 +90,7 @@ async def get_endpoints(here: Here, request: Request, group: Segment, name: Segm
 @router.put(_PATH, response_model=EndpointsAnswer)
 async def put_endpoints(
     here: Here,
+    request: Request,
     group: Segment,
     name: Segment,
     body: Body,
@@ -107,12 +108,13 @@ async def put_endpoints(
     check_priorities(wanted)
     PushOptions(strict=strict).check_warnings(decoded.warnings)
     change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: Edited(wanted), options)
-    return await _answer(here, (group, wanted.name), change, options, decoded.warnings)
+    return await _answer(request, here, (group, wanted.name), change, options, decoded.warnings)
 
 
 @router.patch(_PATH, response_model=EndpointsAnswer)
 async def patch_endpoints(
     here: Here,
+    request: Request,
     group: Segment,
     name: Segment,
     body: Body,
@@ -131,18 +133,23 @@ async def patch_endpoints(
         planned = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), dry)
         PushOptions(strict=True).check_warnings(_warnings(here, (group, name), planned))
     change = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), options)
-    return await _answer(here, (group, name), change, options)
+    return await _answer(request, here, (group, name), change, options)
 
 
 @router.delete(_PATH, response_model=EndpointsAnswer)
-async def delete_endpoints(here: Here, group: Segment, name: Segment, options: Options) -> Response:
+async def delete_endpoints(here: Here, request: Request, group: Segment, name: Segment, options: Options) -> Response:
     """Delete an assignment that was set by hand: what was pushed is served, with the endpoints that drain."""
     change = await here.by_hand.delete((group, name), options)
-    return await _answer(here, (group, name), change, options)
+    return await _answer(request, here, (group, name), change, options)
 
 
 async def _answer(
-    here: Services, key: Key, change: HandChange, options: WriteOptions, warnings: tuple[Violation, ...] = ()
+    request: Request,
+    here: Services,
+    key: Key,
+    change: HandChange,
+    options: WriteOptions,
+    warnings: tuple[Violation, ...] = (),
 ) -> Response:
     item = await _rendered(_shown(here, key, change.after if options.dry_run else None))
     found = [*warnings, *_warnings(here, key, change)]
@@ -150,7 +157,7 @@ async def _answer(
     answer: dict[str, object] = {**item, "changed": change.changed, "warnings": warned}
     if options.dry_run:
         answer["dry_run"] = True
-    return JSONResponse(answer, headers=etag_header(item["etag"]) if item["etag"] else {})
+    return await answer_json(request, answer, etag_header(item["etag"]) if item["etag"] else {})
 
 
 def _warnings(here: Services, key: Key, change: HandChange) -> list[Violation]:

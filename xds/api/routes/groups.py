@@ -144,7 +144,10 @@ async def get_resource(
     content = here.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
-        raise NotFoundError(f"group {group!r} has no {type} resource named {name!r}")
+        told = f"group {group!r} has no {type} resource named {name!r}"
+        live = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+        where = f"; `xds endpoints show {name} -g {group}` shows what is served" if name in live else ""
+        raise NotFoundError(f"{told}{where}")
     if not_modified(request, content.etag):
         return unchanged(content.etag)
     headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}

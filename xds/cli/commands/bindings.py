@@ -9,7 +9,7 @@ import typer
 
 from xds.cli.app import Command, shared
 from xds.cli.arguments import GroupOption, StrictFlag, YesFlag, etag_option
-from xds.cli.client import group_path
+from xds.cli.client import group_option, group_path
 from xds.cli.commands.endpoints import DrainOption, NowFlag, drain_time_s, endpoints
 from xds.cli.completion import complete_assignment, complete_service
 from xds.cli.output import Format, say, write_document
@@ -65,7 +65,8 @@ def bindings(context: typer.Context, group: GroupOption = "default") -> None:
     """
 
     options = shared(context)
-    empty = f"nothing of group {group} follows a service: `xds endpoints bind` lets an assignment do so"
+    command = f"xds endpoints bind{group_option(group)}"
+    empty = f"nothing of group {group} follows a service: `{command}` lets an assignment do so"
     write_items(options.connect().items(binding_path(group)), BINDINGS, options.style(), empty)
 
 

@@ -18,6 +18,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.completion import complete_group, complete_node, complete_resource, complete_type
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
+from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.nack_table import ALIKE, NACKS, alike
 from xds.cli.output import Format, age, printable
 from xds.cli.push_options import author
@@ -253,10 +254,12 @@ def explanation_text(found: Json, style: Style) -> str:
             head += [f"overlay:  traffic assignment for {place}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
+        head += ["          Linkerd proxies are told of services all the same"] if found.get("linkerd") else []
     parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
     if found["resources"]:
         parts.append(rendered(found["resources"], ANSWERS, style))
     parts += [rendered(item["instances"], ORIGINS, style) for item in found["resources"] if item.get("instances")]
+    parts += [rendered(found["linkerd"], DESTINATIONS, style)] if found.get("linkerd") else []
     return "\n".join(parts)
 
 

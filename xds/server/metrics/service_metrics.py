@@ -1,7 +1,8 @@
-"""Metrics of services: the catalog, the sources, and registrations."""
+"""Metrics of the service layer: the catalog, the sources, registrations, live endpoints and the Linkerd API."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from time import time
 
@@ -10,11 +11,16 @@ from prometheus_client.registry import Collector
 
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog, SourceCounts
+from xds.control.destinations import Destinations
+from xds.control.hand_assignments import HandAssignments
+from xds.control.live_endpoints import LiveEndpoints, OwnerKind
 from xds.control.lowered_groups import LoweredGroups
 from xds.control.registration import Registrations
 from xds.control.sources import Sources
-from xds.server.metrics.counters import PREFIX, Labels, family
+from xds.server.metrics.counters import PREFIX, Labels, Metrics, family
+from xds.server.services import LINKERD_METHODS
 
+_LINKERD_STATES = ("told", "empty", "unknown", "awaited")
 _SOURCE: Labels = ("source", "kind")
 
 
@@ -114,3 +120,63 @@ class SourceMetrics(Collector):
         lag = {labels: max(now - run.waiting_since, 0.0) if run.waiting_since else 0.0 for labels, run in runs}
         text = "How long states of services have been waiting for changes_per_s"
         yield family(GaugeMetricFamily, "source_waiting_seconds", text, lag, _SOURCE)
+
+
+class LiveMetrics(Collector):
+    """The live assignments of all groups."""
+
+    def __init__(self, metrics: Metrics, live: LiveEndpoints, by_hand: HandAssignments) -> None:
+        self._metrics = metrics
+        self._live = live
+        self._by_hand = by_hand
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        owned: Counter[Labels] = Counter()
+        for (group, kind), number in self._live.counts().items():
+            owned[self._metrics.group(group), str(kind)] += number
+        text = "Assignments that are laid over pushed ones, or beside them"
+        yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
+        changes: dict[Labels, float] = {
+            (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)
+        }
+        text = "Changes of what groups are served by live assignments"
+        yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
+        draining = self._by_hand.draining_n()
+        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", "Endpoints set by hand that drain", value=draining)
+
+
+class LinkerdMetrics(Collector):
+    """The Linkerd API. Runs in a thread, over copies. The number of series is fixed."""
+
+    def __init__(self, metrics: Metrics, destinations: Destinations) -> None:
+        self._metrics = metrics
+        self._destinations = destinations
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of now."""
+        sent = self._metrics.linkerd_messages.copy()
+        text = "Messages to Linkerd proxies"
+        values = {(each.service, each.method): float(sent[each.service, each.method]) for each in LINKERD_METHODS}
+        yield family(CounterMetricFamily, "linkerd_messages", text, values, ("service", "method"))
+        states: Counter[str] = Counter()
+        skipped = 0
+        for stream in self._destinations.states():
+            told = stream.told
+            is_empty = told.endpoints_n == 0
+            state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
+            states["empty" if state == "told" and is_empty else state] += 1
+            skipped += bool(told.skipped)
+        text = (
+            "Streams of Linkerd proxies: told of endpoints, profiles or policies; of a service without endpoints; of an"
+        )
+        text += " unknown service; or still without an answer"
+        yield family(
+            GaugeMetricFamily,
+            "linkerd_streams",
+            text,
+            {(each,): float(states[each]) for each in _LINKERD_STATES},
+            ("state",),
+        )
+        text = "Streams of Linkerd proxies whose configuration has what cannot be told to them"
+        yield GaugeMetricFamily("xds_server_linkerd_skipped_streams", text, value=skipped)

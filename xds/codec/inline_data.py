@@ -1,0 +1,25 @@
+"""The inline data of a ``DataSource`` in Envoy's configuration; data in files is the proxy's matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def inline_content(message: Any, field: str) -> str | None:
+    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
+    return content(getattr(message, field)) if message.HasField(field) else None
+
+
+def content(source: Any) -> str | None:
+    """As `inline_content`, of the ``DataSource`` itself."""
+    match source.WhichOneof("specifier"):
+        case "inline_string":
+            return str(source.inline_string)
+        case "inline_bytes":
+            return bytes(source.inline_bytes).decode(errors="replace")
+    return None
+
+
+def specifier(source: Any) -> str:
+    """The field of a ``DataSource`` that is set."""
+    return str(source.WhichOneof("specifier"))

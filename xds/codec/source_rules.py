@@ -1,0 +1,56 @@
+"""Rules on where a resource's own resources come from (``api_config_source``), measured with Envoy 1.40.
+
+The source of ADS in a bootstrap has rules of its own, and so have aggregated types, which stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xds.codec.rules import MessageRule, Problem
+
+_REST, _GRPC, _DELTA_GRPC = 1, 2, 3  # ApiConfigSource.ApiType
+_V2 = 1  # ApiVersion
+
+
+def _api_source(source: Any) -> list[Problem]:
+    found = list(_of_grpc(source)) if source.api_type in (_GRPC, _DELTA_GRPC) else []
+    if source.api_type == _REST:
+        found += _of_rest(source)
+    if source.transport_api_version == _V2:
+        detail = "Envoy no longer has the v2 transport"
+        found.append(Problem(("transport_api_version",), "not_allowed", detail, "transport_api_version: V3"))
+    return found
+
+
+def _of_grpc(source: Any) -> Iterator[Problem]:
+    if source.cluster_names:
+        detail = "cluster_names are for sources of type REST"
+        yield Problem(("cluster_names",), "not_allowed", detail, "grpc_services: [{envoy_grpc: {cluster_name: ...}}]")
+    elif not source.grpc_services:
+        detail = "a source of gRPC needs one of grpc_services"
+        hint = "grpc_services: [{envoy_grpc: {cluster_name: ...}}]"
+        yield Problem(("grpc_services",), "missing_field", detail, hint, is_absence=True)
+    if len(source.grpc_services) > 1:
+        yield Problem(("grpc_services",), "too_many", "a source of gRPC has one of grpc_services only")
+
+
+def _of_rest(source: Any) -> Iterator[Problem]:
+    if source.grpc_services:
+        yield Problem(
+            ("grpc_services",), "not_allowed", "grpc_services are for sources of gRPC", "cluster_names: [...]"
+        )
+    elif not source.cluster_names:
+        detail = "a source of type REST needs one of cluster_names"
+        yield Problem(("cluster_names",), "missing_field", detail, is_absence=True)
+    if len(source.cluster_names) > 1:
+        yield Problem(("cluster_names",), "too_many", "a source of type REST has one of cluster_names only")
+    if not source.HasField("refresh_delay"):
+        detail = "a source of type REST needs refresh_delay"
+        yield Problem(("refresh_delay",), "missing_field", detail, "refresh_delay: 5s", is_absence=True)
+
+
+SOURCE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    "envoy.config.core.v3.ConfigSource": {"api_config_source": _api_source},
+}
