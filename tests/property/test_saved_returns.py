@@ -431,6 +431,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what its group had under a name that a label does not prove may lead over a listener that it was never sent": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(r2="t", web="r2"),
+        [Push(Plan(r2="t", web="r2", behind="assignment"), group="node"), Cut(), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
 }
 
 

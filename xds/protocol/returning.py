@@ -199,7 +199,8 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
 
     Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
-    knows that it was sent that, whatever its group has or had under the same name.
+    knows that it was sent that, whatever its group has or had under the same name. An assignment that its group had is
+    left out if it names an internal listener: the client may not have been sent either of them.
     """
     if not origin.is_guarded(held.type):
         return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
@@ -210,7 +211,10 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
         if url in memory.lingered
     ]
     others = names.difference(*(left for _, left in lingered))
+    proved = held.resources
     held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
+    over = (name for name in others - proved.keys() if name in held.resources and held.resources[name].references)
+    held = cache.releases.mixed(held, empty_set(url), frozenset(over))
     for earlier, left in lingered:
         held = cache.releases.mixed(held, earlier, left)
     return held
