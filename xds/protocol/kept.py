@@ -5,7 +5,7 @@ Each function finds them for one rule of docs/protocol.md. ``transition`` decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import alias_of, resource_type
@@ -106,7 +106,7 @@ def over_unshown_filters(client: ClientState) -> frozenset[str]:
     return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
 
 
-def has_unfed(clusters: ResourceSet, names: frozenset[str]) -> bool:
+def has_unfed(clusters: ResourceSet, names: Collection[str]) -> bool:
     """Whether the assignment of some cluster comes on the aggregated stream and is not among these."""
     return any(
         each.source == "ads" and alias_of(each.type_url) == "endpoints" and each.name not in names

@@ -17,7 +17,7 @@ from xds.protocol.content import NOTHING
 from xds.protocol.diffs import leads_within
 from xds.protocol.kept import over_unshown_filters
 from xds.protocol.linger import NO_NAMES, Names, keep_of
-from xds.protocol.memory import ClientMemory
+from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
 from xds.protocol.requests import DeltaRequest, SotwRequest
@@ -40,10 +40,10 @@ class Origin(NamedTuple):
 
     * ``group``, ``api``: its group and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
-    * ``memories``: what is remembered of its node id;
+    * ``past``: what is remembered of its node id;
     * ``clusters``: the clusters that it is known to hold and that are not cold;
     * ``released``: the set of the requested type that it would be sent;
-    * ``own``: the memories that may be of the client itself;
+    * ``is_aggregated``: it requests all types on one stream;
     * ``has_returned``: it showed content of another type already;
     * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
       these may be cold.
@@ -52,17 +52,17 @@ class Origin(NamedTuple):
     group: str
     api: str
     former: Sequence[str]
-    memories: Sequence[ClientMemory]
+    past: Past
     clusters: ResourceSet | None
     released: ResourceSet
-    own: Sequence[ClientMemory] = ()
+    is_aggregated: bool = False
     has_returned: bool = False
     fed: ResourceSet | None = None
 
     @property
     def has_moved(self) -> bool:
         """Whether the client followed another group before; True too if its groups are forgotten."""
-        return any(group != self.group for group in self.former) or (not self.former and bool(self.memories))
+        return any(group != self.group for group in self.former) or (not self.former and bool(self.past.memories))
 
     @property
     def groups(self) -> Sequence[str]:
@@ -83,7 +83,7 @@ class Origin(NamedTuple):
         several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
         """
         found: dict[bytes, ResourceSet] = {}
-        for memory in self.own:
+        for memory in self.past.own:
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
                 found.setdefault(held.digest, held)
@@ -105,7 +105,7 @@ class Origin(NamedTuple):
 
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The remembered sets of a type, the latest first."""
-        return [memory.sets[type_url] for memory in self.memories if type_url in memory.sets]
+        return [memory.sets[type_url] for memory in self.past.memories if type_url in memory.sets]
 
 
 def origin_of(
@@ -120,8 +120,8 @@ def origin_of(
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    past, released = client.past, client.release_of(type_url)
-    return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
+    released, is_aggregated = client.release_of(type_url), client.is_aggregated
+    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed)
 
 
 class Shown(NamedTuple):
@@ -153,6 +153,8 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if not label:
         return needed_by(watch, request.names, cache, origin)
     url = type.type_url
+    if origin.is_aggregated and not type.full_state:
+        origin.past.note_label(url, label)
     possible = origin.named(url, label)
     held = origin.surely_held(possible)
     if held is None:
@@ -199,18 +201,22 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
 
     Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
-    knows that it was sent that, whatever its group has or had under the same name.
+    knows that it was sent that, whatever its group has or had under the same name. An assignment that its group had is
+    left out if it names an internal listener: the client may not have been sent either of them.
     """
     if not origin.is_guarded(held.type):
         return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
     url = held.type.type_url
     lingered = [
         (memory.lingered[url], _lingering(memory, url, names).difference(held.resources))
-        for memory in reversed(origin.own)
+        for memory in reversed(origin.past.own)
         if url in memory.lingered
     ]
     others = names.difference(*(left for _, left in lingered))
+    proved = held.resources
     held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
+    over = (name for name in others - proved.keys() if name in held.resources and held.resources[name].references)
+    held = cache.releases.mixed(held, empty_set(url), frozenset(over))
     for earlier, left in lingered:
         held = cache.releases.mixed(held, earlier, left)
     return held
@@ -236,6 +242,8 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     if not versions:
         return needed_by(watch, request.subscribe, cache, origin)
     type = watch.type
+    if origin.is_aggregated and type.alias == "endpoints":
+        origin.past.note_fed(versions)
     held = cache.history.recall_versions(
         origin.group, type.type_url, versions, origin.api, origin.former, origin.sets(type.type_url)
     )
@@ -334,9 +342,11 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         transition = client.begin_return(now_s)
         transition.silent |= {url}
         transition.drains = True
-    elif over := _over(client, client.goal.get(url), shown.unproved):
-        client.begin_return(now_s)
-        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
+    else:
+        _release_needed(client, url, shown, now_s)
+        if over := _over(client, client.goal.get(url), shown.unproved):
+            client.begin_return(now_s)
+            client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -393,6 +403,21 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
+
+
+def _release_needed(client: ClientState, url: str, shown: Shown, now_s: float) -> None:
+    """Release requested names of an unknown set that only earlier revisions have: a cluster may warm that needs them.
+
+    A label that no retained revision has is usual: a client keeps that of the last response that it was sent.
+    """
+    names = shown.unproved.difference(client.released.get(url).resources)
+    held = _with_names(empty_set(url), names, client.cache, shown.origin) if names else empty_set(url)
+    if held.resources:
+        client.begin_return(now_s)
+        found = frozenset(held.resources)
+        made = client.releases.mixed(client.released.get(url), held, found)
+        client.released = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: made})
+        client.lingering = with_removed(client, ((url, found),), client.goal.revision)
 
 
 def _leading_out(goal: ResourceSet, shown: Shown) -> frozenset[str]:
