@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.linger import NO_NAMES, Names, keep_of
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
 from xds.protocol.trees import Part, listeners_naming
@@ -42,7 +42,7 @@ def aggregates_of_cold(client: ClientState, readiness: Readiness) -> Names:
     url = client.url_of("clusters")
     found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
     names = frozenset(name for name, members in found.items() if readiness.holds(client, members, is_unreadable=False))
-    return ((url, names),) if names else NO_NAMES
+    return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
 def without_endpoints(client: ClientState) -> Names:
@@ -54,7 +54,7 @@ def without_endpoints(client: ClientState) -> Names:
     url = client.url_of("clusters")
     found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
     if not found or client.order.proceed_on_nack:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     refused = _assignments_refused(client)
     return keep_of({url: [name for name, assignments in found.items() if not assignments.isdisjoint(refused)]})
 
@@ -78,10 +78,10 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     url, releases = client.url_of("listeners"), client.releases
     named = releases.newly_named(client.released.get(url), client.goal.get(url))
     if named:
-        yet = _requested_yet(client, named) if is_returning and client.has_returned else NO_NAMES
+        yet = _requested_yet(client, named) if is_returning and client.has_returned else NO_NAMES_BY_TYPE
         named = joined(client.watches.outdated(named, client.goal), yet)
     if not named:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     used = frozenset[Part]().union(*(releases.used_by(frozenset(each.get(url).resources), each) for each in users))
     return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in named})
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.linger import NO_NAMES, Lingering, Names, keep_of, on_grid
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, Names, keep_of, on_grid
 from xds.protocol.release import joined
 from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
     from xds.protocol.transition import Transition
-
-_NOTHING: frozenset[str] = frozenset()
 
 
 def with_removed(client: ClientState, removed: Names, revision: int) -> Lingering:
@@ -48,9 +47,9 @@ def removed_in_use(client: ClientState) -> Names:
     url = client.url_of("listeners")
     change = client.releases.changes(client.released, client.goal).get(url)
     if change is None or not change.removed:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     names = _named_by(client, {}).intersection(change.removed)
-    return keep_of({url: names.difference(client.lingering.names.get(url, _NOTHING))})
+    return keep_of({url: names.difference(client.lingering.names.get(url, NO_NAMES))})
 
 
 def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
@@ -88,7 +87,7 @@ def _listeners_in_use(client: ClientState) -> Names:
     url = client.url_of("listeners")
     names = client.lingering.names
     if url not in names:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     return _led_to(client, {(url, name) for name in _named_by(client, names) & names[url]})
 
 
@@ -111,7 +110,7 @@ def _members_in_use(client: ClientState) -> Names:
     removed it changed the aggregate, and the client did not accept the change yet.
     """
     url = client.url_of("clusters")
-    gone = client.lingering.names.get(url, _NOTHING)
+    gone = client.lingering.names.get(url, NO_NAMES)
     found = set[str]()
     for held in (held for watch in client.watches.of(url) for held in watch.sent_sets() if gone):
         aggregates = client.releases.members(held).items()
@@ -123,7 +122,7 @@ def _named_by(client: ClientState, besides: Mapping[str, frozenset[str]]) -> fro
     """The internal listeners that clusters and assignments name that were sent, except those in ``besides``."""
     found = set[str]()
     for url in map(client.url_of, ("clusters", "endpoints")):
-        gone = besides.get(url, _NOTHING)
+        gone = besides.get(url, NO_NAMES)
         for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
             left = client.releases.mixed(held, empty_set(url), gone.intersection(held.resources))
             found |= client.releases.internal_listeners(left)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.content import NOTHING
 from xds.protocol.diffs import leads_within
 from xds.protocol.kept import over_unshown_filters
-from xds.protocol.linger import NO_NAMES, Names, keep_of
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
@@ -136,9 +136,9 @@ class Shown(NamedTuple):
 
     held: ResourceSet | None
     origin: Origin
-    unproved: frozenset[str] = NOTHING
+    unproved: frozenset[str] = NO_NAMES
     possible: Sequence[ResourceSet] = ()
-    lacking: frozenset[str] = NOTHING
+    lacking: frozenset[str] = NO_NAMES
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -160,7 +160,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if held is None:
         held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
-        unproved = NOTHING
+        unproved = NO_NAMES
         if origin.is_guarded(type):
             # A label of its own group proves what it was sent of that.
             held = cache.history.recall(origin.group, url, label, origin.api) or empty_set(url)
@@ -168,7 +168,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
-    return Shown(held, origin, request.names if held is None else NOTHING, possible if len(possible) > 1 else ())
+    return Shown(held, origin, request.names if held is None else NO_NAMES, possible if len(possible) > 1 else ())
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -371,7 +371,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     over = _over(client, goal, shown.unproved)
     added = change.added if watch.type.full_state else _leading_out(goal, shown)
     if not over and not change.changed and not change.removed and not added:
-        refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
+        refused = watch.refusals.left_out(goal) if watch.refusals is not None else NO_NAMES
         watch.acked_set = client.releases.mixed(goal, held, refused)
         if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
             _resume(client, url, held, is_first=is_first)
@@ -423,7 +423,7 @@ def _release_needed(client: ClientState, url: str, shown: Shown, now_s: float) -
 def _leading_out(goal: ResourceSet, shown: Shown) -> frozenset[str]:
     """The names that a client needs and has nothing of, if their newest content leads to clusters that it lacks."""
     if not shown.lacking or not goal.type.in_tree or shown.origin.clusters is None:
-        return NOTHING
+        return NO_NAMES
     found, clusters = goal.resources, shown.origin.clusters
     return frozenset(name for name in shown.lacking if name in found and not leads_within(found[name], clusters))
 
@@ -435,7 +435,7 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
     it was sent of a former group is not always proved.
     """
     if not removed or alias_of(url) != "listeners":
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
     sets = (each for kind in urls for each in client.cache.retained_sets(origin.groups, kind, origin.api))
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
@@ -459,7 +459,7 @@ def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> Resource
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
     """The assignments among these names whose endpoints name internal listeners in the newest set."""
     if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
-        return NOTHING
+        return NO_NAMES
     return frozenset(name for name in names & goal.resources.keys() if goal.resources[name].references)
 
 
