@@ -30,7 +30,11 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     arguments = parser.parse_args()
     Hello.name = arguments.name
-    ThreadingHTTPServer((arguments.host, arguments.port), Hello).serve_forever()
+    try:
+        server = ThreadingHTTPServer((arguments.host, arguments.port), Hello)
+    except OSError as error:
+        parser.exit(1, f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}\n")
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.support.process import LOOPBACK, REPOSITORY, wait_until
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
 from xds.cli.client import Client
-from xds.cli.commands.health import _CHECKS, GUIDE, _failing_steps, _push_before
+from xds.cli.commands.health import _CHECKS, GUIDE, NEXT, _failing_steps, _push_before
 
 
 def states(remote: Remote) -> dict[str, str]:
@@ -43,7 +43,9 @@ def test_open_nacks_are_a_warning(remote: Remote) -> None:
         proxy.answer()
         remote.server.wait_nack("checked-1", "clusters")
         assert states(remote)["nacks"] == "warning"
-        assert "1 open, by checked-1" in remote.xds("check").out
+        table = remote.xds("check").out
+        assert re.search(r"^nacks +! warning +1 open, by checked-1\b.* xds nacks$", table, re.M), table
+        assert re.search(r"^store +✓ ok .* -$", table, re.M)
 
 
 def test_a_watched_directory_that_cannot_be_applied_is_seen(tmp_path: Path, running: ExitStack) -> None:
@@ -172,6 +174,12 @@ def test_nobody_there() -> None:
     assert xds("check", environment=environment).code == 7
     assert xds("check", "--wait", "--timeout", "100ms", environment=environment).code == 8
     assert xds("version", environment=environment).out.splitlines()[1] == "server -"
+
+
+@pytest.mark.parametrize("name", ["live", *_CHECKS])
+def test_every_point_names_a_command_that_there_is_or_what_to_look_at(name: str) -> None:
+    words = NEXT[name].split()
+    assert words[0] == "the" or xds(*words[1:], "--help").code == 0
 
 
 @pytest.mark.parametrize("name", ["live", *_CHECKS])

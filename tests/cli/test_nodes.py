@@ -8,9 +8,11 @@ import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
@@ -157,6 +159,28 @@ def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str)
     refused = remote.xds("rollout", "status", group, "--wait")
     assert (refused.code, f"{group}-1 rejected clusters a: not to my taste" in refused.err) == (1, True)
     assert remote.xds("rollout", "status", "nobody").code == 4
+
+
+def test_equal_nacks_of_a_push_are_told_in_one_line(remote: Remote, group: str, tmp_path: Path) -> None:
+    file = tmp_path / "pushed.yaml"
+    file.write_text(yaml.safe_dump({"resources": [static_cluster("a", 80)]}))
+    remote.server.push(group, [static_cluster("a", 79)])
+    with ExitStack() as connected:
+        numbers = (10, 1, 2, 3, 4)
+        proxies = [connected.enter_context(Proxy(remote.server.grpc_port, f"{group}-{n}", group)) for n in numbers]
+        for proxy in proxies:
+            proxy.answer()
+            proxy.refusal = "of the others"
+        proxies[-1].refusal = "of its own"
+        with ThreadPoolExecutor(1) as pool:
+            pushing = pool.submit(remote.xds, "apply", "-g", group, "-f", file, "--wait=60%")
+            for proxy in proxies:
+                proxy.answer()
+            said = pushing.result()
+    assert said.code == 1
+    assert f"{group}-1, {group}-2, {group}-3 and 1 more rejected clusters a: of the others\n" in said.err
+    assert said.err.count("of the others") == 1
+    assert f"{group}-4 rejected clusters a: of its own" in said.err
 
 
 def test_watch_shows_events_from_a_point_on(remote: Remote, node: Proxy, group: str, tmp_path: Path) -> None:

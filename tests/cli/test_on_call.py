@@ -130,3 +130,14 @@ def test_the_admin_port_of_an_envoy_is_told(remote: Remote, tmp_path: Path) -> N
         wait_until(lambda: "told-1" in remote.server.nodes(), "the node")
         described = remote.xds("describe", "node", "told-1").out
         assert re.search(rf"^admin: +http://127\.0\.0\.1:{port}, on its machine$", described, re.MULTILINE)
+
+
+def test_a_port_that_envoy_chose_is_found_by_what_is_said(remote: Remote, tmp_path: Path) -> None:
+    """Envoy does not report it; ``describe node`` says where it stands."""
+    address = f"127.0.0.1:{remote.server.grpc_port}"
+    given = remote.xds("bootstrap", "--node-id", "chosen-1", "--cluster", "edge", "--xds-addr", address, "-o", "json")
+    remote.server.push("edge", [static_cluster("c", 80)])
+    with EnvoyProcess(tmp_path, given.json()):
+        wait_until(lambda: "chosen-1" in remote.server.nodes(), "the node")
+        described = remote.xds("describe", "node", "chosen-1").out
+        assert re.search(r"^admin: +Envoy logged it as `admin address`; .*--admin-port", described, re.MULTILINE)

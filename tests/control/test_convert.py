@@ -390,6 +390,26 @@ def test_a_config_dump_is_converted() -> None:
     assert conversion.bootstrap["node"] == {"id": "edge-1", "cluster": "edge"}
 
 
+def test_what_envoy_fills_in_is_left_out_of_the_endpoints_of_a_dump() -> None:
+    address = r.address(80)
+    endpoint = {"endpoint": {"address": address}, "health_status": "UNHEALTHY", "load_balancing_weight": 1}
+    localities = [{"lb_endpoints": [endpoint], "load_balancing_weight": 0}]
+    clusters = [r.eds_cluster("a", service_name="kept"), r.eds_cluster("found", outlier_detection={"interval": "1s"})]
+    parts = [{"endpoint_config": {"cluster_name": name, "endpoints": localities}} for name in ("kept", "found", "kept")]
+    conversion = convert(
+        dump(
+            dumped_bootstrap(),
+            {"@type": "ClustersConfigDump", "dynamic_active_clusters": [{"cluster": one} for one in clusters]},
+            {"@type": "EndpointsConfigDump", "dynamic_endpoint_configs": json.loads(json.dumps(parts))},
+        )
+    )
+    assert conversion.errors == ()
+    assignments = of(conversion, r.ENDPOINT_TYPE)
+    state = {name: one["endpoints"][0]["lb_endpoints"][0].get("health_status") for name, one in assignments.items()}
+    assert state == {"kept": "UNHEALTHY", "found": None}
+    assert {note.split("'")[1] for note in conversion.notes if "UNHEALTHY" in note} == {"kept", "found"}
+
+
 def test_redacted_secrets_of_a_dump_are_named() -> None:
     secret = {"name": "cert", "tls_certificate": {"private_key": {"inline_bytes": "W3JlZGFjdGVkXQ=="}}}
     trust = {"name": "ca", "validation_context": {"trusted_ca": {"inline_string": r.CERTIFICATE_PEM}}}

@@ -55,6 +55,16 @@ def test_proxies_of_an_example_are_in_its_group() -> None:
         assert not groups(page) or clusters <= groups(page), (name, clusters)
 
 
+def test_pages_that_start_an_envoy_say_what_to_stop_first() -> None:
+    """Two Envoys on one port share the connections in silence, and a second one does not start without a flag."""
+    for name, page in PAGES.items():
+        starting = "envoy -c envoy.yaml" in commands(page)
+        text = " ".join(page.read_text().split())
+        assert not starting or name == "hello" or "Stop the Envoy and the upstreams of other examples first" in text, (
+            name
+        )
+
+
 def test_all_examples_are_pushed_to_one_server(tmp_path: Path, running: ExitStack) -> None:
     clone = Clone(tmp_path, running, {"XDS_CODEC__DESCRIPTOR_SETS": '["flags.binpb"]'})
     clone.run(next(each for each in pushes(PAGES["custom-type"]) if "protoc" in each))

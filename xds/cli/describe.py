@@ -207,6 +207,14 @@ def _removals(group: Json) -> str:
     return ", ".join(f"{what} {seconds:g} s" for what, seconds in parts.items() if seconds is not None)
 
 
+def _admin(node: Json) -> str:
+    """Where Envoy's admin page is. Envoy does not report a port that it chose itself."""
+    if node.get("admin"):
+        return f"http://{node['admin']}, on its machine"
+    is_envoy = str(node["user_agent"]).startswith("envoy ")
+    return "Envoy logged it as `admin address`; `xds bootstrap --admin-port` makes it known here" if is_envoy else ""
+
+
 def _node_text(document: Json, style: Style) -> Iterator[str]:
     node = document["node"]
     yield fields_text(
@@ -216,7 +224,7 @@ def _node_text(document: Json, style: Style) -> Iterator[str]:
             "locality": "/".join(filter(None, node["locality"].values())),
             "group": node["group"],
             "agent": node["user_agent"],
-            "admin": f"http://{node['admin']}, on its machine" if node.get("admin") else "",
+            "admin": _admin(node),
             "up": NODES.columns[5].cell(node),
             "first seen": _when(node["first_seen"], style),
         }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import held_text, some
+from xds.cli.nack_table import alike
 from xds.cli.output import printable, say
 
 if TYPE_CHECKING:
@@ -76,8 +77,9 @@ def report(group: str, revision: int, found: Json) -> None:
 
 
 def refusals(found: Json) -> str:
-    """The NACKs of a push, with the error messages of the nodes."""
-    lines = [f"{nack['node']} rejected {_rejected(nack)}: {nack['message']}" for nack in found["nacks"][:SHOWN]]
+    """The NACKs of a push, with the error messages of the nodes. Equal ones of several nodes are one line."""
+    records = alike(found["nacks"])[:SHOWN]
+    lines = [f"{some(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records]
     return "\n".join(lines) or f"{found['nacked']} nodes rejected the push"
 
 

@@ -3,6 +3,9 @@
 The bootstrap of the dump is the base. Clusters and listeners that another server sent are put among its static
 resources, and the way to that server is taken out. Route configurations, assignments (``?include_eds``), secrets and
 extension configurations are resources of their own. Envoy redacts private keys, so secrets with one cannot be pushed.
+
+Assignments are not what was sent: Envoy writes them anew out of its hosts. What it puts in for fields that were left
+out, and what it found by its own health checks, is taken out again.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xds.codec.walk import field_value, json_key
+from xds.control.dumped_assignments import assignments_as_sent
 from xds.model.errors import ValidationError, Violation
 from xds.model.resource_type import ENDPOINT, EXTENSION_CONFIG, ROUTE, SCOPED_ROUTE, SECRET
 
@@ -50,6 +54,7 @@ def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
     if bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
         notes.append("what the proxy had from its other server is in the snapshot; the way to that server is taken out")
     further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
+    further = assignments_as_sent(further, static["clusters"], notes)
     if "EndpointsConfigDump" not in parts:
         notes.append("the dump has no endpoints of EDS clusters; /config_dump?include_eds has them")
     return bootstrap, [one for one in further if not _is_redacted(one, notes)]

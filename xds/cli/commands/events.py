@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from queue import Empty, Queue
@@ -47,6 +48,7 @@ RENDER_S = 1.0  # at most one rendering within this time
 REGULARLY_S = 2.0  # for data without events
 REFRESH_S = 10.0  # ages change without an event
 OLDEST = "0"
+_PAGE = "1000"  # the most entries of the audit list that one answer has
 _FEED = {"Accept": "application/x-ndjson"}
 _POSITION = "last-event-id"
 _CLEAR = sequence("[H") + sequence("[2J")
@@ -225,11 +227,16 @@ def _moment(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> list[Json]:
+    """The latest entries of the audit list, at most ``limit`` (0: all); the latest first."""
+    return list(deque(read_audit(client, filters, ""), limit or None))[::-1]
+
+
 def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
-    """The audit list, oldest first. A message says how to continue, and whether entries are missing."""
+    """The audit list behind ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
     place = cursor
     while True:
-        page = client.call("GET", "/audit", {**filters, **({"cursor": place} if place else {})})
+        page = client.call("GET", "/audit", {**filters, "limit": _PAGE, **({"cursor": place} if place else {})})
         if page["lagged"]:
             say("some entries after this cursor were deleted by retention")
         yield from page["items"]
@@ -321,7 +328,7 @@ def history(
 def audit(
     context: typer.Context,
     since: Annotated[str, typer.Option(help="Only entries since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
-    cursor: Annotated[str, typer.Option(help="Only entries after an earlier list (its cursor).")] = "",
+    cursor: Annotated[str, typer.Option(help="Only entries after an earlier list (its cursor), oldest first.")] = "",
     group: GroupFilter = "",
     actor: Annotated[str, typer.Option(help="Only entries of this authenticated actor.")] = "",
     action: Annotated[str, typer.Option(help="Only this action, such as push, rollback, group.configured.")] = "",
@@ -329,11 +336,12 @@ def audit(
         bool | None, typer.Option("--refused/--no-refused", help="Only refused requests, or none of them.")
     ] = None,
 ) -> None:
-    """List all writes and refused writes, with actor, time and address; oldest first.
+    """List all writes and refused writes, with actor, time and address; the latest first.
 
     \b
     Examples:
       xds audit --since 24h
+      xds audit --limit 20
       xds audit -g edge --no-refused -o jsonl
     """
     from xds.cli.arguments import given
@@ -343,4 +351,6 @@ def audit(
     chosen = "" if refused is None else str(refused).lower()
     filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
     empty = "no write matches: `xds audit` shows all" if filters or cursor else "no writes: `xds apply` makes the first"
-    write_items(read_audit(options.connect(), filters, cursor), AUDIT, options.style(), empty)
+    client = options.connect()
+    found = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)
+    write_items(found, AUDIT, options.style(), empty)

@@ -30,7 +30,19 @@ Json = dict[str, Any]
 OK = "ok"
 WARNING = "warning"
 FAILED = "failed"
-GUIDE = "docs/operations.md#"
+GUIDE = "docs/operations.md#"  # of the source; an installed package has the commands alone
+NEXT = {
+    "live": "xds context list",
+    "ready": "xds check --wait",
+    "store": "the server's log",
+    "version": "xds version",
+    "nacks": "xds nacks",
+    "load": "xds load",
+    "watch": "xds watch --kinds watch --since 1h --no-follow",
+    "sources": "xds sources",
+    "certificates": "xds describe group GROUP",
+    "tls": "the server's settings",
+}
 POLL_S = 0.5
 EXPIRY_DAYS = 14
 NACKS_COUNTED = 1000
@@ -45,7 +57,7 @@ CHECKS = TableLayout(
         Column("CHECK", lambda item: item["check"]),
         Column("STATE", lambda item: STATE_MARKS[item["state"]], lambda item: STATE_STYLES[item["state"]]),
         Column("DETAIL", lambda item: item["detail"], is_prose=True),
-        Column("SEE", lambda item: item["see"]),
+        Column("NEXT", lambda item: "" if item["state"] == OK else item["next"]),
     ),
 )
 
@@ -99,7 +111,8 @@ def wait_until_ready(client: Client, timeout_s: float) -> None:
 
 
 def _item(name: str, found: Found) -> Json:
-    return {"check": name, "state": found[0], "detail": found[1], "see": f"{GUIDE}check-{name}"}
+    state, detail = found
+    return {"check": name, "state": state, "detail": detail, "next": NEXT[name], "see": f"{GUIDE}check-{name}"}
 
 
 def _tried(run: Callable[[Client], Found], client: Client) -> Found:
@@ -320,6 +333,8 @@ def check(
     ] = False,
 ) -> None:
     """Check the server's health, point by point; exits 1 if a check fails.
+
+    docs/operations.md of the project has a section for each check.
 
     \b
     Examples:
