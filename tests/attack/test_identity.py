@@ -79,14 +79,14 @@ def secret(name: str, value: bytes) -> dict[str, Any]:
     return {"@type": SECRET, "name": name, "generic_secret": {"secret": {"inline_string": value.decode()}}}
 
 
-def begin(tmp_path: Path, running: ExitStack, mode: str, transport: str) -> Site:
+def begin(tmp_path: Path, running: ExitStack, mode: str) -> Site:
     authority = CertificateAuthority(tmp_path)
     own = authority.issue("server")
     certificates = {name: authority.issue(name, [ID.format(name), f"{name}.corp"]) for name in ("edge-1", "edge-2")}
     certificates["ann"] = authority.issue("ann", ["spiffe://corp.example/operators/ann"])
     tls = {"certificate": str(own.path), "private_key": str(own.key_path), "client_ca": str(authority.path)}
     settings = {
-        "server": {"grpc": {"tls": tls, "transport": transport}, "http": {"tls": tls}},
+        "server": {"grpc": {"tls": tls}, "http": {"tls": tls}},
         "auth": {"certificates": [OPERATOR], "nodes": {"mode": mode, "rules": [RULES]}},
     }
     config = tmp_path / "xds.json"  # of which YAML is a superset
@@ -101,16 +101,16 @@ def begin(tmp_path: Path, running: ExitStack, mode: str, transport: str) -> Site
     return Site(server, authority, certificates)
 
 
-@pytest.fixture(scope="module", params=["asyncio", "grpcio"])
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with ExitStack() as running:
-        yield begin(tmp_path_factory.mktemp("enforce"), running, "enforce", str(request.param))
+        yield begin(tmp_path_factory.mktemp("enforce"), running, "enforce")
 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with ExitStack() as running:
-        yield begin(tmp_path_factory.mktemp("audit"), running, "audit", "asyncio")
+        yield begin(tmp_path_factory.mktemp("audit"), running, "audit")
 
 
 # -- the doors ---------------------------------------------------------------------------------------------------------

@@ -280,7 +280,7 @@ upstreams:
   Name: web
   LoadBalancer: {Policy: least_request, LeastRequestConfig: {ChoiceCount: 3}}
 """,
-        "upstreams: [{service: web}]",
+        "upstreams: [{service: web}]\nlocality_aware: true",
     ),
     LoweringCase(
         "L28_escape_hatches",

@@ -396,6 +396,16 @@ def test_upstreams_with_and_without_a_proxy_share_clusters_with_failover_by_prio
     lowered({**document, "failover": "priority"}, entries)
 
 
+def test_upstreams_with_and_without_a_proxy_do_not_share_a_cluster_with_least_request() -> None:
+    entries = ALL_GRPC + (
+        "- {Kind: service-splitter, Name: api, Splits: [{Weight: 100, Service: web}]}\n"
+        "- {Kind: service-resolver, Name: web, LoadBalancer: {Policy: least_request}}\n"
+    )
+    (finding,) = refusal({"upstreams": [{"service": "web", "bind_port": 1}, {"service": "api"}]}, entries)
+    assert finding.code == "lowered_clash"
+    assert "a group for each" in finding.hint
+
+
 # Single upstreams
 
 

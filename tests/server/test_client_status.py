@@ -1,4 +1,4 @@
-"""The status service (CSDS): all connected nodes, over both transports."""
+"""The status service (CSDS): all connected nodes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ from xds.model.resource_type import CLUSTER, SECRET
 from xds.model.snapshot import build_snapshot
 from xds.proto import wire_pb2
 from xds.server import client_status
-from xds.server.options import ASYNCIO, GRPCIO
 
 SERVICE = "/envoy.service.status.v3.ClientStatusDiscoveryService/"
 FETCH, STREAM = SERVICE + "FetchClientStatus", SERVICE + "StreamClientStatus"
-
-
-@pytest.fixture(params=[ASYNCIO, pytest.param(GRPCIO, marks=pytest.mark.soak)])
-def transport(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def request(**fields: Any) -> bytes:

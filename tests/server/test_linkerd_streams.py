@@ -39,7 +39,7 @@ from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, Nod
 from xds.control.destination_settings import DestinationSettings
 from xds.control.tokens import XDS, Grant, Tokens
 from xds.proto.linkerd import destination_pb2
-from xds.server.options import GRPCIO, ServerOptions
+from xds.server.options import ServerOptions
 from xds.server.services import LINKERD_METHODS
 
 A = instance("10.0.0.1")
@@ -289,22 +289,6 @@ def test_case_64_many_streams_on_one_connection_and_the_end_of_all() -> None:
         site.drain()
         assert {call.code() for call in calls} == {grpc.StatusCode.UNAVAILABLE}
         assert len(site.destinations) == 0 and site.catalog.wanted == frozenset()
-    finally:
-        site.close()
-
-
-def test_case_64_the_same_over_grpcio() -> None:
-    site = LinkerdSite(options=ServerOptions(transport=GRPCIO))
-    try:
-        site.put("web", A)
-        client = site.client()
-        stream = client.get(HOST)
-        assert set(added(stream.next())) == {A_AT}
-        site.put("web", A, instance("10.0.0.2"))
-        assert set(added(stream.next())) == {"10.0.0.2:8080"}
-        stream.cancel()
-        site.wait(lambda: len(site.destinations) == 0, "the end of the stream")
-        assert client.profile(HOST).next().fully_qualified_name == HOST
     finally:
         site.close()
 

@@ -35,7 +35,11 @@ from tests.server.conftest import (
     until,
     within,
 )
+from tests.support.linkerd_client import added
+from tests.support.linkerd_site import HOST, LinkerdSite, instance
 from tests.support.pki import CertificateAuthority, served_serial
+from xds.codec import schema
+from xds.control.access import Access, ClaimPattern, NodeAuthMode, NodeRule, NodeRules, PrincipalPattern
 from xds.control.tokens import EVERYTHING, Tokens
 from xds.fleet.event_log import EventFilter, EventKind
 from xds.fleet.fleet import Fleet
@@ -51,6 +55,8 @@ from xds.server.options import ASYNCIO, GRPCIO, ServerOptions
 from xds.server.server import XdsServer
 from xds.server.services import SERVICES
 
+CSDS = "/envoy.service.status.v3.ClientStatusDiscoveryService/"
+LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 ADS_V2 = "/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -299,6 +305,21 @@ async def test_the_principal_is_shown(start: Start, authority: CertificateAuthor
     assert [event.details["principal"] for event in events] == ["spiffe://corp/edge-1"]
 
 
+async def test_a_node_that_its_certificate_does_not_allow_is_refused(
+    start: Start, authority: CertificateAuthority
+) -> None:
+    """The tests of tests/attack/test_identity.py try every way into the server, over our own transport."""
+    rule = NodeRule(PrincipalPattern("spiffe://corp/{id}"), ClaimPattern("{id}"))
+    server = await tls(start, authority, access=Access(Tokens(), nodes=NodeRules(NodeAuthMode.ENFORCE, (rule,))))
+    channel = await server.channel(shown(authority, authority.issue("edge-1", ["spiffe://corp/edge-1"])))
+    for method in (SOTW, DELTA):
+        own, other = RawStream(channel, method), RawStream(channel, method)
+        await own.request(node_id="edge-1")
+        await own.receive()
+        await other.request(node_id="edge-2")
+        assert (await other.ended())[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
 # -- the port and the services beside discovery ------------------------------------------------------------------------
 
 
@@ -438,3 +459,45 @@ class TestBadClients:
                 pass  # the server may reset the connection
             finally:
                 writer.close()
+
+
+# -- the other services ------------------------------------------------------------------------------------------------
+
+
+async def test_load_reports_are_requested(server: Harness) -> None:
+    stream = await server.stream(LRS)
+    await stream.send(wire_pb2.LoadStatsRequest(node=wire_pb2.Node(id="n1").SerializeToString()).SerializeToString())
+    answer = wire_pb2.LoadStatsResponse.FromString(await within(stream.call.read()))
+    assert list(answer.clusters) == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["fetch", "stream"])
+async def test_client_status_is_served(server: Harness, is_stream: bool) -> None:
+    stream = await server.stream()
+    await stream.request()
+    await stream.ack(await stream.receive())
+    channel = await server.channel()
+    if is_stream:
+        call = channel.stream_stream(CSDS + "StreamClientStatus")()
+        await within(call.write(b""))
+        answer = await within(call.read())
+    else:
+        answer = await within(channel.unary_unary(CSDS + "FetchClientStatus")(b""))
+    shown_nodes: Any = schema.require("envoy.service.status.v3.ClientStatusResponse").FromString(answer)
+    assert [config.node.id for config in shown_nodes.config] == ["n1"]
+
+
+def test_linkerd_proxies_are_answered(transport: str) -> None:
+    site = LinkerdSite(options=ServerOptions(transport=transport))
+    try:
+        site.put("web", instance("10.0.0.1"))
+        client = site.client()
+        stream = client.get(HOST)
+        assert set(added(stream.next())) == {"10.0.0.1:8080"}
+        site.put("web", instance("10.0.0.1"), instance("10.0.0.2"))
+        assert set(added(stream.next())) == {"10.0.0.2:8080"}
+        stream.cancel()
+        site.wait(lambda: len(site.destinations) == 0, "the end of the stream")
+        assert client.profile(HOST).next().fully_qualified_name == HOST
+    finally:
+        site.close()

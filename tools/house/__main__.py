@@ -1,4 +1,4 @@
-"""Check the repository: names, sizes, docstrings, state, references. Exits 1 with a list of what is wrong.
+"""Check the repository: names, sizes, docstrings, state, walks, references. Exits 1 with a list of what is wrong.
 
 ``--figures`` prints counts instead; ``--repoint`` leads links to functions that moved to where they are now.
 """
@@ -16,6 +16,7 @@ from tools.house.names import duplicate_classes, duplicate_modules, large_module
 from tools.house.references import broken_references, repoint
 from tools.house.source import Finding, Repository
 from tools.house.state import shared_state
+from tools.house.walks import long_walks
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
@@ -27,6 +28,7 @@ def check(repository: Repository, exceptions: Path = EXCEPTIONS) -> Iterator[Fin
     yield from duplicate_modules(repository, excepted["modules"])
     yield from large_modules(repository)
     yield from undocumented(repository)
+    yield from long_walks(repository)
     yield from shared_state(repository, pure_packages(repository), excepted["state"])
     unmended = excepted["references"]["unmended"]
     broken = list(broken_references(repository, excepted["references"]["foreign"]))

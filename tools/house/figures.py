@@ -1,4 +1,4 @@
-"""Figures that say how easy it is to find one's way: modules, importers, names, docstrings."""
+"""Figures that say how easy it is to find one's way: modules, importers, names, docstrings, walks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from statistics import median
 
 from tools.house.names import LINES_LIMIT, duplicate_classes, duplicate_modules
 from tools.house.source import Definition, Finding, Module, Repository
+from tools.house.walks import walks
 
 ENGINE = "xds/protocol/"
 SMALL_LINES = 60
@@ -98,4 +99,9 @@ def figures(repository: Repository) -> dict[str, float]:
             module.text.count("\n") for module in repository.product if module.path.startswith(ENGINE)
         ),
         "public definitions without a docstring": sum(1 for _ in undocumented(repository)),
+        **{f"files on the main line of a walk of a {walk.name}": len(walk.main_line) for walk in walks(repository)},
+        **{
+            f"files of a walk of a {walk.name}, with those beside the way": len(walk.every)
+            for walk in walks(repository)
+        },
     }

@@ -29,9 +29,8 @@ from xds.control.tokens import Tokens
 from xds.control.watched_directory import WatchedDirectory
 from xds.fleet.fleet import Fleet
 from xds.lrs.aggregates import LoadAggregates
+from xds.model.units import MIB
 from xds.store.retention import StoreCondition
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

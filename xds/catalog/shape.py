@@ -7,11 +7,11 @@ accepted here as well, with a warning.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, cast
 
 from xds.catalog.quantities import LIMIT_NS, basis_points, duration_text, parse_duration, percent
 from xds.codec import scalar
@@ -302,19 +302,18 @@ def message(name: str, kind: type[Any]) -> Any:
     return field(default_factory=kind, metadata={SHAPE: (name, Message(kind, optional=False), True)})
 
 
-_MEMBERS: dict[type[Any], dict[str, Member]] = {}
-
-
-def members(kind: type[Any]) -> dict[str, Member]:
+def members(kind: type[Any]) -> Mapping[str, Member]:
     """The fields of a dataclass by bare name (``connecttimeout``), in the order of writing."""
-    found = _MEMBERS.get(kind)
-    if found is None:
-        shapes = {one.name: one.metadata[SHAPE] for one in fields(kind)}
-        found = _MEMBERS[kind] = {
-            normalized_name(name): Member(attribute, name, shape, always, shape.empty())
-            for attribute, (name, shape, always) in shapes.items()
-        }
-    return found
+    return _members(cast(Hashable, kind))  # mypy takes no class for hashable
+
+
+@cache
+def _members(kind: Any) -> Mapping[str, Member]:
+    shapes = {one.name: one.metadata[SHAPE] for one in fields(kind)}
+    return {
+        normalized_name(name): Member(attribute, name, shape, always, shape.empty())
+        for attribute, (name, shape, always) in shapes.items()
+    }
 
 
 def read_message(

@@ -13,6 +13,7 @@ import typer
 
 from xds.cli.completion import complete_group, complete_node
 from xds.cli.errors import CommandError, Exit
+from xds.model.units import UNIT_S
 
 Json = dict[str, Any]
 
@@ -104,7 +105,6 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
@@ -112,7 +112,7 @@ def parse_duration(text: str) -> float:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise CommandError(Exit.USAGE, f"not a duration: {text!r} (such as 500ms, 60s, 2m)")
-    return float(found[1]) * _UNIT_S[found[2] or "s"]
+    return float(found[1]) * UNIT_S[found[2] or "s"]
 
 
 def parse_revision(text: str | int) -> int:

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from xds.codec import schema
 from xds.model.errors import ERROR, WARNING, Violation
 from xds.model.resource_type import TYPE_PREFIX, alias_of
+from xds.model.units import UNIT_S
 
 # More findings than a person reads.
 FINDINGS_LIMIT = 100
@@ -115,7 +116,6 @@ class Findings:
 NAME_LIMIT = 120
 _TYPE_CUTOFF = 0.85
 _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
-_UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 # Fields that v3 dropped, by message and normalized name, and what took their place.
@@ -194,5 +194,5 @@ def duration_hint(value: object) -> str:
     if found is None:
         return ""
     span = Duration()
-    span.FromNanoseconds(round(float(found[1]) * _UNIT_S[found[2]] * 1e9))
+    span.FromNanoseconds(round(float(found[1]) * UNIT_S[found[2] or "s"] * 1e9))
     return f'write "{span.ToJsonString()}"'

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from xds.catalog.service_index import ServiceInstance
 from xds.destination.endpoint import shortest
+from xds.model.names import NO_NAMES
 
 NODES_LIMIT = 100_000
 KEPT_LIMIT = 10_000  # services without instances whose virtual addresses are kept
-
-_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,8 @@ class ServiceAddresses:
     ``is_kept``: no instance shows the virtual ones any more.
     """
 
-    virtual: frozenset[str] = _NONE
-    instances: frozenset[str] = _NONE
+    virtual: frozenset[str] = NO_NAMES
+    instances: frozenset[str] = NO_NAMES
     is_kept: bool = False
 
 

@@ -26,7 +26,6 @@ from xds.control.auth_settings import AuthSettings
 from xds.control.destination_settings import DestinationSettings
 from xds.control.setting_errors import explain_setting, name_hint
 from xds.control.settings_sections import (
-    MIB,
     ChainSettings,
     CodecSettings,
     LimitSettings,
@@ -42,6 +41,7 @@ from xds.control.settings_sections import (
 )
 from xds.control.source_settings import SourceTable
 from xds.model.errors import XdsError
+from xds.model.units import MIB
 
 Json = dict[str, Any]
 

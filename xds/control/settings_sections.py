@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from xds.control.auth_settings import Section
 from xds.model.node import NODE_BYTES
+from xds.model.units import KIB, MIB
 from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
@@ -27,7 +28,6 @@ GRPC_PORT = 18000
 HTTP_PORT = 18080
 LOOPBACK = "127.0.0.1"
 _HOST_NAME = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-KIB, MIB = 1 << 10, 1 << 20
 
 
 def _check_host(value: str) -> str:

@@ -14,10 +14,10 @@ from xds.destination.mesh_role import is_opaque_port, linkerd_values
 from xds.destination.service_lookup import InstanceEndpoint, namespace_of
 from xds.destination.world import DestinationRules, World
 from xds.model.errors import RemoteProtocolError, StatusCode
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ENDPOINT
 from xds.model.snapshot import Snapshot
 
-_NO_NAMES: frozenset[str] = frozenset()
 _IPV6 = re.compile(rb"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+")
 
 
@@ -55,7 +55,7 @@ class AddressLookup:
         if len({one.endpoint.mesh for one in found}) > 1:
             told = f"{authority} is the address of several workloads"
             raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
-        endpoint = replace(found[0].endpoint, names=_NO_NAMES, hinted_zones=_NO_NAMES)
+        endpoint = replace(found[0].endpoint, names=NO_NAMES, hinted_zones=NO_NAMES)
         return replace(found[0], endpoint=endpoint)
 
     def _in_catalog(self, authority: Authority) -> Iterator[InstanceEndpoint]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 
-from xds.destination.update_messages import duration
+from xds.codec.naming import to_duration
 from xds.proto.linkerd import http_route_pb2, meta_pb2, net_pb2
 from xds.proto.linkerd import inbound_pb2 as pb
 
@@ -31,7 +31,7 @@ def encode_inbound(default: InboundDefault, is_opaque: bool) -> bytes:
         authorizations=granted,
         rules=[pb.HttpRoute.Rule(matches=[match])],
     )
-    detect = pb.ProxyProtocol.Detect(timeout=duration(DETECT_TIMEOUT_S), http_routes=[route])
+    detect = pb.ProxyProtocol.Detect(timeout=to_duration(DETECT_TIMEOUT_S), http_routes=[route])
     protocol = pb.ProxyProtocol(opaque=pb.ProxyProtocol.Opaque()) if is_opaque else pb.ProxyProtocol(detect=detect)
     server = pb.Server(protocol=protocol, authorizations=granted, labels=_labels(default))
     return server.SerializeToString(deterministic=True)

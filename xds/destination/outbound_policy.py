@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from xds.codec.naming import to_duration
 from xds.destination.policy_routes import (
     ANY_PATH,
     HeaderChanges,
@@ -24,7 +25,6 @@ from xds.destination.policy_routes import (
 from xds.destination.profile import Subject, WeightedAuthority, metadata_of, method_of
 from xds.destination.route_terms import path_regex
 from xds.destination.rust_regex import whole
-from xds.destination.update_messages import duration
 from xds.proto.linkerd import http_route_pb2, http_types_pb2, meta_pb2
 from xds.proto.linkerd import outbound_pb2 as pb
 
@@ -62,7 +62,7 @@ def encode_outbound(rule: OutboundRule) -> bytes:
     else:
         routes = [_http_route(rule, route) for route in rule.routes]
         detect = pb.ProxyProtocol.Detect(
-            timeout=duration(DETECT_TIMEOUT_S),
+            timeout=to_duration(DETECT_TIMEOUT_S),
             opaque=opaque,
             http1=pb.ProxyProtocol.Http1(routes=routes),
             http2=pb.ProxyProtocol.Http2(routes=routes),
@@ -100,8 +100,8 @@ def _timeouts(route: PolicyRoute) -> http_route_pb2.Timeouts | None:
     if not (route.timeout_s or route.idle_s):
         return None
     return http_route_pb2.Timeouts(
-        request=duration(route.timeout_s) if route.timeout_s else None,
-        idle=duration(route.idle_s) if route.idle_s else None,
+        request=to_duration(route.timeout_s) if route.timeout_s else None,
+        idle=to_duration(route.idle_s) if route.idle_s else None,
     )
 
 
@@ -197,7 +197,7 @@ def _backend(rule: OutboundRule, one: PolicyBackend) -> pb.Backend:
     """A balancer over what `Destination.Get` tells of the authority. All of its parts are required by the proxy."""
     balancer = pb.Backend.BalanceP2c(
         discovery=pb.Backend.EndpointDiscovery(dst=pb.Backend.EndpointDiscovery.DestinationGet(path=one.authority)),
-        peak_ewma=pb.Backend.BalanceP2c.PeakEwma(default_rtt=duration(_DEFAULT_RTT_S), decay=duration(_DECAY_S)),
+        peak_ewma=pb.Backend.BalanceP2c.PeakEwma(default_rtt=to_duration(_DEFAULT_RTT_S), decay=to_duration(_DECAY_S)),
     )
-    queue = pb.Queue(capacity=_QUEUE_CAPACITY, failfast_timeout=duration(_FAIL_FAST_S))
+    queue = pb.Queue(capacity=_QUEUE_CAPACITY, failfast_timeout=to_duration(_FAIL_FAST_S))
     return pb.Backend(metadata=metadata_of(rule.subject), balancer=balancer, queue=queue)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from xds.codec.naming import to_duration
 from xds.destination.endpoint import DestinationEndpoint
 from xds.destination.rust_regex import anchored
-from xds.destination.update_messages import duration, weighted_address
+from xds.destination.update_messages import weighted_address
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import http_types_pb2, meta_pb2
 
@@ -138,7 +139,7 @@ def metadata_of(subject: Subject | None) -> meta_pb2.Metadata | None:
 
 def _budget(budget: RetryBudget) -> pb.RetryBudget:
     found = budget.clamped()
-    return pb.RetryBudget(retry_ratio=found.ratio, min_retries_per_second=found.min_per_s, ttl=duration(found.ttl_s))
+    return pb.RetryBudget(retry_ratio=found.ratio, min_retries_per_second=found.min_per_s, ttl=to_duration(found.ttl_s))
 
 
 def _route(route: ProfileRoute) -> pb.Route:
@@ -147,7 +148,7 @@ def _route(route: ProfileRoute) -> pb.Route:
         response_classes=[_failure(low, high) for low, high in route.failures],
         metrics_labels={"route": route.name},
         is_retryable=route.is_retryable,
-        timeout=duration(route.timeout_s) if route.timeout_s > 0 else None,
+        timeout=to_duration(route.timeout_s) if route.timeout_s > 0 else None,
     )
 
 

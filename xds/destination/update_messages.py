@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from google.protobuf.duration_pb2 import Duration
-
+from xds.codec.naming import to_duration
 from xds.destination.authority import Generation
 from xds.destination.endpoint import DestinationEndpoint, Hint, Http2Params, Labels, MeshRole, Nearness, Place
 from xds.destination.updates import Add, NoEndpoints, Remove, Update
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import net_pb2
-from xds.wire.fields import FIXED32, FIXED64, bytes_field, duration_of, varint_field
+from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
 
 # Of one message. Clients accept 4 MiB, and the first message replaces what a client has: it should have most of it.
 MESSAGE_BYTES = 3 << 20
@@ -183,18 +182,12 @@ def _http2(params: Http2Params) -> pb.Http2ClientParams:
     if params.keep_alive_s and params.keep_alive_timeout_s:
         found.keep_alive.CopyFrom(
             pb.Http2ClientParams.KeepAlive(
-                interval=duration(params.keep_alive_s),
-                timeout=duration(params.keep_alive_timeout_s),
+                interval=to_duration(params.keep_alive_s),
+                timeout=to_duration(params.keep_alive_timeout_s),
                 while_idle=params.keep_alive_while_idle,
             )
         )
     return found
-
-
-def duration(seconds: float) -> Duration:
-    """Seconds as the message."""
-    whole, nanos = duration_of(seconds)
-    return Duration(seconds=whole, nanos=nanos)
 
 
 def context_labels(service: str, namespace: str) -> Labels:

@@ -21,11 +21,12 @@ from xds.fleet.order_state import (
 )
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
+from xds.model.names import NO_NAMES
 from xds.model.node import Node
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 from xds.protocol.events import Subscribed
-from xds.protocol.subscription import NO_NAMES, Interest
+from xds.protocol.subscription import Interest
 
 NAMES_SHOWN = 100
 _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)

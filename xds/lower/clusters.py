@@ -133,15 +133,16 @@ def _resource(
 def _cluster(
     context: UpstreamContext, node: ResolverNode, name: str, targets: tuple[ChainTarget, ...]
 ) -> LoweredResource:
+    balancing = _balancing(context, node.load_balancer)
     content = {
         "name": name,
         "alt_stat_name": name,
         "type": "EDS",
         "eds_cluster_config": {"eds_config": ads()},
         "connect_timeout": duration(node.connect_timeout_ns),
-        "common_lb_config": _common_balancing(context),
+        "common_lb_config": _common_balancing(context, has_list="load_balancing_policy" in balancing),
         "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
-        **_balancing(context, node.load_balancer),
+        **balancing,
         **given(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
@@ -153,9 +154,12 @@ def _cluster(
     return _resource(context, node, content, targets)
 
 
-def _common_balancing(context: UpstreamContext) -> Json:
-    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left."""
-    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware else {}
+def _common_balancing(context: UpstreamContext, *, has_list: bool) -> Json:
+    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left.
+
+    A cluster with a list of policies has the weights of localities in these.
+    """
+    weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware and not has_list else {}
     return {"healthy_panic_threshold": {"value": 0}, **weighted}
 
 
@@ -187,7 +191,8 @@ def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
         return {}
     choices = balancer.least_request_config.choice_count if balancer.least_request_config is not None else 0
     if balancer.policy == "least_request" and not context.upstream.is_proxied:
-        return {"load_balancing_policy": _least_request_or_round_robin(choices)}
+        by_locality = context.proxies.locality_aware
+        return {"load_balancing_policy": _least_request_or_round_robin(choices, locality_aware=by_locality)}
     return given(
         lb_policy=_POLICIES[balancer.policy],
         least_request_lb_config={"choice_count": choices} if choices else None,
@@ -195,20 +200,21 @@ def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
     )
 
 
-def _least_request_or_round_robin(choices: int) -> Json:
-    """Least request for the gRPC clients that have it, round robin for the others: the C core refuses the first.
+def _least_request_or_round_robin(choices: int, *, locality_aware: bool) -> Json:
+    """Least request for the clients that have it, round robin for the others: gRPC's C core refuses the first.
 
-    A client takes the first policy of the list that it knows. Without the one around it, it would ignore the weights of
-    localities (gRPC A52, A48).
+    A client takes the first policy of the list that it knows. An Envoy of the same group gets the cluster as well: it
+    has no least request within ``wrr_locality``, where gRPC would count the weights of localities (A52).
     """
-    least = extension(f"{_BALANCING}.least_request", f"{_BALANCERS}.least_request.v3.LeastRequest")
-    if choices:
-        least["typed_config"]["choice_count"] = choices
+    fields: Json = {"choice_count": choices} if choices else {}
+    if locality_aware:
+        fields["locality_lb_config"] = {"locality_weighted_lb_config": {}}
+    least = extension(f"{_BALANCING}.least_request", f"{_BALANCERS}.least_request.v3.LeastRequest", **fields)
     rounds = extension(f"{_BALANCING}.round_robin", f"{_BALANCERS}.round_robin.v3.RoundRobin")
-    in_locality = {"policies": [{"typed_extension_config": one} for one in (least, rounds)]}
+    in_locality = {"policies": [{"typed_extension_config": rounds}]}
     weighted = f"{_BALANCERS}.wrr_locality.v3.WrrLocality"
-    whole = extension(f"{_BALANCING}.wrr_locality", weighted, endpoint_picking_policy=in_locality)
-    return {"policies": [{"typed_extension_config": whole}]}
+    weighing = extension(f"{_BALANCING}.wrr_locality", weighted, endpoint_picking_policy=in_locality)
+    return {"policies": [{"typed_extension_config": one} for one in (least, weighing)]}
 
 
 def _ring(config: RingHashConfig | None) -> Json:

@@ -21,6 +21,7 @@ from xds.model.resource import Resource
 Json = dict[str, Any]
 
 _AGGREGATE = "cluster_type"  # the field that only aggregate clusters have
+_POLICIES = "load_balancing_policy"  # the field that only clusters for gRPC clients have
 UPSTREAM = "upstream"  # the kind of a place in an upstreams document
 
 
@@ -136,6 +137,8 @@ def _clash(label: str, held: Iterable[str], other: Iterable[str], *contents: Jso
     hint = "give both the same limits, passive health check and escape hatches"
     if len({_AGGREGATE in content for content in contents}) > 1:
         hint = "one is for gRPC clients without a proxy, which have no aggregate clusters: set failover to priority"
+    elif len({_POLICIES in content for content in contents}) > 1:
+        hint = "one is for gRPC clients without a proxy, which get another load balancing policy: use a group for each"
     return Violation("lowered_clash", detail, f"{UPSTREAM}/{two}", hint=hint)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote, unquote
 
 XDSTP = "xdstp://"
 WILDCARD = "*"
+NO_NAMES: frozenset[str] = frozenset()
 
 
 def canonical_name(name: str) -> str:

@@ -21,13 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
 from xds.protocol.kept import has_unfed, over_unshown_filters
-from xds.protocol.linger import NO_NAMES, NOTHING_LINGERS, Lingering, Removal
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
 from xds.protocol.release import Releases, joined
@@ -45,7 +46,6 @@ from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
-_NOTHING: frozenset[str] = frozenset()
 _URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
 NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node no group has matched yet
 
@@ -478,7 +478,7 @@ class ClientState:
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         self.lingering = lingering
-        keep = self.transition.kept if self.transition is not None else NO_NAMES
+        keep = self.transition.kept if self.transition is not None else NO_NAMES_BY_TYPE
         kept = self.releases.lingerings.kept(lingering, self.goal)
         self.release(self.releases.release(self.released, self.goal, joined(keep, kept)), now_s)
 
@@ -495,6 +495,6 @@ class ClientState:
             for watch in self.watches.of(url):
                 if watch.unknown:
                     watch.known.mark_uncertain(watch.unknown)
-                    watch.unknown = _NOTHING
+                    watch.unknown = NO_NAMES
                     self.watches.mark_pending(watch, now_s)
         self._has_moved = True

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.snapshot import Change, ResourceSet
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.diffs import ChangeOf
 from xds.protocol.subscription import Interest
-
-NOTHING: frozenset[str] = frozenset()
 
 
 class ResponseKey(NamedTuple):
@@ -37,11 +36,11 @@ class ResponseKey(NamedTuple):
     goal: ResourceSet
     interest: Interest
     coming: ResourceSet | None = None
-    unanswered: frozenset[str] = NOTHING
-    resend: frozenset[str] = NOTHING
+    unanswered: frozenset[str] = NO_NAMES
+    resend: frozenset[str] = NO_NAMES
     first: bool = False
     placeholders: bool = False
-    told: frozenset[str] = NOTHING
+    told: frozenset[str] = NO_NAMES
     reads_errors: bool = False
 
 
@@ -59,7 +58,7 @@ class ResponseContent:
     names: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    pending_release: frozenset[str] = NOTHING
+    pending_release: frozenset[str] = NO_NAMES
     errors: tuple[str, ...] = ()
 
     def digest(self, goal: ResourceSet) -> bytes:
@@ -161,7 +160,7 @@ def _gone(key: ResponseKey) -> list[str]:
 
 def _pending_release(missing: Iterable[str], coming: ResourceSet | None) -> frozenset[str]:
     if coming is None:
-        return NOTHING
+        return NO_NAMES
     return frozenset(name for name in missing if name in coming.resources or name in coming.by_alias)
 
 

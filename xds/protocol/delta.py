@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
-from xds.protocol.content import NOTHING
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.requests import DeltaRequest, StreamLimits
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
@@ -142,7 +142,7 @@ class Heartbeats:
 
     def __init__(self, due_s: float) -> None:
         self.due_s = due_s
-        self.overtaken: frozenset[str] = NOTHING
+        self.overtaken: frozenset[str] = NO_NAMES
         self.unanswered: dict[str, tuple[str, ...]] = {}  # nonce to names
 
     def copy(self) -> Heartbeats:

@@ -5,12 +5,12 @@ Each function finds them for one rule of docs/protocol.md. ``transition`` decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.linger import NO_NAMES, Names, keep_of
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
 from xds.protocol.trees import Part, listeners_naming
@@ -42,7 +42,7 @@ def aggregates_of_cold(client: ClientState, readiness: Readiness) -> Names:
     url = client.url_of("clusters")
     found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
     names = frozenset(name for name, members in found.items() if readiness.holds(client, members, is_unreadable=False))
-    return ((url, names),) if names else NO_NAMES
+    return ((url, names),) if names else NO_NAMES_BY_TYPE
 
 
 def without_endpoints(client: ClientState) -> Names:
@@ -54,7 +54,7 @@ def without_endpoints(client: ClientState) -> Names:
     url = client.url_of("clusters")
     found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
     if not found or client.order.proceed_on_nack:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     refused = _assignments_refused(client)
     return keep_of({url: [name for name, assignments in found.items() if not assignments.isdisjoint(refused)]})
 
@@ -78,10 +78,10 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     url, releases = client.url_of("listeners"), client.releases
     named = releases.newly_named(client.released.get(url), client.goal.get(url))
     if named:
-        yet = _requested_yet(client, named) if is_returning and client.has_returned else NO_NAMES
+        yet = _requested_yet(client, named) if is_returning and client.has_returned else NO_NAMES_BY_TYPE
         named = joined(client.watches.outdated(named, client.goal), yet)
     if not named:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     used = frozenset[Part]().union(*(releases.used_by(frozenset(each.get(url).resources), each) for each in users))
     return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in named})
 
@@ -106,7 +106,7 @@ def over_unshown_filters(client: ClientState) -> frozenset[str]:
     return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
 
 
-def has_unfed(clusters: ResourceSet, names: frozenset[str]) -> bool:
+def has_unfed(clusters: ResourceSet, names: Collection[str]) -> bool:
     """Whether the assignment of some cluster comes on the aggregated stream and is not among these."""
     return any(
         each.source == "ads" and alias_of(each.type_url) == "endpoints" and each.name not in names

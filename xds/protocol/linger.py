@@ -22,7 +22,7 @@ _MEMO_ENTRIES = 4096
 
 # Names by type URL, hashable so that memos can be keyed by it.
 Names = tuple[tuple[str, frozenset[str]], ...]
-NO_NAMES: Names = ()
+NO_NAMES_BY_TYPE: Names = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ class Lingerings:
     def kept(self, lingering: Lingering, goal: Snapshot) -> Names:
         """The lingering names that ``goal`` lacks."""
         if not lingering.removals:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         return self._kept.get((lingering, goal), lambda: _kept(lingering, goal))
 
     def with_removed(self, lingering: Lingering, revision: int, names: Names) -> Lingering:
@@ -136,7 +136,7 @@ class Lingerings:
         left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
         return self._of(tuple(each for each in left if each.names))
 
-    def with_ends(self, lingering: Lingering, ends_s: float, used: Names = NO_NAMES) -> Lingering:
+    def with_ends(self, lingering: Lingering, ends_s: float, used: Names = NO_NAMES_BY_TYPE) -> Lingering:
         """``lingering`` with this end for all removals that have none, but those of names in ``used``."""
         return self._made.get((lingering, ends_s, used), lambda: _with_ends(lingering, ends_s, used))
 

@@ -8,12 +8,13 @@ client shows: a remembered set counts only if the reconnecting client names it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
+from xds.protocol.kept import has_unfed
 from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases
@@ -48,7 +49,7 @@ class ClientMemory(NamedTuple):
     * ``refused``: by type URL, name to rejected version;
     * ``left_s``: when it left;
     * ``suspected``: by type URL, rejections whose bad resource was not found yet;
-    * ``sent``: by type URL, sets of full-state types that it was sent and had not ACKed: it may show one of them;
+    * ``sent``: by type URL, sets that it was sent and had not ACKed: it may show one of them;
     * ``lingered``: by type URL, for types that are kept on a move, sets with the content of the lingering names.
     """
 
@@ -126,15 +127,36 @@ class Past:
         A set that was sent and not ACKed counts as held too, because the ACK may be lost with the stream.
         """
         type = possible[0].type
-        if type.full_state and self._own:
+        if type.full_state:
             url, digests = type.type_url, {each.digest for each in possible}
-            kept = tuple(
+            self._keep_own(
                 memory
                 for memory in self._own
                 if url not in memory.sets
                 or any(each.digest in digests for each in (memory.sets[url], *memory.sent.get(url, ())))
             )
-            self._own = kept if len(kept) < len(self._own) else self._own
+
+    def note_label(self, type_url: str, label: str) -> None:
+        """On its aggregated stream the client shows this version_info of a type: so do its own memories."""
+        self._keep_own(
+            memory
+            for memory in self._own
+            if type_url not in memory.sets
+            or label == memory.labels.get(type_url, memory.sets[type_url].version_info)
+            or any(label == each.version_info for each in memory.sent.get(type_url, ()))
+        )
+
+    def note_fed(self, assignments: Collection[str]) -> None:
+        """On its aggregated stream the client shows that it has these assignments: those of all clusters it used."""
+        self._keep_own(
+            memory
+            for memory in self._own
+            if not any(held.type.is_route_target and has_unfed(held, assignments) for held in memory.sets.values())
+        )
+
+    def _keep_own(self, kept: Iterable[ClientMemory]) -> None:
+        left = tuple(kept)
+        self._own = left if len(left) < len(self._own) else self._own
 
     # -- what is remembered -----------------------------------------------------------------------------------------
 
@@ -179,21 +201,12 @@ class Past:
         Proxies with one node id may have ACKed different sets: only names in all memories count. Nor do names count
         that a response removed of which the ACK was not received: the client may have applied it (rule 18).
         """
-        found = self._agreed(type_url, releases)
+        found = _agreed(self._own, type_url, releases)
         if found is None:
             return None
-        for each in (each for memory in self._own for each in memory.sent.get(type_url, ())):
-            found = releases.common(found, each)
-        return found
-
-    def _agreed(self, type_url: str, releases: Releases) -> ResourceSet | None:
-        """What all memories have of the set of a type; None if some memory has none."""
-        found: ResourceSet | None = None
-        for memory in self._own:
-            each = memory.sets.get(type_url)
-            if each is None:
-                return None
-            found = releases.common(found, each) if found is not None else each
+        if found.type.full_state:
+            for each in (each for memory in self._own for each in memory.sent.get(type_url, ())):
+                found = releases.common(found, each)
         return found
 
     def refusals(self, type_url: str) -> Refusals | None:
@@ -262,12 +275,23 @@ class Past:
         for url in dict.fromkeys(url for memory in self._own for url in memory.sets):
             if url in held or client.watches.of(url):
                 continue
-            acked = self._agreed(url, client.releases)
+            acked = _agreed(self._own, url, client.releases)
             if acked is not None:
                 labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""
                 latest = {each.digest: each for memory in self._own for each in memory.sent.get(url, ())}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
+
+
+def _agreed(memories: Iterable[ClientMemory], type_url: str, releases: Releases) -> ResourceSet | None:
+    """What all memories have of the set of a type; None if some memory has none, or there is no memory."""
+    found: ResourceSet | None = None
+    for memory in memories:
+        each = memory.sets.get(type_url)
+        if each is None:
+            return None
+        found = releases.common(found, each) if found is not None else each
+    return found
 
 
 def _warm(client: ClientState, held: Mapping[str, _Acked]) -> ResourceSet | None:
@@ -302,7 +326,5 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
 
 
 def _sent_by(watch: Watch) -> Sets:
-    """The sets of a full-state type that a watch sent and the client did not ACK."""
-    if not watch.type.full_state:
-        return ()
+    """The sets that a watch sent and the client did not ACK."""
     return tuple(each for each in watch.sent_sets() if each is not watch.acked_set)

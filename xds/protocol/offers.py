@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol import warming
 from xds.protocol.ack import RequestKind, ResponseState
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.client import ClientState
-from xds.protocol.content import NOTHING, ResponseKey
+from xds.protocol.content import ResponseKey
 from xds.protocol.delta import next_heartbeat_s, renewable
 from xds.protocol.dialect import AnyDialect
 from xds.protocol.events import Acked, Event, Nacked, OfferTimedOut, Send, Stale, Synced
@@ -82,7 +83,7 @@ class Offers:
         is_released = client.coming(watch.type.type_url) is None and not watch.refusals
         if is_released and watch.pending_release_from is released:
             watch.known.mark_unanswered(watch.pending_release)  # held for `order_timeout_s`: reported as missing
-            watch.pending_release = NOTHING
+            watch.pending_release = NO_NAMES
         watch.collect_pending_release(released)
 
     def _offer_rest(
@@ -132,7 +133,7 @@ class Offers:
         released: ResourceSet,
         events: list[Event],
         now: float,
-        left_out: frozenset[str] = NOTHING,
+        left_out: frozenset[str] = NO_NAMES,
     ) -> bool:
         """Send what the client lacks of this set; False when nothing is sent.
 
@@ -145,7 +146,7 @@ class Offers:
             uncertain = {name: version for name, version in uncertain.items() if name not in left_out}
         built = self._cache.responses.build(key, uncertain)
         if built is None or built.response is None:
-            pending_release = built.content.pending_release if built is not None else NOTHING
+            pending_release = built.content.pending_release if built is not None else NO_NAMES
             self._settle(watch, released, pending_release, goal, events)
             self._dialect.plan_heartbeat(watch, now, None)
             client.update(watch, now)
@@ -250,7 +251,7 @@ class Offers:
         resources = client.release_of(watch.type.type_url).resources
         # The hosts of a newly named route configuration need an answer, even if the client got them by the wildcard:
         # the listener waits for them. This happens when a listener has an inline route configuration beside one by RDS.
-        named = routes - (before.routes or NOTHING)
+        named = routes - (before.routes or NO_NAMES)
         watch.known.mark_unanswered(name for name in resources if name.rpartition("/")[0] in named)
         empty = named - {name.rpartition("/")[0] for name in resources}
         watch.known.mark_unanswered(f"{route}/*" for route in empty)

@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
-
-_NOTHING: frozenset[str] = frozenset()
 
 
 class Readiness:
@@ -60,12 +59,12 @@ class Readiness:
 
     def __init__(self, before: ResourceSet | None) -> None:
         self.before = before
-        self.cold: frozenset[str] = _NOTHING
+        self.cold: frozenset[str] = NO_NAMES
         self.cold_since_s: dict[str, float] = {}
-        self.given_up: frozenset[str] = _NOTHING
-        self.refused: frozenset[str] = _NOTHING
+        self.given_up: frozenset[str] = NO_NAMES
+        self.refused: frozenset[str] = NO_NAMES
         self.is_one_by_one = False
-        self.proved: frozenset[str] = _NOTHING
+        self.proved: frozenset[str] = NO_NAMES
         self.acked_at: dict[str, tuple[str, int]] = {}
         self.acked_s: float | None = None
         self.warm_at_s: dict[str, float] = {}
@@ -133,7 +132,7 @@ class Readiness:
         named = releases.internal_listeners(clusters) | releases.internal_listeners(assigned)
         absent = named.difference(acked.resources if acked is not None else ())
         if not absent:
-            return _NOTHING
+            return NO_NAMES
         users = releases.clusters_of(clusters, _naming(assigned, absent))
         return users | _naming(clusters, absent)
 
@@ -199,10 +198,10 @@ class Readiness:
         url = client.url_of("clusters")
         goal = client.goal.get(url)
         if not client.watches.of(url):
-            return self._unseen(client, goal) if is_awaited else _NOTHING
+            return self._unseen(client, goal) if is_awaited else NO_NAMES
         acked = client.watches.acked(url)
         if acked is None:
-            return frozenset(goal.resources) if client.is_live else _NOTHING
+            return frozenset(goal.resources) if client.is_live else NO_NAMES
         cold = client.releases.added(acked, goal)
         if acked is not goal:
             cold |= client.releases.orphans(acked, client.release_of(url)).intersection(goal.resources)
@@ -277,16 +276,16 @@ class Readiness:
         goal = client.goal.get(client.url_of("clusters"))
         new = client.releases.added(self.before, goal) if self.before is not None else None
         if new is not None and not new:
-            return _NOTHING
+            return NO_NAMES
         if is_awaited and client.has_returned and not client.watches.of(url):
             resources = goal.resources
             return frozenset(name for name in (resources if new is None else new) if _is_fed(resources[name]))
         if not client.watches.lagging(url):
-            return _NOTHING
+            return NO_NAMES
         served = client.release_of(url).resources
         pending = client.watches.names(url).intersection(served) - self._arrived(client)
         if not pending:
-            return _NOTHING
+            return NO_NAMES
         users = client.releases.clusters_of(goal, pending)
         if acked is not goal:
             users |= client.releases.clusters_of(acked, pending).intersection(goal.resources)
@@ -425,7 +424,7 @@ class Readiness:
         """
         refused = client.refused(client.url_of("endpoints"))
         if not refused:
-            return _NOTHING
+            return NO_NAMES
         return client.releases.clusters_of(client.goal.get(client.url_of("clusters")), frozenset(refused))
 
 

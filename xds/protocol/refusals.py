@@ -21,9 +21,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 
+from xds.model.names import NO_NAMES
 from xds.model.snapshot import ResourceSet
 
-_NOTHING: frozenset[str] = frozenset()
 Groups = tuple[tuple[str, ...], ...]
 
 
@@ -45,7 +45,7 @@ class Refusals:
         self.refused: dict[str, str] = dict(refused or {})
         self.suspects: dict[str, str] = {}
         self.groups: Groups = ()
-        self.probe: frozenset[str] = _NOTHING
+        self.probe: frozenset[str] = NO_NAMES
         self.is_news_due = True
         self.refused_set: ResourceSet | None = None
         self.whole: dict[str, str] = {}
@@ -91,13 +91,13 @@ class Refusals:
             self.suspects = {**{name: offered[name] for name in rest}, **self.suspects}
             self.groups = (*_halves(rest), *self.groups)
             self.whole = {name: offered[name] for name in rest} if is_whole else {}
-        self.probe = _NOTHING
+        self.probe = NO_NAMES
         return guilty
 
     def note_ack(self, accepted: Mapping[str, str]) -> None:
         """The client accepted a response with these names and versions, or shows on a new stream that it holds them."""
         was_probe = bool(self.probe)
-        self.probe = _NOTHING
+        self.probe = NO_NAMES
         self.note_proved(accepted, is_halved=was_probe)
 
     def note_proved(self, accepted: Mapping[str, str], *, is_halved: bool = False) -> None:
@@ -182,6 +182,6 @@ def named_in(message: str, names: Collection[str]) -> frozenset[str]:
     elif "resource index " in message:
         before = r"resource index \d+: "
     else:
-        return _NOTHING
+        return NO_NAMES
     likely = [name for name in names if name and f"{name}: " in message]
     return frozenset(name for name in likely if re.search(f"{before}{re.escape(name)}: ", message))

@@ -10,15 +10,23 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
 from xds.protocol.diffs import ChangeOf, assignments_of, leads_within
-from xds.protocol.linger import NO_NAMES, Lingering, Lingerings, Names, internal_listeners, keep_of, removed_names
+from xds.protocol.linger import (
+    NO_NAMES_BY_TYPE,
+    Lingering,
+    Lingerings,
+    Names,
+    internal_listeners,
+    keep_of,
+    removed_names,
+)
 from xds.protocol.memo import Memo
 from xds.protocol.trees import NewlyBehind, Part, Tree, changed_trees, newly_behind, newly_named, used_by
 
 _MEMO_ENTRIES = 1024
-_NOTHING: frozenset[str] = frozenset()
 NOTHING_ASSIGNED: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 TypeChanges = Mapping[str, Change]
@@ -170,7 +178,7 @@ class Releases:
     def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
         """The names in changed listeners that no listener named before."""
         if before is after:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         return self._named.get((before.id, after.id), lambda: newly_named(before, after))
 
     def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
@@ -180,7 +188,7 @@ class Releases:
     def added(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
         """Names that only ``new`` has."""
         if old is new:
-            return _NOTHING
+            return NO_NAMES
         return self._added.get((old.id, new.id), lambda: frozenset(self._change_of(old, new).added))
 
     def common(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
@@ -191,7 +199,7 @@ class Releases:
     def renewed(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
         """Names that are new in ``new`` or have another version than in ``old``."""
         if old is new:
-            return _NOTHING
+            return NO_NAMES
         return self._renewed.get((old.id, new.id), lambda: _renewed(self._change_of(old, new)))
 
     def aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
@@ -220,7 +228,7 @@ class Releases:
     def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
         """Aggregate clusters with members that ``released`` lacks: their next version counts as a new cluster."""
         if held is released:
-            return _NOTHING
+            return NO_NAMES
         return self._orphans.get((held.id, released.id), lambda: _orphans(held, released))
 
     def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:

@@ -5,20 +5,19 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot, empty_set
-from xds.protocol.linger import NO_NAMES, Lingering, Names, keep_of, on_grid
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, Names, keep_of, on_grid
 from xds.protocol.release import joined
 from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
     from xds.protocol.transition import Transition
-
-_NOTHING: frozenset[str] = frozenset()
 
 
 def with_removed(client: ClientState, removed: Names, revision: int) -> Lingering:
@@ -48,9 +47,9 @@ def removed_in_use(client: ClientState) -> Names:
     url = client.url_of("listeners")
     change = client.releases.changes(client.released, client.goal).get(url)
     if change is None or not change.removed:
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     names = _named_by(client, {}).intersection(change.removed)
-    return keep_of({url: names.difference(client.lingering.names.get(url, _NOTHING))})
+    return keep_of({url: names.difference(client.lingering.names.get(url, NO_NAMES))})
 
 
 def start_clock(client: ClientState, transition: Transition, now_s: float) -> None:
@@ -81,14 +80,27 @@ def _drains_listeners(client: ClientState) -> bool:
 def _listeners_in_use(client: ClientState) -> Names:
     """The lingering internal listeners that clusters and assignments name that the client uses and that do not linger.
 
-    docs/protocol.md#removals: "an internal listener stays as long as a cluster whose endpoints name it". The push that
-    removed it changed that cluster or assignment, and the client did not accept the change yet.
+    docs/protocol.md#removals: "an internal listener stays as long as a cluster whose endpoints name it", and so does
+    all that it leads to. The push that removed it changed that cluster or assignment, and the client did not accept the
+    change yet.
     """
     url = client.url_of("listeners")
     names = client.lingering.names
     if url not in names:
-        return NO_NAMES
-    return keep_of({url: _named_by(client, names) & names[url]})
+        return NO_NAMES_BY_TYPE
+    return _led_to(client, {(url, name) for name in _named_by(client, names) & names[url]})
+
+
+def _led_to(client: ClientState, parts: set[Part]) -> Names:
+    """These lingering resources, and the lingering resources that they refer to, directly or not."""
+    lingering, found, left = client.lingering.names, dict[str, set[str]](), list(parts)
+    while left:
+        url, name = left.pop()
+        if name in lingering.get(url, ()) and name not in found.setdefault(url, set()):
+            found[url].add(name)
+            resource = client.released.get(url).resources.get(name)
+            left += ((each.type_url, each.name) for each in (resource.references if resource is not None else ()))
+    return keep_of(found)
 
 
 def _members_in_use(client: ClientState) -> Names:
@@ -98,7 +110,7 @@ def _members_in_use(client: ClientState) -> Names:
     removed it changed the aggregate, and the client did not accept the change yet.
     """
     url = client.url_of("clusters")
-    gone = client.lingering.names.get(url, _NOTHING)
+    gone = client.lingering.names.get(url, NO_NAMES)
     found = set[str]()
     for held in (held for watch in client.watches.of(url) for held in watch.sent_sets() if gone):
         aggregates = client.releases.members(held).items()
@@ -110,7 +122,7 @@ def _named_by(client: ClientState, besides: Mapping[str, frozenset[str]]) -> fro
     """The internal listeners that clusters and assignments name that were sent, except those in ``besides``."""
     found = set[str]()
     for url in map(client.url_of, ("clusters", "endpoints")):
-        gone = besides.get(url, _NOTHING)
+        gone = besides.get(url, NO_NAMES)
         for held in (held for watch in client.watches.of(url) for held in watch.sent_sets()):
             left = client.releases.mixed(held, empty_set(url), gone.intersection(held.resources))
             found |= client.releases.internal_listeners(left)
@@ -146,22 +158,30 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
     """The snapshot of a former group, with clusters only in versions that the client was sent.
 
     A cluster in another version is replaced by the version that the client accepted, or removed. The version that was
-    not sent would need assignments, which may no longer be sent to the client.
+    not sent would need assignments, which may no longer be sent to the client. So is an assignment over an internal
+    listener, which may be gone.
     """
-    url = client.url_of("clusters")
-    watches, clusters = client.watches.of(url), snapshot.get(url)
-    sent = [each.resources for watch in watches for each in watch.sent_sets()]
-    held = client.watches.acked(url) or empty_set(url)
+    sets = dict(snapshot.sets)
+    clusters, assignments = client.url_of("clusters"), client.url_of("endpoints")
+    if client.watches.of(clusters):
+        sets[clusters] = _as_sent(client, snapshot.get(clusters), snapshot.get(clusters).resources)
+    assigned = snapshot.get(assignments)
+    if client.releases.internal_listeners(assigned):
+        over = [name for name, each in assigned.resources.items() if each.references]
+        sets[assignments] = _as_sent(client, assigned, over)
+    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
+
+
+def _as_sent(client: ClientState, found: ResourceSet, names: Iterable[str]) -> ResourceSet:
+    """The set, with these names only in versions that the client was sent."""
+    url = found.type.type_url
+    sent = [each.resources for watch in client.watches.of(url) for each in watch.sent_sets()]
     unsent = frozenset(
         name
-        for name, cluster in clusters.resources.items()
-        if not any(name in each and each[name].version == cluster.version for each in sent)
+        for name in names
+        if not any(name in each and each[name].version == found.resources[name].version for each in sent)
     )
-    if not watches or not unsent:
-        return snapshot
-    return Snapshot(
-        snapshot.group, snapshot.revision, {**snapshot.sets, url: client.releases.mixed(clusters, held, unsent)}
-    )
+    return client.releases.mixed(found, client.watches.acked(url) or empty_set(url), unsent)
 
 
 def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> Snapshot:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
+from xds.model.names import NO_NAMES
 from xds.model.node import NODE_BYTES
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 PARKED_REQUESTS_LIMIT = 1000  # of a type
 NODE_ID_LIMIT = 4096  # characters
 
-NO_NAMES: frozenset[str] = frozenset()
 NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.content import NOTHING
 from xds.protocol.diffs import leads_within
 from xds.protocol.kept import over_unshown_filters
-from xds.protocol.linger import NO_NAMES, Names, keep_of
-from xds.protocol.memory import ClientMemory
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
+from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
 from xds.protocol.requests import DeltaRequest, SotwRequest
@@ -40,10 +40,10 @@ class Origin(NamedTuple):
 
     * ``group``, ``api``: its group and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
-    * ``memories``: what is remembered of its node id;
+    * ``past``: what is remembered of its node id;
     * ``clusters``: the clusters that it is known to hold and that are not cold;
     * ``released``: the set of the requested type that it would be sent;
-    * ``own``: the memories that may be of the client itself;
+    * ``is_aggregated``: it requests all types on one stream;
     * ``has_returned``: it showed content of another type already;
     * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
       these may be cold.
@@ -52,17 +52,17 @@ class Origin(NamedTuple):
     group: str
     api: str
     former: Sequence[str]
-    memories: Sequence[ClientMemory]
+    past: Past
     clusters: ResourceSet | None
     released: ResourceSet
-    own: Sequence[ClientMemory] = ()
+    is_aggregated: bool = False
     has_returned: bool = False
     fed: ResourceSet | None = None
 
     @property
     def has_moved(self) -> bool:
         """Whether the client followed another group before; True too if its groups are forgotten."""
-        return any(group != self.group for group in self.former) or (not self.former and bool(self.memories))
+        return any(group != self.group for group in self.former) or (not self.former and bool(self.past.memories))
 
     @property
     def groups(self) -> Sequence[str]:
@@ -83,7 +83,7 @@ class Origin(NamedTuple):
         several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
         """
         found: dict[bytes, ResourceSet] = {}
-        for memory in self.own:
+        for memory in self.past.own:
             held = memory.sets.get(type_url)
             if held is not None and label in (held.version_info, memory.labels.get(type_url)):
                 found.setdefault(held.digest, held)
@@ -105,7 +105,7 @@ class Origin(NamedTuple):
 
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The remembered sets of a type, the latest first."""
-        return [memory.sets[type_url] for memory in self.memories if type_url in memory.sets]
+        return [memory.sets[type_url] for memory in self.past.memories if type_url in memory.sets]
 
 
 def origin_of(
@@ -120,8 +120,8 @@ def origin_of(
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    past, released = client.past, client.release_of(type_url)
-    return Origin(group, api, former, past.memories, clusters, released, past.own, client.has_returned, fed)
+    released, is_aggregated = client.release_of(type_url), client.is_aggregated
+    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed)
 
 
 class Shown(NamedTuple):
@@ -136,9 +136,9 @@ class Shown(NamedTuple):
 
     held: ResourceSet | None
     origin: Origin
-    unproved: frozenset[str] = NOTHING
+    unproved: frozenset[str] = NO_NAMES
     possible: Sequence[ResourceSet] = ()
-    lacking: frozenset[str] = NOTHING
+    lacking: frozenset[str] = NO_NAMES
 
 
 def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -153,12 +153,14 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     if not label:
         return needed_by(watch, request.names, cache, origin)
     url = type.type_url
+    if origin.is_aggregated and not type.full_state:
+        origin.past.note_label(url, label)
     possible = origin.named(url, label)
     held = origin.surely_held(possible)
     if held is None:
         held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
     if held is not None and not _takes_all(type, request):
-        unproved = NOTHING
+        unproved = NO_NAMES
         if origin.is_guarded(type):
             # A label of its own group proves what it was sent of that.
             held = cache.history.recall(origin.group, url, label, origin.api) or empty_set(url)
@@ -166,7 +168,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         watch.shown = held
         held = _with_names(held, request.names, cache, origin)
         return Shown(held, origin, unproved)
-    return Shown(held, origin, request.names if held is None else NOTHING, possible if len(possible) > 1 else ())
+    return Shown(held, origin, request.names if held is None else NO_NAMES, possible if len(possible) > 1 else ())
 
 
 def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin: Origin) -> Shown | None:
@@ -199,18 +201,22 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
 
     Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
-    knows that it was sent that, whatever its group has or had under the same name.
+    knows that it was sent that, whatever its group has or had under the same name. An assignment that its group had is
+    left out if it names an internal listener: the client may not have been sent either of them.
     """
     if not origin.is_guarded(held.type):
         return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
     url = held.type.type_url
     lingered = [
         (memory.lingered[url], _lingering(memory, url, names).difference(held.resources))
-        for memory in reversed(origin.own)
+        for memory in reversed(origin.past.own)
         if url in memory.lingered
     ]
     others = names.difference(*(left for _, left in lingered))
+    proved = held.resources
     held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
+    over = (name for name in others - proved.keys() if name in held.resources and held.resources[name].references)
+    held = cache.releases.mixed(held, empty_set(url), frozenset(over))
     for earlier, left in lingered:
         held = cache.releases.mixed(held, earlier, left)
     return held
@@ -236,6 +242,8 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     if not versions:
         return needed_by(watch, request.subscribe, cache, origin)
     type = watch.type
+    if origin.is_aggregated and type.alias == "endpoints":
+        origin.past.note_fed(versions)
     held = cache.history.recall_versions(
         origin.group, type.type_url, versions, origin.api, origin.former, origin.sets(type.type_url)
     )
@@ -334,9 +342,11 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         transition = client.begin_return(now_s)
         transition.silent |= {url}
         transition.drains = True
-    elif over := _over(client, client.goal.get(url), shown.unproved):
-        client.begin_return(now_s)
-        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
+    else:
+        _release_needed(client, url, shown, now_s)
+        if over := _over(client, client.goal.get(url), shown.unproved):
+            client.begin_return(now_s)
+            client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -361,7 +371,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     over = _over(client, goal, shown.unproved)
     added = change.added if watch.type.full_state else _leading_out(goal, shown)
     if not over and not change.changed and not change.removed and not added:
-        refused = watch.refusals.left_out(goal) if watch.refusals is not None else NOTHING
+        refused = watch.refusals.left_out(goal) if watch.refusals is not None else NO_NAMES
         watch.acked_set = client.releases.mixed(goal, held, refused)
         if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
             _resume(client, url, held, is_first=is_first)
@@ -395,10 +405,25 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     client.lingering = with_removed(client, removed, client.goal.revision)
 
 
+def _release_needed(client: ClientState, url: str, shown: Shown, now_s: float) -> None:
+    """Release requested names of an unknown set that only earlier revisions have: a cluster may warm that needs them.
+
+    A label that no retained revision has is usual: a client keeps that of the last response that it was sent.
+    """
+    names = shown.unproved.difference(client.released.get(url).resources)
+    held = _with_names(empty_set(url), names, client.cache, shown.origin) if names else empty_set(url)
+    if held.resources:
+        client.begin_return(now_s)
+        found = frozenset(held.resources)
+        made = client.releases.mixed(client.released.get(url), held, found)
+        client.released = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: made})
+        client.lingering = with_removed(client, ((url, found),), client.goal.revision)
+
+
 def _leading_out(goal: ResourceSet, shown: Shown) -> frozenset[str]:
     """The names that a client needs and has nothing of, if their newest content leads to clusters that it lacks."""
     if not shown.lacking or not goal.type.in_tree or shown.origin.clusters is None:
-        return NOTHING
+        return NO_NAMES
     found, clusters = goal.resources, shown.origin.clusters
     return frozenset(name for name in shown.lacking if name in found and not leads_within(found[name], clusters))
 
@@ -410,7 +435,7 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
     it was sent of a former group is not always proved.
     """
     if not removed or alias_of(url) != "listeners":
-        return NO_NAMES
+        return NO_NAMES_BY_TYPE
     urls, releases = map(client.url_of, ("clusters", "endpoints")), client.releases
     sets = (each for kind in urls for each in client.cache.retained_sets(origin.groups, kind, origin.api))
     return keep_of({url: frozenset().union(*map(releases.internal_listeners, sets)).intersection(removed)})
@@ -434,7 +459,7 @@ def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> Resource
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
     """The assignments among these names whose endpoints name internal listeners in the newest set."""
     if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
-        return NOTHING
+        return NO_NAMES
     return frozenset(name for name in names & goal.resources.keys() if goal.resources[name].references)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from xds.model.names import (
+    NO_NAMES,
     WILDCARD,
     XDSTP,
     is_glob,
@@ -18,8 +19,6 @@ from xds.model.names import (
 )
 from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
-
-NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -29,6 +29,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.kept import (
@@ -38,7 +39,7 @@ from xds.protocol.kept import (
     over_unshown_filters,
     without_endpoints,
 )
-from xds.protocol.linger import NO_NAMES, Names, keep_of, without
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
 from xds.protocol.trees import Part, Tree, listeners_naming
@@ -46,7 +47,6 @@ from xds.protocol.trees import Part, Tree, listeners_naming
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
 
-_NOTHING: frozenset[str] = frozenset()
 _NO_PARTS: frozenset[Part] = frozenset()
 _MET_LIMIT = 8
 
@@ -95,9 +95,9 @@ class Transition:
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
         self.held: tuple[Tree, ...] = ()
-        self.kept: Names = NO_NAMES
+        self.kept: Names = NO_NAMES_BY_TYPE
         self.drains = False
-        self.silent: frozenset[str] = _NOTHING
+        self.silent: frozenset[str] = NO_NAMES
         self.fetch_since_s: float | None = None
         self.is_fetch_over = False
         self.is_pending_release_told = False
@@ -125,7 +125,7 @@ class Transition:
         awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.look(client, now_s, is_awaited=awaited)
         if self.silent and not cold and self._is_known_what_is_there(client):
-            self.silent = _NOTHING
+            self.silent = NO_NAMES
         back = self._take_back(client, now_s)
         unready = self._unready_listeners(client, now_s, is_awaited=awaited)
         self.held, kept = (), []
@@ -151,7 +151,7 @@ class Transition:
         ]
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
         stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
-        behind = listeners_naming(stale, client.goal) if stale else _NOTHING
+        behind = listeners_naming(stale, client.goal) if stale else NO_NAMES
         changing = self._filters_changing(client)
         if changing:
             url = client.url_of("listeners")
@@ -185,11 +185,11 @@ class Transition:
         All of them are while a client that has returned is still to show its listeners.
         """
         if unready is not None and not unready:
-            return _NOTHING
+            return NO_NAMES
         url = client.url_of("listeners")
         listeners = frozenset(client.goal.get(url).resources)
         if not client.watches.of(url):
-            return listeners if is_awaited else _NOTHING
+            return listeners if is_awaited else NO_NAMES
         return self._new(client, listeners if unready is None else unready & listeners)
 
     def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
@@ -221,7 +221,7 @@ class Transition:
         """What the client rejects and never had, unless a listener that uses it lacks its newest version or others."""
         refused = client.watches.never_accepted()
         if not refused:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
         goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
         missing = self._not_fetched(client, refused)
@@ -238,10 +238,10 @@ class Transition:
         url = client.url_of("listeners")
         goal = client.goal.get(url)
         if not client.watches.of(url):
-            return None if is_awaited and goal.resources else _NOTHING
+            return None if is_awaited and goal.resources else NO_NAMES
         acked = client.watches.acked(url)
         if acked is None:
-            return None if url in self.silent else _NOTHING
+            return None if url in self.silent else NO_NAMES
         self._note_met(client, acked)
         unready = client.releases.renewed(acked, goal)
         if unready and client.order.proceed_on_nack:
@@ -263,7 +263,7 @@ class Transition:
         All that name any are while it is unknown which one a client that has returned holds.
         """
         changing = self._filters_changing(client)
-        unready = listeners_naming(changing, client.goal) if changing else _NOTHING
+        unready = listeners_naming(changing, client.goal) if changing else NO_NAMES
         return unready | over_unshown_filters(client) if self.returning_until_s is not None else unready
 
     def _filters_changing(self, client: ClientState) -> Names:
@@ -274,7 +274,7 @@ class Transition:
         url = client.url_of("extension_configs")
         goal = client.goal.get(url)
         if not goal.resources:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         if url in self.silent:
             return keep_of({url: goal.resources})
         proceeds, is_new = bool(client.order.proceed_on_nack), not client.has_returned
@@ -288,19 +288,19 @@ class Transition:
         missing = self._not_fetched(client)
         if not missing:
             self.fetch_since_s = None
-            return _NOTHING
+            return NO_NAMES
         if self.fetch_since_s is None:
             self.fetch_since_s = now_s
         return listeners_naming(missing, client.released)
 
-    def _not_fetched(self, client: ClientState, besides: Names = NO_NAMES) -> Names:
+    def _not_fetched(self, client: ClientState, besides: Names = NO_NAMES_BY_TYPE) -> Names:
         """The names that released listeners newly name and that the client did not ACK yet, without ``besides``."""
         if self.is_fetch_over:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
         before = empty_set(url) if self.is_origin_shown else self.origin.get(url)
         named = without(client.releases.newly_named(before, client.released.get(url)), besides)
-        return client.watches.not_fetched(named) if named else NO_NAMES
+        return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:
         """Whether the client's clusters are known, so that silent types may be sent.
@@ -330,7 +330,7 @@ class Transition:
     def _refused_listeners(self, client: ClientState) -> frozenset[str]:
         """The newest listeners that newly name a resource that the client rejects and never accepted."""
         if not client.watches.refuses_anything:
-            return _NOTHING
+            return NO_NAMES
         url = client.url_of("listeners")
         named = client.releases.newly_named(self.origin.get(url), client.goal.get(url))
         bad = tuple(
@@ -338,7 +338,7 @@ class Transition:
             for type_url, names in named
             if resource_type(type_url).in_tree and not names.isdisjoint(client.refused(type_url))
         )
-        return listeners_naming(bad, client.goal) if bad else _NOTHING
+        return listeners_naming(bad, client.goal) if bad else NO_NAMES
 
     # -- its end ----------------------------------------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class Transition:
         if self.broken_until_s is not None and now_s >= self.broken_until_s:
             self.broken_until_s = None
         if self.silent and now_s >= self.began_s + rules.order_timeout_s:
-            self.silent = _NOTHING
+            self.silent = NO_NAMES
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
         if not self.is_pending_release_told and now_s >= self.began_s + rules.order_timeout_s:

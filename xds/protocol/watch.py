@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType
 from xds.model.snapshot import ResourceSet
 from xds.protocol.ack import AckState, ResponseState
-from xds.protocol.content import NOTHING, ResponseContent
+from xds.protocol.content import ResponseContent
 from xds.protocol.refusals import Refusals, named_in
 from xds.protocol.responses import Response
 from xds.protocol.subscription import Subscription
@@ -49,7 +50,7 @@ class KnownContent:
 
     def __init__(self) -> None:
         self.base: ResourceSet | None = None
-        self.unanswered = NOTHING
+        self.unanswered = NO_NAMES
         self.uncertain = NONE_UNCERTAIN
 
     def become(self, base: ResourceSet) -> None:
@@ -171,15 +172,15 @@ class Watch:
         self.subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
         self.ack = AckState()
         self.known = KnownContent()
-        self.resend: frozenset[str] = NOTHING
-        self.resent: frozenset[str] = NOTHING
-        self.pending_release: frozenset[str] = NOTHING
+        self.resend: frozenset[str] = NO_NAMES
+        self.resent: frozenset[str] = NO_NAMES
+        self.pending_release: frozenset[str] = NO_NAMES
         self.pending_release_from: ResourceSet | None = None
         self.placeholders = False
         self.reads_errors = False
-        self.told_missing: frozenset[str] = NOTHING
+        self.told_missing: frozenset[str] = NO_NAMES
         self.interest_replaced = False
-        self.asked: frozenset[str] = NOTHING
+        self.asked: frozenset[str] = NO_NAMES
         self.shown: ResourceSet | None = None
         self.goal: ResourceSet | None = None
         self.is_read = False
@@ -193,7 +194,7 @@ class Watch:
         self.acked_label = ""
         self.refusals: Refusals | None = None
         self.heartbeats: Heartbeats | None = None
-        self.unknown: frozenset[str] = NOTHING
+        self.unknown: frozenset[str] = NO_NAMES
 
     def copy(self) -> Watch:
         """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
@@ -229,12 +230,12 @@ class Watch:
         """A transition released new content: names that waited for it need an answer."""
         if self.pending_release and self.pending_release_from is not released:
             self.known.mark_unanswered(self.pending_release)
-            self.pending_release = NOTHING
+            self.pending_release = NO_NAMES
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
         """The names of what was released that are not sent now, since the client rejects them."""
         if not self.refusals:
-            return NOTHING
+            return NO_NAMES
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.refusals.left_out(released) if wants(name))
 
@@ -268,8 +269,8 @@ class Watch:
         response = self.ack.become_accepted()
         self.superseded = ()
         if self.heartbeats is not None:
-            self.heartbeats.overtaken = NOTHING
-        self.asked = self.resent = NOTHING  # large sets are not kept for nothing
+            self.heartbeats.overtaken = NO_NAMES
+        self.asked = self.resent = NO_NAMES  # large sets are not kept for nothing
         self.shown = self.possible = None
         if self.refusals is not None:
             self.refusals.note_ack(response.versions())
@@ -309,7 +310,7 @@ class Watch:
         """
         response = self._doubt(self.ack.become_rejected())
         # A cluster that warms has no assignment yet: it is sent the last accepted one.
-        self.resend, self.resent = self.resend | self.resent, NOTHING
+        self.resend, self.resent = self.resend | self.resent, NO_NAMES
         offered = self._news_of(response)
         if not offered:
             return response, ()
@@ -342,7 +343,7 @@ class Watch:
         """The subscribed names whose resources the client has accepted, or that it knows to be missing."""
         names = self.subscription.interest.names
         if self.acked_set is None:
-            return NOTHING
+            return NO_NAMES
         if not self.lags:
             return names
         known, offered = self.known, self.ack.offered
@@ -397,14 +398,14 @@ class Watch:
         if self.refusals is None or not self.refusals.suspects:
             self.known.become(released)
             return
-        known = frozenset((*told.names, *told.removed)) if told is not None else NOTHING
+        known = frozenset((*told.names, *told.removed)) if told is not None else NO_NAMES
         uncertain = [name for name in self.refusals.suspects if name in self.known.uncertain and name not in known]
         self.known.become(released)
         self.known.mark_uncertain(uncertain)
 
     def _answered(self, pending_release: frozenset[str], goal: ResourceSet) -> None:
-        self.known.unanswered = NOTHING
-        self.resend = NOTHING
+        self.known.unanswered = NO_NAMES
+        self.resend = NO_NAMES
         self.pending_release, self.pending_release_from = pending_release, goal if pending_release else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.linger import NO_NAMES, Names, keep_of
+from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.watch import Watch
 
@@ -181,7 +181,7 @@ class Watches:
     def never_accepted(self) -> Names:
         """The names that the client rejects, in whatever version, and of which it never accepted any."""
         if not self.refuses_anything:
-            return NO_NAMES
+            return NO_NAMES_BY_TYPE
         found: dict[str, set[str]] = {}
         for url in self.lagging_types:
             for watch in self.lagging(url):

@@ -8,11 +8,11 @@ from pathlib import Path
 from xds.control.access import Access
 from xds.control.tokens import Tokens
 from xds.lrs.report_stream import DEFAULT_SETTINGS, LoadSettings
+from xds.model.units import MIB
 from xds.protocol.order import OrderRules
 from xds.protocol.requests import StreamLimits
 from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 
-MIB = 1024 * 1024
 ASYNCIO, GRPCIO = "asyncio", "grpcio"
 
 

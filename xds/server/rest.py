@@ -31,6 +31,7 @@ from xds.model.errors import LimitError, RemoteProtocolError, StatusCode
 from xds.model.names import canonical_name
 from xds.model.node import NODE_BYTES, Node
 from xds.model.resource import Resource
+from xds.model.units import MIB
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.requests import (
     SotwRequest,
@@ -41,7 +42,6 @@ from xds.protocol.requests import (
 from xds.protocol.sotw import SOTW, Fetched, fetch
 from xds.server.identity import Authorize, NodeAuthorizer
 from xds.server.metrics.counters import Metrics
-from xds.server.options import MIB
 from xds.server.services import REST_PATHS
 from xds.wire.node import check_node_bytes
 

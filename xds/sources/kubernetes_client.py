@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import httpx
 
+from xds.model.units import MIB
 from xds.sources.kubernetes_credentials import ApiAccess, ClusterCredentials, Stamp, file_stamp
 from xds.sources.kubernetes_list_watch import ApiError, ConnectionLostError, read_lines, status_error
 from xds.version import __version__
 
-MIB = 1 << 20
 ERROR_BYTES = 64 << 10
 
 

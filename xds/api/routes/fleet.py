@@ -42,6 +42,7 @@ from xds.fleet.order_state import ClientOrderState, lingering_names
 from xds.fleet.state import NackState, NodeState, Sync
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality, Node
+from xds.model.units import UNIT_S
 
 router = api_router("fleet")
 
@@ -130,7 +131,6 @@ Selector = Annotated[Selects, Depends(node_selector)]
 _log = structlog.get_logger(logger_name="api.fleet")
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @router.get("/nodes", response_model=NodePage)
@@ -275,7 +275,7 @@ def point_in_time(text: str | None) -> float | None:
         return None
     age = _AGE.fullmatch(text)
     if age is not None:
-        return time.time() - float(age[1]) * _UNIT_S[age[2]]
+        return time.time() - float(age[1]) * UNIT_S[age[2]]
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

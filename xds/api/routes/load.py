@@ -33,6 +33,7 @@ from xds.lrs.figures import (
 )
 from xds.model.errors import NotFoundError
 from xds.model.node import Locality
+from xds.model.units import UNIT_S
 
 router = api_router("load")
 
@@ -41,7 +42,6 @@ WINDOW_S = (1.0, 3600.0)
 # Windows of single seconds are kept for two minutes, windows of minutes for an hour.
 FINE_WINDOW_S, FINE_STEP_S, COARSE_STEP_S = 120.0, 1.0, 60.0
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?")
-_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BEHIND_ALL = "\0"  # sorts after the name itself and before every longer name
 
 
@@ -112,7 +112,7 @@ async def get_load_series(
 def duration(name: str, text: str, least_s: float, most_s: float) -> float:
     """Parse ``60``, ``60s`` or ``5m`` as seconds within bounds. Raises ``RequestError``."""
     found = _DURATION.fullmatch(text)
-    seconds = float(found[1]) * _UNIT_S[found[2] or "s"] if found is not None else -1.0
+    seconds = float(found[1]) * UNIT_S[found[2] or "s"] if found is not None else -1.0
     if not least_s <= seconds <= most_s:
         bounds = f"{least_s:g} to {most_s:g} seconds"
         raise RequestError(HTTPStatus.BAD_REQUEST, f"{name}: {bounds}, such as 60 or 5m, not {text[:100]!r}")

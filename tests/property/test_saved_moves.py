@@ -1,0 +1,153 @@
+"""The stories of random swaps in which clients change groups or come back in another: each is named by its fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.property.test_swaps import PLAIN, Cut, Go, LayOver, Plan, Push, Story, Wait, play
+from xds.protocol.dialect import Variant
+
+SOTW, DELTA = Variant.SOTW, Variant.DELTA
+
+STORIES: dict[str, Story] = {
+    "what lingers does so as it was accepted": (
+        SOTW,
+        True,
+        "cuts groups refusals twins",
+        PLAIN,
+        [
+            Cut(False, (Plan(texts=("eds:x", "@1", "@1"), trouble="malformed"),)),
+            Wait(3.0),
+            Push(Plan(r1="b"), group="node"),
+        ],
+        PLAIN,
+    ),
+    "a label proves no part of a set that was refused": (
+        SOTW,
+        False,
+        "cuts groups refusals",
+        Plan(r2="b", svc="r2"),
+        [
+            Push(PLAIN),
+            Push(Plan(trouble="assignment"), group="node"),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+            Cut(False, (PLAIN, PLAIN)),
+        ],
+        PLAIN,
+    ),
+    "a label does not prove that a returning client has what it rejects now": (
+        SOTW,
+        False,
+        "cuts delays groups overlays refusals restarts twins",
+        Plan(inline="a", svc="inline"),
+        [
+            Push(Plan(inline="bc", svc="inline", trouble="assignment"), told=False),
+            Go((0, 0, 0, 2, 3)),
+            Cut(),
+            LayOver(""),
+            Go((0,)),
+            Push(Plan(inline="a", svc="inline"), told=False),
+            LayOver("a"),
+            Cut(
+                False,
+                (
+                    Plan(inline="a", svc="inline"),
+                    Plan(inline="bc", svc="inline", texts=("@1", "eds:x", "eds:y"), trouble="assignment"),
+                ),
+            ),
+        ],
+        Plan(inline="a", svc="inline"),
+    ),
+    "a label of its own group says what a moved client has of it": (
+        SOTW,
+        False,
+        "cuts delays groups",
+        PLAIN,
+        [
+            Push(Plan(r2="t", svc="r2", behind="assignment", within="to:c"), group="node"),
+            Push(Plan(r1="t"), group="node"),
+            Wait(16.0),
+            Cut(),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+    "a cluster of a former group lingers in the version that was warm there at last": (
+        SOTW,
+        True,
+        "cuts groups refusals",
+        Plan(r1="c", texts=("@1", "@1", "eds:y")),
+        [
+            Push(Plan(inline="c", svc="inline", trouble="leading")),
+            Wait(620.0),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "it lingers so after a move while a push was under way": (
+        SOTW,
+        True,
+        "cuts groups refusals",
+        Plan(r1="c", texts=("@1", "@1", "eds:y")),
+        [
+            Push(Plan(inline="c", svc="inline", trouble="leading"), group="node"),
+            Wait(620.0),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "what lingers of a former group is not what the group of a client had under that name": (
+        SOTW,
+        True,
+        "cuts groups",
+        Plan(r1="t"),
+        [
+            Push(Plan(inline="t", svc="r1", web="inline", behind="assignment"), group="node"),
+            Push(PLAIN, group="node"),
+            Cut(),
+        ],
+        PLAIN,
+    ),
+    "what its group had under a name that a label does not prove may lead over a listener that it was never sent": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(r2="t", web="r2"),
+        [Push(Plan(r2="t", web="r2", behind="assignment"), group="node"), Cut(), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
+    "an assignment of a former group that a client was never sent may lead over a listener that is gone": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(r1="t"),
+        [
+            Push(Plan(inline="t", web="inline", behind="assignment")),
+            Cut(),
+            Go((0,)),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+    "what lingered for another proxy of the node is not what a moved client had": (
+        SOTW,
+        False,
+        "cuts delays groups twins",
+        Plan(r1="b", r2="t", web="r2"),
+        [
+            Push(Plan(r2="t", svc="r2", behind="assignment")),
+            Go((5, 1, 1, 5, 7, 3, 5, 0)),
+            Cut(),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_saved_move_loses_no_request(name: str) -> None:
+    play(*STORIES[name])
