@@ -213,6 +213,8 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 1
         except KeyboardInterrupt:
+            for number in (signal.SIGTERM, signal.SIGINT):  # a second Ctrl-C must leave no process behind
+                signal.signal(number, signal.SIG_IGN)
             print("\nending ...", flush=True)
     return 0
 
