@@ -174,6 +174,11 @@ def test_unknown_fields_and_consuls_names_have_a_hint(field: str, hint: str) -> 
     assert finding.hint.startswith(hint)
 
 
+def test_a_list_in_the_place_of_an_upstream_is_refused() -> None:
+    found = {(finding.code, finding.pointer) for finding in refusal({"upstreams": [["web"]]})}
+    assert found == {("wrong_type", "/upstreams/0"), ("missing_field", "/upstreams/0/service")}
+
+
 _NAMES = {*FULL, *FULL["upstreams"][0], "max_connections", "interval", "x"}
 _anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -327,8 +327,10 @@ def _as_written(finding: Violation, document: object) -> Violation:
         if isinstance(held, dict):
             name = next((key for key in held if normalized_name(key) == normalized_name(part)), part)
             held = held.get(name)
-        elif isinstance(held, list):
+        elif isinstance(held, list) and part.isdigit() and int(part) < len(held):
             held = held[int(part)]
+        else:
+            held = None  # a finding about what is missing in a value of another type
         pointer.append(name)
     return replace(finding, pointer=json_pointer(tuple(pointer)))
 
