@@ -145,6 +145,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what a push removed before a moved client asks for it may lead over a listener that is gone": (
+        SOTW,
+        False,
+        "cuts delays groups",
+        Plan(r1="t"),
+        [
+            Push(Plan(inline="t", web="inline", behind="assignment"), group="node"),
+            Cut(),
+            Go((0,)),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
+from xds.protocol.awaited import not_remembered
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -231,7 +232,7 @@ class Readiness:
         """The clusters that are not known to be warm, while no stream subscribes to clusters."""
         if self.before is not None and client.has_clusters:
             return client.releases.added(self.before, goal)  # the stream that subscribed to them has just ended
-        return client.not_remembered(goal.type.type_url)
+        return not_remembered(client, goal.type.type_url)
 
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the CDS response in flight that are warm, though its ACK is withheld.
