@@ -158,6 +158,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener lingers for a moved client that has not asked for the assignment over it again": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(inline="t", web="inline", behind="assignment"),
+        [Cut(), Go((6,)), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
 }
 
 
