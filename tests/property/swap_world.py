@@ -230,8 +230,7 @@ class Watch:
     def __init__(self) -> None:
         self._seen = 0  # how much of the server's history was looked at
         self._sent: dict[tuple[Link, str], tuple[str, dict[str, str], int]] = {}  # by link and nonce; with the position
-        self._pushed: Site = {}
-        self._changed: dict[tuple[str, str], int] = {}  # types and names, to the position of the last change
+        self._pushes: list[tuple[int, Site]] = [(0, {})]  # with their positions
         self.forget()
 
     def forget(self) -> None:
@@ -241,14 +240,13 @@ class Watch:
 
     def note_push(self, content: Site, position: int) -> None:
         """What is pushed differently is worth another try, though it may be what it was by the next look."""
-        for url in {*self._pushed, *content}:
-            before, after = self._pushed.get(url, {}), content.get(url, {})
-            changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-            self._changed.update(((url, name), position) for name in changed)
+        _, pushed = self._pushes[-1]
+        for url in {*pushed, *content}:
+            changed = _changed(url, pushed, content)
             self.forgive(url, changed)
             if changed:
                 self._whole = {each for each in self._whole if each[0] != url}
-        self._pushed = content
+        self._pushes.append((position, content))
 
     def forgive(self, url: str, names: Collection[str]) -> None:
         """These names have other content than before, which is worth a try as if it were pushed."""
@@ -282,8 +280,15 @@ class Watch:
         bad = [name for name, text in texts.items() if {BAD, MALFORMED} & parse(text).flags]
         named = [name for name in bad if f" {name}: wrong" in event.error.message]
         # What was taken out before the refusal came is worth another try, should it be pushed again.
-        changed = {name for (kind, name), at in self._changed.items() if kind == url and at > sent_at}
+        then = next(content for at, content in reversed(self._pushes) if at <= sent_at)
+        changed = _changed(url, then, self._pushes[-1][1])
         guilty = bad if len(texts) == 1 else named
         self._guilty.update((url, name, texts[name]) for name in guilty if name not in changed)
         if bad and url in (CLUSTER, LISTENER) and not changed:
             self._whole.add((url, frozenset(texts.items())))
+
+
+def _changed(url: str, before: Site, after: Site) -> set[str]:
+    """The names of a type that two sites do not have in the same text."""
+    texts, others = before.get(url, {}), after.get(url, {})
+    return {name for name in {*texts, *others} if texts.get(name) != others.get(name)}

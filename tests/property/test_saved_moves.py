@@ -145,6 +145,27 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "what a push removed before a moved client asks for it may lead over a listener that is gone": (
+        SOTW,
+        False,
+        "cuts delays groups",
+        Plan(r1="t"),
+        [
+            Push(Plan(inline="t", web="inline", behind="assignment"), group="node"),
+            Cut(),
+            Go((0,)),
+            Push(PLAIN, group="node"),
+        ],
+        PLAIN,
+    ),
+    "an internal listener lingers for a moved client that has not asked for the assignment over it again": (
+        SOTW,
+        True,
+        "cuts delays groups",
+        Plan(inline="t", web="inline", behind="assignment"),
+        [Cut(), Go((6,)), Push(PLAIN, group="node")],
+        PLAIN,
+    ),
 }
 
 

@@ -382,6 +382,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener that a client shows may still wait for its routes": (
+        SOTW,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(r1="t", r2="b", behind="cluster", within="r2")), Go((0, 0, 0)), Cut(True)],
+        PLAIN,
+    ),
 }
 
 

@@ -25,9 +25,9 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
+from xds.protocol.awaited import awaits_clusters, awaits_content, is_returning
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
-from xds.protocol.kept import has_unfed, over_unshown_filters
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
@@ -212,7 +212,7 @@ class ClientState:
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
-            and (not step.has_trees or not self._awaits_content(now_s))
+            and (not step.has_trees or not awaits_content(self, now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
@@ -381,36 +381,6 @@ class ClientState:
         found = self.watches.acked(type_url)
         return found if found is not None else self.past.acked(type_url, self.releases)
 
-    def not_remembered(self, type_url: str) -> frozenset[str]:
-        """Clusters of the newest snapshot that the client is not known to have used on an earlier connection.
-
-        On separate streams a client ACKs a cluster before it is warm, so only clusters known to be warm count there. On
-        ADS it requests the assignments of all its clusters: a memory of others is of another proxy with its node id.
-        """
-        held, goal = self.last_acked(type_url) if self.is_aggregated else self.past.warm, self.goal.get(type_url)
-        is_unshown = self.is_aggregated and not self.watches.of(type_url)
-        if held is None or (is_unshown and has_unfed(held, self.names_wanted(self.url_of("endpoints")))):
-            return frozenset(goal.resources)
-        return self.releases.added(held, goal)
-
-    @property
-    def takes_clusters(self) -> bool:
-        """Whether the client is known to subscribe to clusters of this server, even before it requests them.
-
-        docs/protocol.md#coming-back: "The server remembers per node id which clients subscribed to clusters. On ADS, an
-        unknown client counts as one if it requests the assignment of a served cluster." Retained revisions count too.
-        """
-        if not self.is_aggregated:
-            return False
-        url = self.url_of("clusters")
-        if self.past.has(url):
-            return True
-        named = self.watches.names(self.url_of("endpoints"))
-        return bool(named) and self.cache.refers_to(self.goal, url, named)
-
-    def _is_returning(self, now_s: float) -> bool:
-        return self.returned_s is not None and now_s < self.returned_s + self.rules.return_s
-
     def release(self, release: Snapshot, now_s: float) -> None:
         """Make this the released content: streams whose types changed have something to send."""
         before, self.released = self.released, release
@@ -433,26 +403,13 @@ class ClientState:
         if self.transition is not None:
             self.transition.readiness.note_released(release.get(url), self.releases.common)
 
-    def _awaits_clusters(self, now_s: float) -> bool:
-        """Whether a CDS request is expected. On separate streams it comes within ``return_s``, or never."""
-        if self.has_clusters:  # their stream may have ended alone, and come back
-            are_here = all(self.watches.of(self.url_of(alias)) for alias in ("clusters", "listeners"))
-            return self.left_s is not None and not are_here and now_s < self.left_s + self.rules.return_s
-        if self.is_aggregated:
-            return self.takes_clusters
-        return self._is_returning(now_s)
-
-    def _awaits_content(self, now_s: float) -> bool:
-        """Whether the client may yet show content that decides when routes may be sent to it."""
-        return self._awaits_clusters(now_s) or (self._is_returning(now_s) and bool(over_unshown_filters(self)))
-
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.transition = Transition(self, now_s)
             self.transition.drains = self.has_returned and self.past.drains
-            if self._awaits_clusters(now_s):
+            if awaits_clusters(self, now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
-            elif self.returned_s is not None and self._is_returning(now_s):
+            elif self.returned_s is not None and is_returning(self, now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
         self.transition.is_fetch_over = self.transition.is_pending_release_told = False
         return self.transition

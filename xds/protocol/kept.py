@@ -5,15 +5,15 @@ Each function finds them for one rule of docs/protocol.md. ``transition`` decide
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xds.model.resource_type import alias_of, resource_type
-from xds.model.snapshot import ResourceSet, Snapshot
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Snapshot
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
-from xds.protocol.trees import Part, listeners_naming
+from xds.protocol.trees import Part
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -93,23 +93,3 @@ def _requested_yet(client: ClientState, named: Names) -> Names:
         if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
             found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
     return keep_of(found)
-
-
-def over_unshown_filters(client: ClientState) -> frozenset[str]:
-    """The released listeners that name an extension configuration that the client did not request yet.
-
-    While it returns, it may hold any: docs/protocol.md#additions, "a route never overtakes [...] a changed extension
-    configuration of that listener".
-    """
-    url = client.url_of("extension_configs")
-    unshown = client.goal.get(url).resources.keys() - client.names_wanted(url)
-    return listeners_naming(((url, frozenset(unshown)),), client.released) if unshown else frozenset()
-
-
-def has_unfed(clusters: ResourceSet, names: Collection[str]) -> bool:
-    """Whether the assignment of some cluster comes on the aggregated stream and is not among these."""
-    return any(
-        each.source == "ads" and alias_of(each.type_url) == "endpoints" and each.name not in names
-        for cluster in clusters.resources.values()
-        for each in cluster.references
-    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
-from xds.protocol.kept import has_unfed
+from xds.protocol.awaited import lacks_part
 from xds.protocol.linger import Lingering, keep_of
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import Releases
@@ -151,7 +151,10 @@ class Past:
         self._keep_own(
             memory
             for memory in self._own
-            if not any(held.type.is_route_target and has_unfed(held, assignments) for held in memory.sets.values())
+            if not any(
+                held.type.is_route_target and lacks_part(held, assignments, "endpoints")
+                for held in memory.sets.values()
+            )
         )
 
     def _keep_own(self, kept: Iterable[ClientMemory]) -> None:

@@ -24,6 +24,7 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Reference, Resource
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
+from xds.protocol.awaited import not_remembered
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -230,7 +231,7 @@ class Readiness:
         """The clusters that are not known to be warm, while no stream subscribes to clusters."""
         if self.before is not None and client.has_clusters:
             return client.releases.added(self.before, goal)  # the stream that subscribed to them has just ended
-        return client.not_remembered(goal.type.type_url)
+        return not_remembered(client, goal.type.type_url)
 
     def _proved(self, client: ClientState, cold: frozenset[str]) -> frozenset[str]:
         """The clusters in the CDS response in flight that are warm, though its ACK is withheld.

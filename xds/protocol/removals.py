@@ -5,12 +5,12 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.model.snapshot import Snapshot, empty_set
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, Names, keep_of, on_grid
 from xds.protocol.release import joined
 from xds.protocol.trees import Part
@@ -158,30 +158,22 @@ def with_sent_clusters(client: ClientState, snapshot: Snapshot) -> Snapshot:
     """The snapshot of a former group, with clusters only in versions that the client was sent.
 
     A cluster in another version is replaced by the version that the client accepted, or removed. The version that was
-    not sent would need assignments, which may no longer be sent to the client. So is an assignment over an internal
-    listener, which may be gone.
+    not sent would need assignments, which may no longer be sent to the client.
     """
-    sets = dict(snapshot.sets)
-    clusters, assignments = client.url_of("clusters"), client.url_of("endpoints")
-    if client.watches.of(clusters):
-        sets[clusters] = _as_sent(client, snapshot.get(clusters), snapshot.get(clusters).resources)
-    assigned = snapshot.get(assignments)
-    if client.releases.internal_listeners(assigned):
-        over = [name for name, each in assigned.resources.items() if each.references]
-        sets[assignments] = _as_sent(client, assigned, over)
-    return snapshot if sets == snapshot.sets else Snapshot(snapshot.group, snapshot.revision, sets)
-
-
-def _as_sent(client: ClientState, found: ResourceSet, names: Iterable[str]) -> ResourceSet:
-    """The set, with these names only in versions that the client was sent."""
-    url = found.type.type_url
-    sent = [each.resources for watch in client.watches.of(url) for each in watch.sent_sets()]
+    url = client.url_of("clusters")
+    watches, clusters = client.watches.of(url), snapshot.get(url)
+    sent = [each.resources for watch in watches for each in watch.sent_sets()]
+    held = client.watches.acked(url) or empty_set(url)
     unsent = frozenset(
         name
-        for name in names
-        if not any(name in each and each[name].version == found.resources[name].version for each in sent)
+        for name, cluster in clusters.resources.items()
+        if not any(name in each and each[name].version == cluster.version for each in sent)
     )
-    return client.releases.mixed(found, client.watches.acked(url) or empty_set(url), unsent)
+    if not watches or not unsent:
+        return snapshot
+    return Snapshot(
+        snapshot.group, snapshot.revision, {**snapshot.sets, url: client.releases.mixed(clusters, held, unsent)}
+    )
 
 
 def with_accepted(client: ClientState, snapshot: Snapshot, lingering: Names) -> Snapshot:

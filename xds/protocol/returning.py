@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.awaited import over_unshown_filters
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.diffs import leads_within
-from xds.protocol.kept import over_unshown_filters
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.refusals import Refusals
@@ -201,8 +201,8 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     """The part of a set that a client holds, with all other names that it requests (`RevisionHistory.part`).
 
     Of guarded types (`Origin.is_guarded`) its former groups give only what lingered for it when it left: the server
-    knows that it was sent that, whatever its group has or had under the same name. An assignment that its group had is
-    left out if it names an internal listener: the client may not have been sent either of them.
+    knows that it was sent that, whatever its group has or had under the same name. An assignment that names an
+    internal listener is left out: the client may not have been sent either of them.
     """
     if not origin.is_guarded(held.type):
         return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
@@ -215,11 +215,10 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     others = names.difference(*(left for _, left in lingered))
     proved = held.resources
     held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
-    over = (name for name in others - proved.keys() if name in held.resources and held.resources[name].references)
-    held = cache.releases.mixed(held, empty_set(url), frozenset(over))
     for earlier, left in lingered:
         held = cache.releases.mixed(held, earlier, left)
-    return held
+    over = (name for name in names - proved.keys() if name in held.resources and held.resources[name].references)
+    return cache.releases.mixed(held, empty_set(url), frozenset(over))
 
 
 def _lingering(memory: ClientMemory, url: str, names: frozenset[str]) -> frozenset[str]:
@@ -343,10 +342,10 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         transition.silent |= {url}
         transition.drains = True
     else:
-        _release_needed(client, url, shown, now_s)
         if over := _over(client, client.goal.get(url), shown.unproved):
             client.begin_return(now_s)
             client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
+        _release_needed(client, url, shown, over, now_s)
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -405,12 +404,12 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     client.lingering = with_removed(client, removed, client.goal.revision)
 
 
-def _release_needed(client: ClientState, url: str, shown: Shown, now_s: float) -> None:
-    """Release requested names of an unknown set that only earlier revisions have: a cluster may warm that needs them.
+def _release_needed(client: ClientState, url: str, shown: Shown, over: frozenset[str], now_s: float) -> None:
+    """Release requested names of an unknown set that only earlier revisions have, except ``over``: a cluster may warm.
 
     A label that no retained revision has is usual: a client keeps that of the last response that it was sent.
     """
-    names = shown.unproved.difference(client.released.get(url).resources)
+    names = shown.unproved.difference(client.released.get(url).resources, over)
     held = _with_names(empty_set(url), names, client.cache, shown.origin) if names else empty_set(url)
     if held.resources:
         client.begin_return(now_s)
@@ -457,10 +456,14 @@ def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> Resource
 
 
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
-    """The assignments among these names whose endpoints name internal listeners in the newest set."""
-    if not names or goal.type.full_state or not client.releases.internal_listeners(goal):
+    """The assignments among these names whose endpoints name internal listeners, in the newest or the released set."""
+    if not names or goal.type.full_state:
         return NO_NAMES
-    return frozenset(name for name in names & goal.resources.keys() if goal.resources[name].references)
+    found = set[str]()
+    for held in (goal, client.released.get(goal.type.type_url)):
+        if client.releases.internal_listeners(held):
+            found.update(name for name in names & held.resources.keys() if held.resources[name].references)
+    return frozenset(found)
 
 
 def _trust(client: ClientState, held: ResourceSet) -> None:

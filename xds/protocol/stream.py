@@ -24,6 +24,7 @@ from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.protocol.ack import RequestKind, ResponseState
+from xds.protocol.awaited import takes_clusters
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -421,7 +422,7 @@ class DiscoveryStream:
         needs its assignment after it, even if the client has the assignment already.
         """
         client = self._require_client()
-        return watch.type.alias == "endpoints" and not client.has_clusters and client.takes_clusters
+        return watch.type.alias == "endpoints" and not client.has_clusters and takes_clusters(client)
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
+from xds.protocol.awaited import may_have_unready, over_unshown_filters, takes_clusters
 from xds.protocol.kept import (
     aggregates_of_cold,
     outdated_names,
     over_absent_listeners,
-    over_unshown_filters,
     without_endpoints,
 )
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of, without
@@ -90,7 +90,7 @@ class Transition:
         self.began_s = now_s
         self.origin: Snapshot = client.released
         self.met: tuple[Snapshot, ...] = ()
-        self.is_origin_shown = False
+        self.is_origin_shown = may_have_unready(client, now_s)
         # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
         self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
@@ -193,8 +193,13 @@ class Transition:
         return self._new(client, listeners if unready is None else unready & listeners)
 
     def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
-        """Those of these listeners that no new connection uses yet, in any version."""
-        return listeners.difference(self.origin.get(client.url_of("listeners")).resources) if listeners else listeners
+        """Those of these listeners that no new connection uses yet, in any version, as far as that is known."""
+        if not listeners:
+            return listeners
+        new = listeners.difference(self.origin.get(client.url_of("listeners")).resources)
+        if self.is_origin_shown and (missing := self._not_fetched(client)):
+            new |= listeners & listeners_naming(missing, client.released)
+        return new
 
     def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
         """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
@@ -370,7 +375,7 @@ class Transition:
         ended = any(is_unreadable or not self.readiness.is_endless(client, name) for name in over if self.held)
         if self.returning_until_s is not None and now_s >= self._returning_until_s(client):
             self.returning_until_s = None
-            ended = ended or (client.takes_clusters and not client.has_clusters)
+            ended = ended or (takes_clusters(client) and not client.has_clusters)
         if self.broken_until_s is not None and now_s >= self.broken_until_s:
             self.broken_until_s = None
         if self.silent and now_s >= self.began_s + rules.order_timeout_s:
@@ -404,7 +409,7 @@ class Transition:
         docs/protocol.md#coming-back: "New trees wait for its CDS request, at most `order_timeout_s`".
         """
         assert self.returning_until_s is not None
-        if not client.watches.of(client.url_of("clusters")) and client.takes_clusters:
+        if not client.watches.of(client.url_of("clusters")) and takes_clusters(client):
             return self.began_s + client.rules.order_timeout_s
         return self.returning_until_s
 
