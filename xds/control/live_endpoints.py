@@ -1,6 +1,6 @@
 """Live endpoints: who lays which assignment over the pushed ones of a group (docs/services.md#live-endpoints).
 
-An assignment of a group has at most one owner besides the push: somebody who sets it by hand
+A live assignment of a group has one owner: a person who sets it by hand
 (`xds.control.hand_assignments`), a binding to a service of the catalog, or an upstream that is lowered. A second owner
 is refused with both named, so that no two of them take turns.
 """

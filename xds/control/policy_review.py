@@ -47,7 +47,7 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
     earlier = (other for other in sorted(others) if name and other < policy.cluster)
     first = next((other for other in earlier if assignment_name(find(CLUSTER, other)) == name), None)
     if first is not None:
-        detail = f"it shares its endpoints {name!r} with cluster {first!r}, whose policy decides for both"
+        detail = f"it shares its endpoints {name!r} with cluster {first!r}: the policy of {first!r} applies"
         found.append(_warning(policy, "shared_endpoints", detail))
     return found
 

@@ -244,7 +244,7 @@ class Registrations:
         return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
 
     async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
-        """Take the status of a TTL check, whose clock begins anew. False if it is the same as before.
+        """Apply the status of a TTL check and restart its TTL. False if it is the same as before.
 
         It takes effect before it is stored: after a ``StoreError`` it holds, and is stored later. An output that
         changes with the same status is shown, but neither stored nor told to the catalog until something else changes.

@@ -234,7 +234,7 @@ class SnapshotCache:
     def overlay(self, group: str, overlays: Overlays) -> frozenset[Locality]:
         """Apply these overlays to the group's snapshot, the present one and later ones.
 
-        Returns the sources whose overlay is another object than before: their nodes may be served other content now.
+        Returns the sources with a changed overlay: their nodes may be served other content now.
         """
         before = self._overlays.get(group, _NO_OVERLAYS)
         changed = frozenset(s for s in {*before, *overlays} if before.get(s) is not overlays.get(s))
@@ -259,7 +259,7 @@ class SnapshotCache:
             overlay.prepare(snapshot.get(overlay.type_url), observed)
 
     def get(self, group: str) -> Snapshot | None:
-        """The snapshot of a group: what was pushed, with the observed assignments."""
+        """The snapshot of a group: the pushed set, with the observed assignments."""
         found = self._groups.get(group)
         return found.snapshot if found is not None else None
 
