@@ -1,4 +1,4 @@
-"""Clocks of TTL checks: which have ended, and that the time without a running server does not count. Pure."""
+"""Clocks of TTL checks. Time in which the server does not run does not count. Pure."""
 
 from __future__ import annotations
 

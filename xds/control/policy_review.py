@@ -97,7 +97,7 @@ def review_capacity(
 
 
 def finder(snapshot: Snapshot | None) -> Find:
-    """Looks up resources of a snapshot; finds nothing where there is none."""
+    """Looks up resources of a snapshot; finds nothing if there is no snapshot."""
     return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
 
 

@@ -1,7 +1,7 @@
 """``envoy.service.status.v3.ClientStatusDiscoveryService``: the status of all connected nodes, from the fleet.
 
 It needs the scope ``read``, as the same state has in the admin API. A response is bounded, and one is made at a time.
-``ClientConfig`` messages are encoded part by part; a part is one type of one stream. Nodes that are in step share it,
+``ClientConfig`` messages are encoded part by part; a part is one type of one stream. Nodes in the same state share it,
 so a fleet costs little more than its bytes.
 """
 

@@ -103,7 +103,7 @@ class RegistrationMetrics(Collector):
 
 
 class SourceMetrics(Collector):
-    """The running of sources. What they have shown is told by `CatalogMetrics`."""
+    """The running of sources. `CatalogMetrics` has their services and instances."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
