@@ -306,7 +306,7 @@ COMMAND_LINE: Walk = [
     ("xds explain --node-file examples/hello/node.yaml", says("default")),
     ("xds services", says("SERVICE")),
     ("xds endpoints bind hello web", says("^hello +web +waiting ", "no source has the service 'web' yet")),
-    ("xds service web", says("no source has reported the service web yet", "assignment hello of group default follows")),
+    ("xds service web", says("no source has the service web yet", "assignment hello of group default follows")),
     ("xds endpoints bindings", says("^hello +web +waiting ")),
     ("xds endpoints unbind hello", says("its binding is ended")),
     ("xds rollout status default --wait", says("default")),
