@@ -33,9 +33,9 @@ class Inventory:
         shown: Services | None = None
         while True:
             try:
-                services = await asyncio.to_thread(read, self._database)  # reading must not hold up the server
+                services = await asyncio.to_thread(read, self._database)  # reading must not block the server
             except sqlite3.Error as error:
-                sink.failed(f"{self._database}: {error}")  # what was shown last stays
+                sink.failed(f"{self._database}: {error}")  # the last good set stays in force
             else:
                 if services == shown:
                     sink.alive()

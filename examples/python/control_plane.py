@@ -81,7 +81,7 @@ class AddressFile:
             try:
                 sink.put("hello", list(self._instances()))
             except (OSError, ValueError) as error:
-                sink.failed(f"{self._path}: {error}")  # what was shown last stays
+                sink.failed(f"{self._path}: {error}")  # the last good set stays in force
             await asyncio.sleep(READ_EVERY_S)
 
     def _instances(self) -> Iterator[Instance]:

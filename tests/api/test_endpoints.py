@@ -254,8 +254,8 @@ async def test_explain_and_the_resources_of_a_node_name_the_owner(api: Api, v2: 
     node_of(api, v2=v2)
     found = await explained()
     assert found["web"]["owner"]["kind"] == "hand"
-    assert "it is set by hand by al at 2023-11-14T22:13:20Z, over what was pushed" in found["web"]["detail"]
-    assert "beside what was pushed" in found["beside"]["detail"] and "pushed_version" not in found["beside"]
+    assert "it is set by hand by al at 2023-11-14T22:13:20Z, in place of the pushed one" in found["web"]["detail"]
+    assert "and not pushed" in found["beside"]["detail"] and "pushed_version" not in found["beside"]
     assert found["web"]["pushed_version"] != found["web"]["version"]
     items = (await api.client.get("/api/v1/nodes/n1/resources", params=kinds)).json()["items"]
     assert [(each["name"], each["overlay"], each["state"]) for each in items] == [

@@ -44,7 +44,7 @@ Precondition = tuple[int | None, str]
 def read_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
     """The precondition in ``If-Match`` and ``If-None-Match``.
 
-    Raises ``RequestError`` if the etag is none of this server.
+    Raises ``RequestError`` if the etag is not in this server's format.
     """
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:
@@ -133,7 +133,7 @@ class PushContext:
 
 
 async def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
-    """Everything that a pushing route needs besides its input."""
+    """Everything that a pushing route needs in addition to its input."""
     return PushContext(here, options, wait_s)
 
 

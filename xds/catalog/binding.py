@@ -93,7 +93,7 @@ class InstanceSelection:
         return ((one.instance, one.health) for one in self.selected(instances))
 
     def selected(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
-        """The selected instances with what is known of them."""
+        """The selected instances with their state in the catalog."""
         return (one for one in instances if self.is_selected(one))
 
     def is_selected(self, one: ServiceInstance) -> bool:

@@ -1,4 +1,4 @@
-"""Clocks of TTL checks: which have ended, and that time in which nobody could be heard does not count. Pure."""
+"""Clocks of TTL checks. Time in which the server does not run does not count. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPARE = 100  # entries of keys that are gone
 
 
 class Deadlines(Generic[K]):
-    """Deadlines by key, in epoch seconds. Setting one anew costs the same, however many there are."""
+    """Deadlines by key, in epoch seconds. Resetting one costs the same, however many there are."""
 
     __slots__ = ("_due", "_heap", "_number", "_shift")
 
@@ -47,7 +47,7 @@ class Deadlines(Generic[K]):
         return due + self._shift if due is not None else None
 
     def take_due(self, now: float, limit: int) -> list[K]:
-        """Take the keys whose deadline has come, the earliest first; at most ``limit``."""
+        """Take the keys with an expired deadline, the earliest first; at most ``limit``."""
         taken: list[K] = []
         while self._heap and self._heap[0][0] + self._shift <= now and len(taken) < limit:
             _, _, key = heappop(self._heap)
@@ -93,7 +93,7 @@ class Clocks(Generic[K]):
         return len(self._deadlines)
 
     def begin(self, key: K, span_s: float, now: float) -> None:
-        """Begin a clock, or begin it anew."""
+        """Start a clock, or restart it."""
         self._catch_up(now)
         self._deadlines.set(key, now + span_s)
 

@@ -102,7 +102,7 @@ def read_entries(
 
 
 def read_listed(text: bytes | str, format: TextFormat = "auto", source: str = "") -> tuple[TextLayout, list[object]]:
-    """The values of single entries, not looked at yet, and where they stand in a text. Raises ``MalformedError``."""
+    """The values of single entries, not validated yet, and their positions in a text. Raises ``MalformedError``."""
     begins = text[:_HCL_LOOKED_AT]
     if _HCL.search(begins if isinstance(begins, str) else begins.decode("utf-8", "replace")):
         raise malformed("HCL is not read: write JSON or YAML (`consul config read` prints JSON)", source=source)
@@ -142,7 +142,7 @@ def entry_from_json(value: Mapping[str, object]) -> ConfigEntry:
     kind = KINDS.get(str(value.get("Kind")))
     entry: ConfigEntry | None = None if kind is None else read_message(kind, value, findings, (), _IGNORED)
     if findings or entry is None:
-        raise ValidationError(findings.violations or [Violation("unknown_kind", "no config entry of ours")])
+        raise ValidationError(findings.violations or [Violation("unknown_kind", "unsupported kind of config entry")])
     return entry
 
 

@@ -129,7 +129,7 @@ class ServiceHolding:
         return (place_of(seen.instance) for seen in self)
 
     def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, SeenInstance], list[str]]:
-        """What is shown, by id, and the ids of what is new or different. Most is the same object as before."""
+        """The instances of the source by id, and the ids of new and changed ones. Most is the same object as before."""
         shown: dict[str, SeenInstance] = {}
         changed = []
         present = self.present.get

@@ -102,7 +102,7 @@ class Instance:
 
 
 def worst(statuses: Iterable[Health]) -> Health:
-    """The worst of these statuses; passing where there is none."""
+    """The worst of these statuses; passing if there are none."""
     return max(statuses, key=_WORST_LAST.index, default=Health.PASSING)
 
 

@@ -1,7 +1,7 @@
 """Registered instances and nodes: what a service has said of itself, and how they are kept. Pure.
 
 An instance is registered on a node, under an id that is unique there. Instances that register themselves (Consul's
-``/v1/agent`` paths) are all on `AGENT_NODE`; those that somebody else registers (``/v1/catalog``) are on nodes with a
+``/v1/agent`` paths) are all on `AGENT_NODE`; those that another program registers (``/v1/catalog``) are on nodes with a
 name, an address and checks of their own.
 """
 
@@ -73,9 +73,9 @@ class NamedPort:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCheck:
-    """A check, and the status that was last told.
+    """A check, and its last reported status.
 
-    With ``ttl_ns`` the status must be told anew within that time. ``deregister_after_ns``: when the check has been
+    With ``ttl_ns`` the status must be reported again within that time. ``deregister_after_ns``: when the check has been
     critical for longer, its instance is deregistered. 0: neither.
     """
 
@@ -171,7 +171,7 @@ class Registration:
         )
 
     def _virtual_addresses(self) -> tuple[str, ...]:
-        """Tagged addresses need not be IP addresses; those that are none are of no use to a proxy."""
+        """Tagged addresses need not be IP addresses. A proxy cannot use host names."""
         tagged = (self.tagged_addresses.get(tag) for tag in VIRTUAL_TAGS)
         found = (one.address for one in tagged if one is not None)
         return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
@@ -179,7 +179,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredNode:
-    """A node that instances were registered on by somebody else. Its checks are checks of all of its instances."""
+    """A node that another program registered instances on. Its checks are checks of all of its instances."""
 
     name: str = member("Node", TEXT, always=True)
     address: str = member("Address", TEXT)

@@ -65,7 +65,7 @@ def register(
 
 
 def deregister(table: RegistrationTable, key: Key) -> Edit:
-    """Deregister an instance with its checks. Nothing changes where there is none."""
+    """Deregister an instance with its checks. Nothing changes if it does not exist."""
     return Edit(gone=(key,)) if table.get(key) is not None else Edit()
 
 
@@ -131,7 +131,7 @@ def update_check(table: RegistrationTable, key: CheckKey, status: Health, output
 
 
 def expire_check(table: RegistrationTable, key: CheckKey) -> Edit:
-    """A TTL check was not told its status in time: it is critical now."""
+    """A TTL check got no status within its TTL: it is critical now."""
     owner = table.owner(key)
     check = find_check(owner, key.id) if owner is not None else None
     if owner is None or check is None:

@@ -95,7 +95,7 @@ class CheckForm:
 
     @property
     def kind(self) -> str:
-        """Consul's name for how the check is made; empty for one that is told its status."""
+        """Consul's name for the type of the check; empty for a TTL check."""
         for kind, field in (
             ("grpc", self.grpc),
             ("http", self.http),
@@ -140,7 +140,7 @@ class ServiceForm:
 
 @dataclass(frozen=True, slots=True)
 class CatalogCheckForm:
-    """A check in the catalog: a status that somebody else keeps. ``definition`` says how that one makes it."""
+    """A check in the catalog: a status that another program maintains. ``definition`` says how that one makes it."""
 
     node: str = member("Node", TEXT)
     check_id: str = member("CheckID", TEXT)

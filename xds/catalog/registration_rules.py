@@ -86,7 +86,7 @@ def read_check(value: object) -> tuple[str, RegisteredCheck]:
     if not form.name:
         findings.add("missing_name", "Missing check name", ("Name",))
     if not form.service_id:
-        told = "there is no agent here whose node a check could be of: name the instance"
+        told = "checks of an agent's node are not supported: name the instance"
         findings.add("missing_field", told, ("ServiceID",))
     check_place(form.namespace, form.partition, findings, ())
     found = _ttl_check(form, form.check_id or form.id or form.name, form.name, findings, ())
@@ -258,7 +258,7 @@ def _check_count(count: int, findings: Findings) -> None:
 
 
 def _ttl_check(form: CheckForm, id: str, name: str, findings: Findings, path: Path) -> RegisteredCheck:
-    """A check whose status must be told again and again. Any other is refused by name."""
+    """A check that needs regular heartbeats. Any other is refused by name."""
     if form.kind:
         told = f"checks of the type {form.kind} are not made here"
         findings.add("unsupported_check", told, path, hint=ENVOY_CHECKS)

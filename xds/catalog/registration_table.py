@@ -44,11 +44,11 @@ class RegistrationTable:
         return self._registrations.get(key)
 
     def node(self, name: str) -> RegisteredNode | None:
-        """A node that somebody registered."""
+        """A node that was registered in the catalog."""
         return self._nodes.get(name)
 
     def nodes(self) -> Collection[RegisteredNode]:
-        """All nodes that somebody registered."""
+        """All nodes that were registered in the catalog."""
         return self._nodes.values()
 
     def on_node(self, name: str) -> list[Registration]:
@@ -79,7 +79,7 @@ class RegistrationTable:
     # Changing
 
     def apply(self, edit: Edit) -> set[str]:
-        """Make a change. Returns the services whose instances are others now."""
+        """Make a change. Returns the services with changed instances."""
         touched: set[str] = set()
         for key in edit.gone:
             touched |= self._remove(key)
@@ -144,7 +144,7 @@ class RegistrationTable:
                 del self._check_owners[key]
 
     def _forget_instances(self, node: str) -> set[str]:
-        """The instances on a node are made anew."""
+        """Build the instances on a node again."""
         found = self.on_node(node)
         for one in found:
             self._instances.pop(one.key, None)

@@ -1,4 +1,4 @@
-"""All services with their instances, by source: what is served of each, what changed, and what is known. Pure."""
+"""All services with their instances by source: the served instances, the changes, the state of the sources. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ServiceInstance:
 
     @property
     def health(self) -> Health:
-        """The health that proxies are told."""
+        """The health that is served to proxies."""
         return Health.DRAINING if self.drains_until is not None else self.seen.instance.health
 
 
@@ -67,8 +67,8 @@ class SourceHoldings:
 class ServiceIndex:
     """Services by name. Times are epoch seconds.
 
-    ``changed`` are the services whose instances may be others than before, ``unsaved`` the sources and services whose
-    holding is; the caller takes them out.
+    ``changed`` are the services with possibly changed instances, ``unsaved`` the sources and services with an unsaved
+    holding; the caller removes them.
     """
 
     def __init__(self, limits: CatalogLimits, first_revision: int = 1, reused_from: int = REUSED_FROM) -> None:
@@ -192,7 +192,7 @@ class ServiceIndex:
             del self._sources[name]
 
     def use(self, wanted: frozenset[str]) -> None:
-        """Set the services that something uses. That a source has none of an unused one is not remembered."""
+        """Set the services that something uses. An unused service without instances in a source is not stored."""
         dropped, self.wanted = self.wanted - wanted, wanted
         for source in list(self._sources.values()):
             for service in dropped & source.by_service.keys():
@@ -348,7 +348,10 @@ def _add_first(
     known: Mapping[tuple[int, bool, float | None], ServiceInstance],
     instances: Iterable[ServiceInstance],
 ) -> None:
-    """Add instances whose place is not taken. Of two instances of a source at one place, the one of the least id."""
+    """Add the instances with an unused address and port.
+
+    If two instances of a source have the same address and port, the one with the smaller id is added.
+    """
     taken = set(found)
     for one in instances:
         place = place_of(one.instance)

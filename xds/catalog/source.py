@@ -35,7 +35,7 @@ class Sink(Protocol):
         """The source was read, and nothing has changed since."""
 
     def failed(self, message: str) -> None:
-        """The source cannot be read now. It goes on trying; what it gave last stays."""
+        """The source cannot be read now. It continues to try; its last good set stays in force."""
 
     def rejected(self, findings: Sequence[Violation]) -> None:
         """Something in the source cannot be used and is left out; ``pointer`` of a finding names the place."""

@@ -203,7 +203,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
 
 def _removals(group: Json) -> str:
     """The group's own settings for lingering."""
-    parts = {"stay": group.get("removal_delay_s"), "behind listeners, besides,": group.get("listener_drain_s")}
+    parts = {"stay": group.get("removal_delay_s"), "more behind listeners": group.get("listener_drain_s")}
     return ", ".join(f"{what} {seconds:g} s" for what, seconds in parts.items() if seconds is not None)
 
 

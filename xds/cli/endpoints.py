@@ -137,4 +137,4 @@ def _told(item: Json) -> Iterator[str]:
     since = f" since {owner['time']}" if "time" in owner else ""
     yield f"{item['name']} of group {item['group']}: {owner_text(owner)}{since}"
     if item["leaving"]:
-        yield "deleted, or no longer bound: what was pushed is served when all have drained"
+        yield "deleted, or no longer bound: the pushed assignment is served when all endpoints have drained"

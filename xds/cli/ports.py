@@ -44,8 +44,8 @@ def warnings_of(settings: Settings) -> Iterator[str]:
     if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
         where = " and ".join(f"server.{name}.host" for name in exposed)
         yield (
-            f"auth.nodes: {where} is reached by others, and no rule says who may be which node: every client that is"
-            " let in can read every group's secrets"
+            f"auth.nodes: {where} is reachable from other machines, and no rule limits which node a client may be:"
+            " every authenticated client can read the secrets of every group"
         )
     asks = asks_certificates(door.grpc.tls) or asks_certificates(door.http.tls)
     if asks and not asks_certificates(door.http.tls) and not auth.accepted():

@@ -79,7 +79,7 @@ def _missing_config(holder: Any) -> list[Problem]:
 
 def unknown_config(holder: Any) -> Problem:
     """The error for an extension that Envoy has only the name of."""
-    detail = f"{holder.name[:80]!r} has no configuration, and its type is what tells Envoy the extension"
+    detail = f"{holder.name[:80]!r} has no configuration, and Envoy finds the extension by the configuration's type"
     return Problem(("typed_config",), "missing_config", detail, _config_hint(holder.name), is_absence=True)
 
 

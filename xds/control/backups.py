@@ -82,7 +82,7 @@ class Backups:
         self._busy = False
 
     async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
-        """The bytes of an archive of the present state. Pushes go on meanwhile.
+        """The bytes of an archive of the present state. Pushes are not blocked.
 
         Raises ``UnavailableError`` during another backup or restore, and after ``LONGEST_S``; ``StoreError``.
         """

@@ -36,7 +36,7 @@ def _found(bound: BoundAssignment, is_used: bool, selected: int, catalog: Servic
         yield _warning(name, "unused", f"no cluster of group {group!r} takes its endpoints from {name!r}")
     present = catalog.instances(binding.service)
     if not catalog.is_known(binding.service):
-        detail = f"no source has shown the service {binding.service!r} yet: what is pushed is served until then"
+        detail = f"no source has the service {binding.service!r} yet: the pushed assignment is served until then"
         close = get_close_matches(binding.service, catalog.names()[:_COMPARED_LIMIT], n=1)
         yield _warning(name, "unknown_service", detail, f"did you mean {close[0]!r}?" if close else "")
     elif present and not selected:

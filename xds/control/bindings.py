@@ -105,7 +105,7 @@ class Bindings:
 
     @property
     def laid_n(self) -> int:
-        """The number of bindings whose assignment is laid. May be called in another thread."""
+        """The number of bindings with a served assignment. May be called in another thread."""
         return self.followed.laid_n
 
     @property
@@ -202,7 +202,7 @@ class Bindings:
                 raise ValidationError([Violation("too_many", f"there can be at most {BINDINGS_LIMIT} bindings")])
 
     async def put(self, key: Key, binding: Binding, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
-        """Bind an assignment to a service; False when it is so already.
+        """Bind an assignment to a service; False if it has the same binding already.
 
         Raises ``NotFoundError`` for an unknown group, as ``check``, ``StoreError``.
         """
@@ -232,7 +232,7 @@ class Bindings:
             return True
 
     async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER, drain_s: float | None = None) -> None:
-        """End a binding: what was pushed is served again, with the endpoints that go until they have drained.
+        """End a binding: the pushed assignment is served again, together with the draining endpoints of the binding.
 
         They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """

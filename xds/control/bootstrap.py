@@ -74,8 +74,8 @@ class BootstrapOptions:
     """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
     With ``admin_port`` 0 Envoy chooses a free port. Another one is also in the node's metadata (`ADMIN_KEY`), so that
-    operators are told. ``load_reports`` has Envoy open a load report stream; it goes over
-    gRPC, so there is none with REST. gRPC libraries report the clusters with ``lrs_server``, whatever the bootstrap.
+    operators see it. ``load_reports`` has Envoy open a load report stream; it goes over gRPC, so there is none with
+    REST. gRPC libraries report the clusters with ``lrs_server``, whatever the bootstrap.
     """
 
     node_id: str

@@ -1,4 +1,4 @@
-"""The catalog of services: sources put what they observe into sinks, and what follows from it is told soon after.
+"""The catalog of services: sources put instances into sinks, and listeners are notified of the changes soon after.
 
 Changes are collected for ``TICK_S`` and taken over together, so that a service that changes a thousand times a second
 is looked at twenty times a second; less often where that takes long. Nothing wakes the catalog while nothing changes.
@@ -105,14 +105,14 @@ class ServiceCatalog:
             self._writing.start(self._writer.run())
 
     async def close(self) -> None:
-        """Take over what sources have shown, stop, and store what is left."""
+        """Apply the pending changes of sources, stop, and store the rest."""
         await self._writing.stop()
         if await self._task.stop():
             await self.tick()
             await self.save()
 
     async def save(self) -> None:
-        """Store what has changed now, instead of within a second, as far as the store accepts it."""
+        """Store the changes now instead of within a second. Returns also if the store refuses them."""
         if self._writer is not None:
             await self._writer.finish()
 
@@ -196,7 +196,7 @@ class ServiceCatalog:
         self._wanted.assign(user, services)
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` soon after instances of services change. Several changes are told together."""
+        """Call ``listener`` soon after instances of services change. Several changes are one notification."""
         self._listeners.append(listener)
 
     @property
@@ -252,7 +252,7 @@ class ServiceCatalog:
         return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
     def is_unread(self, service: str) -> bool:
-        """Whether a source that may have a service has not told of it: it was never read, or not for this service."""
+        """Whether a source that may have a service was not read yet, in all or for this service."""
         return any(
             not feed.status.read_at or (feed.status.kind == CONSUL and service not in feed.source.by_service)
             for feed in self._feeds.values()

@@ -1,4 +1,4 @@
-"""Config entries as desired state, and the chains that come of them (docs/discovery-chain.md).
+"""Config entries as desired state, and the chains that are compiled from them (docs/discovery-chain.md).
 
 A write is proposed to the index of chains first. What would break a chain is refused, and nothing changes. Otherwise
 the store commits, and only then do the entries and their chains take the place of the old ones.
@@ -80,7 +80,7 @@ class EntryPublisher:
 
     ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
     ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are those
-    who wait for a change. One write at a time; it goes on when its caller is cancelled.
+    who wait for a change. One write at a time; a cancelled caller does not stop it.
     """
 
     line = LINE
@@ -153,7 +153,7 @@ class EntryPublisher:
         return len(self.waiting)
 
     def record(self, kind: str, name: str) -> EntryRecord | None:
-        """One entry; None where there is none."""
+        """One entry; None if it does not exist."""
         return self._records.get((kind, name))
 
     def records(self, kind: str | None = None) -> list[EntryRecord]:

@@ -102,7 +102,7 @@ def _no_bootstrap(document: Json) -> ValidationError:
 
 
 def _bootstrap_errors(document: Json) -> list[Violation]:
-    """What Envoy would refuse in a bootstrap, wherever it stands in it."""
+    """Everything that Envoy would refuse in a bootstrap, with its place."""
     findings = Findings()
     message = schema.require(BOOTSTRAP)()
     given = {key: value for key, value in document.items() if key != TYPE_KEY}

@@ -1,4 +1,4 @@
-"""What a Linkerd proxy would be told of a destination, for operators who ask without being one."""
+"""The answers that a Linkerd proxy would get for a destination, for operators."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class DestinationSettings(Section):
-    """What Linkerd proxies are told. ``routing``: what has routes and traffic splits, profiles too or policies alone.
+    """The settings of Linkerd's Destination API. ``routing``: what has routes and traffic splits, profiles too or
+    policies alone.
 
     ``labels`` are keys of the metadata of instances that become labels. ``periodic_update_s`` is the interval of
     periodic updates to proxies of 2018, ``periodic_update_today_s`` to those of today; 0 for none. An answer waits
-    ``settle_s`` for what was not read yet, a policy for an address that nobody knows ``start_s`` after the start of the
-    server.
+    ``settle_s`` for data that was not read yet. The policy of an unknown address waits until ``start_s`` after the
+    start of the server.
     """
 
     cluster_domains: tuple[Domain, ...] = Field(("cluster.local",), min_length=1, max_length=16)

@@ -1,7 +1,7 @@
 """Destinations of Linkerd proxies: the services and chains behind their answers, and whose answer may have changed.
 
-A follower is told when something changes that its answer depends on: a service, an address, config entries. Changes of
-its group are told by the registry of streams.
+A follower is notified of changes that its answer depends on: a service, an address, config entries. The registry of
+streams notifies it of changes of its group.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DestinationFollower(Protocol):
 
     @property
     def machine(self) -> str:
-        """The machine whose zone is that of the client; empty for none. It never changes either."""
+        """The machine that the client's zone is taken from; empty for none. It never changes either."""
 
     def state(self) -> DestinationStream:
         """The stream as the admin API shows it."""
@@ -219,7 +219,7 @@ class Destinations:
         self._notify([each for machine in moved.machines for each in self._by_machine.get(machine, ())])
 
     def _index(self, services: Iterable[str]) -> Moved:
-        """Index the addresses of services anew."""
+        """Rebuild the index of the addresses of services."""
         moved = Moved(set(), set())
         for service in services:
             found = self.addresses.assign(service, self._catalog.instances(service))

@@ -169,7 +169,7 @@ class EntryResult:
     """The result of a write of config entries.
 
     * ``revision``: the revision of the line after it; in a dry run, the present one;
-    * ``changes``: the entries that differ, by kind and name; ``chains``: the services whose chain comes out otherwise;
+    * ``changes``: the entries that differ, by kind and name; ``chains``: the services with a changed chain;
     * ``changed``: False when nothing differs and no revision was made;
     * ``replayed``: the write was made before, under the same push id;
     * ``groups``: what changes in groups with upstreams, whose chains it touches.

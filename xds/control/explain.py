@@ -251,7 +251,7 @@ def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDeliver
         notes.append(f"it is lowered from {context.lowered.origin(key)}")
     elif name in target.observed:
         owner = context.owners.get(name)
-        notes.append(f"it is {_owned(owner)}, {'over' if pushed_version else 'beside'} what was pushed")
+        notes.append(f"it is {_owned(owner)}, {'in place of the pushed one' if pushed_version else 'and not pushed'}")
     if name in target.overlaid:
         notes.append(f"the traffic assignment for {context.source} replaces the pushed one")
     return replace(answer, detail="; ".join(notes), pushed_version=pushed_version, owner=owner)

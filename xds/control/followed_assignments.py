@@ -1,7 +1,7 @@
 """Assignments that follow services of the catalog: those of bindings, and those of lowered clusters.
 
-What they lay is observed state: it changes with the instances and makes no revision. While it is not known which
-instances a service has, nothing is laid anew, so that what was laid before stays.
+What they lay is observed state: it changes with the instances and makes no revision. While the instances of a service
+are not known, its assignments are not computed, and the former ones stay.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ class FollowedAssignments:
             self._of_service.setdefault(service, set()).add(made.key)
 
     def end(self, group: str, names: Collection[str]) -> None:
-        """End assignments: what was pushed is served again. Call ``use``. A name that somebody else has stays his."""
+        """End assignments: the pushed ones are served again.
+
+        Call ``use``. A name with another owner stays with that owner.
+        """
         ours = [name for name in names if self._is_ours((group, name))]
         for name in names:
             self.forget((group, name))
@@ -181,7 +184,7 @@ class FollowedAssignments:
         self._catalog.use(self._user, self._of_service)
 
     async def follow(self, services: Collection[str]) -> None:
-        """Lay the assignments that follow these services anew. Each group's streams are woken once."""
+        """Compute the assignments that follow these services again. Each group's streams are woken once."""
         by_group: dict[str, dict[Key, None]] = {}
         for service in services:
             for key in self._of_service.get(service, ()):
@@ -299,7 +302,7 @@ class FollowedAssignments:
 
 
 def _succeed(before: FollowedAssignment, made: FollowedAssignment) -> None:
-    """What drains goes on to do so; what else the one before has laid drains when the other is laid."""
+    """Draining endpoints continue to drain. The other endpoints of the former one drain when the new one is served."""
     made.is_laid = made.services <= before.services
     made.takes_over = True
     for priority, target in enumerate(before.targets):

@@ -1,6 +1,6 @@
 """One selection of instances of an assignment: which endpoints it has now, and which of them go and drain.
 
-The endpoints of a large service are remembered by instance: only those of instances that have changed are made anew.
+The endpoints of a large service are remembered by instance: only those of changed instances are computed again.
 """
 
 from __future__ import annotations

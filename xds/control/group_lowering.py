@@ -135,7 +135,7 @@ class GroupLowering:
         return self._lowered_once(upstream, chain, document.proxies)
 
     def _lowered_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> LoweredPart:
-        """What groups with equal upstreams share. An upstream with an escape hatch has no hash: it is lowered anew."""
+        """What groups with equal upstreams share. An upstream with an escape hatch has no hash: it is lowered again."""
         if upstream.envoy_listener_json is not None or upstream.envoy_cluster_json is not None:
             return LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings))
         made = self._made.setdefault((upstream, proxies), [])

@@ -20,8 +20,8 @@ _ADDRESSES_SHOWN = 20
 class HandAssignment:
     """An assignment that was set by hand.
 
-    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, or was bound to a
-    service and is no more, and ``wanted`` is what was pushed. ``actor`` and ``author`` changed it last, at ``time_s``.
+    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, or its binding has
+    ended, and ``wanted`` is the pushed assignment. ``actor`` and ``author`` changed it last, at ``time_s``.
     """
 
     wanted: Resource

@@ -1,8 +1,8 @@
 """Assignments that are set by hand, over pushed ones: durable, audited, drained (docs/services.md#by-hand).
 
 A change is stored first, then served. It makes no revision, and no push, undo or rollback changes it. Endpoints that go
-drain first. When an assignment is deleted, what was pushed is served with the endpoints that drain, and once these have
-ended the name belongs to the push again.
+drain first. When an assignment is deleted, the pushed one is served together with the draining endpoints. After they
+have drained, the name belongs to the push again.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class HandAssignments:
         self._task.start(self._run())
 
     async def close(self) -> None:
-        """Wait for the changes in progress, then stop. What still drains goes on after the next start."""
+        """Wait for the changes in progress, then stop. Endpoints that still drain continue after the next start."""
         await self._running.wait()
         await self._task.stop()
 
@@ -213,7 +213,7 @@ class HandAssignments:
         return await self._running.finish(self._edit(key, edit, options))
 
     async def delete(self, key: Key, options: WriteOptions) -> HandChange:
-        """Serve what was pushed again, once the endpoints that it lacks have drained.
+        """Serve the pushed assignment again after the endpoints that it lacks have drained.
 
         Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
         """
@@ -340,7 +340,7 @@ class HandAssignments:
         return left
 
     def begin_leaving(self, key: Key, left: HandAssignment) -> None:
-        """Serve what ``plan_leaving`` has stored. The name must be nobody's."""
+        """Serve what ``plan_leaving`` has stored. The name must have no owner."""
         self._serve(key, left, left.served())
 
     async def forget_leaving(self, key: Key) -> None:
@@ -359,7 +359,7 @@ class HandAssignments:
     async def end_drains(self, now_s: float) -> None:
         """Remove the endpoints whose time is over: those of a group in one step. Raises ``StoreError``.
 
-        What is leaving follows what is pushed meanwhile.
+        Leaving assignments follow the pushes made meanwhile.
         """
         if not any(self._is_due(key, now_s) for key in self._going):
             return
@@ -385,7 +385,7 @@ class HandAssignments:
         return owner.kind if owner is not None and owner.kind not in _OURS else None
 
     def _is_behind(self, key: Key, held: HandAssignment) -> bool:
-        """Whether an assignment that is leaving has not what is pushed now."""
+        """Whether a leaving assignment differs from the pushed one."""
         if not held.leaving:
             return False
         pushed = self.pushed(key)

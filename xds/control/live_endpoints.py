@@ -1,6 +1,6 @@
 """Live endpoints: who lays which assignment over the pushed ones of a group (docs/services.md#live-endpoints).
 
-An assignment of a group has at most one owner besides the push: somebody who sets it by hand
+A live assignment of a group has one owner: a person who sets it by hand
 (`xds.control.hand_assignments`), a binding to a service of the catalog, or an upstream that is lowered. A second owner
 is refused with both named, so that no two of them take turns.
 """
@@ -71,7 +71,7 @@ class LiveEndpoints:
         self._owners: dict[str, dict[str, Owner]] = {}
 
     def owner(self, group: str, name: str) -> Owner | None:
-        """Who owns an assignment besides the push; None for nobody."""
+        """The owner of a live assignment; None if it has none."""
         return self._owners.get(group, {}).get(name)
 
     def owners(self, group: str) -> Mapping[str, Owner]:
@@ -79,7 +79,7 @@ class LiveEndpoints:
         return self._owners.get(group, {})
 
     def get(self, group: str, name: str) -> Resource | None:
-        """The live assignment; None where there is none, or its owner has not given one yet."""
+        """The live assignment; None if there is none, or if its owner has not provided one yet."""
         return self._cache.observed(group).get(name)
 
     def served(self, group: str, name: str) -> Resource | None:
@@ -101,7 +101,7 @@ class LiveEndpoints:
         self._owners.setdefault(group, {})[name] = owner
 
     def give(self, group: str, name: str, owner: Owner | None) -> None:
-        """Give a name to another owner, or to nobody, whoever has it. What is served does not change."""
+        """Give a name to another owner, or to none, whatever its present owner. What is served does not change."""
         held = self._owners.setdefault(group, {})
         if owner is not None:
             held[name] = owner
@@ -115,8 +115,8 @@ class LiveEndpoints:
     ) -> bool:
         """Lay these assignments over the group, and take away those of ``gone``, in one step.
 
-        The names of ``put`` belong to ``owner`` from now on (those that its kind claimed keep their claim), the names
-        of ``gone`` to nobody. Returns whether the group is served other content; its streams are woken once then.
+        The names of ``put`` belong to ``owner`` from now on (those that its kind claimed keep their claim). The names
+        of ``gone`` have no owner. Returns whether the group is served other content; its streams are woken once then.
         Nothing is changed on ``OwnedError``. Nothing is stored: that is the owner's business.
         """
         self.check(group, (*put, *gone), owner)
@@ -134,11 +134,11 @@ class LiveEndpoints:
         return changed
 
     def disown_all(self) -> None:
-        """Forget all owners, before these are loaded anew: their assignments stay until ``sweep``."""
+        """Forget all owners, before they are loaded again: their assignments stay until ``sweep``."""
         self._owners.clear()
 
     def sweep(self) -> None:
-        """Take away the assignments that nobody owns. The streams are not woken."""
+        """Remove the assignments without an owner. The streams are not woken."""
         for group in self._cache.observed_groups():
             held = self.owners(group)
             gone = [name for name in self._cache.observed(group) if name not in held]
@@ -150,5 +150,5 @@ class LiveEndpoints:
         return Counter((group, owner.kind) for group, held in owners for owner in list(held.values()))
 
     def release(self, group: str, names: Collection[str], owner: Owner) -> bool:
-        """Give up names: what was pushed under them is served again. Raises ``OwnedError``."""
+        """Give up names: the pushed assignments with these names are served again. Raises ``OwnedError``."""
         return self.assign(group, owner, {}, names)

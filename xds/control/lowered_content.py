@@ -1,6 +1,6 @@
-"""What the upstreams of a group are lowered to, as resources of its snapshot, beside what is pushed. Pure.
+"""The lowered resources of a group's upstreams, as a part of its snapshot beside the pushed resources. Pure.
 
-A push replaces only what is pushed: what is lowered stays. A change of config entries, or of the upstreams, replaces
+A push replaces only pushed resources: what is lowered stays. A change of config entries, or of the upstreams, replaces
 only what is lowered. A name has one owner: where both want it, the change is refused with both named.
 """
 
@@ -70,7 +70,7 @@ class LoweredPart:
 class LoweredContent:
     """All that is lowered in a group.
 
-    ``origins`` says where each resource comes from. ``assignments`` are those of its clusters, whose endpoints are
+    ``origins`` says where each resource comes from. ``assignments`` are those of its clusters; their endpoints are
     observed. ``parts`` are by the name of the upstream.
     """
 
@@ -151,7 +151,7 @@ NO_RESOURCES: Mapping[Key, Resource] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ExtendedChange:
-    """A change of what is pushed, extended by what is lowered. ``resources`` are those that are put."""
+    """A change of pushed resources, extended by the lowered ones. ``resources`` are those that are put."""
 
     change: GroupChange
     resources: Mapping[Key, Resource]
@@ -224,7 +224,7 @@ def _extended_rollback(group: str, change: Rollback, lowering: LoweringChange, t
 
 
 def _clashes(group: str, keys: Iterable[Key], after: LoweredContent) -> Iterator[Violation]:
-    """Names that a change of what is pushed wants, and that belong to what is lowered."""
+    """Names in a change of pushed resources that belong to lowered ones."""
     for index, key in enumerate(keys):
         if after.owns(key):
             label = f"{type_label(key[0])}/{key[1]}"

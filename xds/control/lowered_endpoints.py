@@ -1,7 +1,7 @@
 """The endpoints of lowered clusters: the catalog lays their assignments over a group, as it does for bindings.
 
 They are generated, and stored nowhere: what an upstream is lowered to says which instances an assignment has. So a
-change of an instance makes one assignment anew, and no revision.
+change of an instance rebuilds one assignment, and makes no revision.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LoweredEndpoints:
         return self.followed.of_service(service)
 
     def find(self, key: Key) -> LoweredAssignment | None:
-        """The lowered assignment of a group; None where it has none of this name."""
+        """The lowered assignment of a group; None if it has none of this name."""
         return self._assigned.get(key[0], {}).get(key[1])
 
     def selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
@@ -130,7 +130,7 @@ class LoweredEndpoints:
         return True
 
     def _claim_held(self, group: str) -> None:
-        """Own what is followed already. What somebody else has meanwhile is not followed any more."""
+        """Own what is followed already. Names that have another owner meanwhile are no longer followed."""
         held = self._assigned.get(group, {})
         for name, one in [*held.items()]:
             try:

@@ -65,7 +65,7 @@ class TouchedGroups:
 class LoweredGroups:
     """The groups with upstreams. Use as one of the publisher's documents (`GroupDocuments`).
 
-    ``endpoints`` lays the assignments of lowered clusters; without it there are none. At most ``limit`` groups.
+    ``endpoints`` serves the assignments of lowered clusters; without it they are not served. At most ``limit`` groups.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LoweredGroups:
         return iter(sorted(self._groups))
 
     def find(self, group: str) -> LoweredGroup | None:
-        """A group with upstreams; None where it has none."""
+        """A group with upstreams; None for a group without."""
         return self._groups.get(group)
 
     def get(self, group: str) -> LoweredGroup:
@@ -362,7 +362,7 @@ class LoweredGroups:
         return compiled.get(use) or self._uses.find(use) or use.compile(self.seen(), entries)
 
     def _compiled_once(self, entries: ConfigEntries, made: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
-        """The chain of a use, compiled anew for the first group that uses it."""
+        """The chain of a use, compiled for the first group that uses it."""
         if use not in made:
             made[use] = use.compile(self.seen(), entries)
         return made[use]

@@ -65,7 +65,7 @@ class NackPersistence:
         self._task.start(self._run())
 
     async def close(self) -> None:
-        """Stop, and write the remaining changes as far as the store accepts them."""
+        """Stop, and write the remaining changes that the store accepts."""
         if await self._task.stop():
             while await self._write() == BATCH:
                 pass

@@ -109,7 +109,7 @@ class PacedSink:
 
     @property
     def waiting_n(self) -> int:
-        """The number of services whose latest state waits for the bound."""
+        """The number of services with a state that waits because of the rate limit."""
         return len(self._waiting) + len(self._waiting_all or ())
 
     @property
@@ -147,7 +147,7 @@ class PacedSink:
             self._inner.failed(f"more than {WAITING_LIMIT} changed services wait: {service!r} is left out")
 
     def _hand_on(self) -> None:
-        """Hand on what waits, as far as the bound admits."""
+        """Pass on the waiting changes that the rate limit admits."""
         self._timer = None
         try:
             if self._waiting_all is not None and self._bound.admits(monotonic()):

@@ -57,7 +57,7 @@ class PolicyTable:
         return len(self._policies)
 
     def find(self, key: Key) -> Policy | None:
-        """The policy of a cluster of a group; None where it has none."""
+        """The policy of a cluster of a group; None if it has none."""
         return self._policies.get(key)
 
     def get(self, key: Key) -> Policy:

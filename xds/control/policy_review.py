@@ -47,7 +47,7 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
     earlier = (other for other in sorted(others) if name and other < policy.cluster)
     first = next((other for other in earlier if assignment_name(find(CLUSTER, other)) == name), None)
     if first is not None:
-        detail = f"it shares its endpoints {name!r} with cluster {first!r}, whose policy decides for both"
+        detail = f"it shares its endpoints {name!r} with cluster {first!r}: the policy of {first!r} applies"
         found.append(_warning(policy, "shared_endpoints", detail))
     return found
 
@@ -97,7 +97,7 @@ def review_capacity(
 
 
 def finder(snapshot: Snapshot | None) -> Find:
-    """Looks up resources of a snapshot; finds nothing where there is none."""
+    """Looks up resources of a snapshot; finds nothing if there is no snapshot."""
     return lambda type_url, name: snapshot.get(type_url).resources.get(name) if snapshot is not None else None
 
 

@@ -219,7 +219,7 @@ def _inline_discovered(type_name: str, value: Json, around: ProbeContext) -> Non
 
 
 def _drop_lost_sockets(message: Json, secrets: Mapping[str, Json]) -> None:
-    """Drop transport sockets whose secret is missing, since Envoy cannot check them."""
+    """Drop transport sockets with a missing secret, since Envoy cannot check them."""
     socket = message.get("transport_socket")
     if isinstance(socket, dict):
         found = typed_values("envoy.config.core.v3.TransportSocket", socket)

@@ -106,7 +106,7 @@ class PushLog:
         return frozenset(node for node in self._fleet.connected() if self._group_of(node) == group)
 
     def _moving(self, push: TrackedPush) -> list[str]:
-        """Nodes that belong to the group now and whose streams have not moved to it yet."""
+        """Nodes that belong to the group now, but have streams that have not moved to it yet."""
         late = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
         return sorted(node for node in late if self._group_of(node) == push.group)
 

@@ -297,7 +297,7 @@ async def compare(store: Store, group: str, old: int, new: int) -> RevisionCompa
 
 
 async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
-    """The resources ``keys`` of both revisions, as far as they exist. Raises ``StoreError``."""
+    """The resources ``keys`` of both revisions, without those that do not exist. Raises ``StoreError``."""
     before, after = (
         [Entry(*key, ids[key]) for key in keys if key in ids] for ids in (comparison.before, comparison.after)
     )

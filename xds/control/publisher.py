@@ -71,7 +71,7 @@ _log = structlog.get_logger(logger_name="xds.control.publisher")
 class Publisher(ServedState):
     """Applies pushes, one at a time per group, and publishes what the store has committed.
 
-    A push goes on when its caller is cancelled. So a committed push is always published, and a push that was not
+    A cancelled caller does not stop a push. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
 
     ``live`` has the assignments that are laid over the pushed ones. ``decoder`` checks what is lowered in groups with
@@ -477,7 +477,7 @@ class Publisher(ServedState):
         del self._behind[self.entries.line]
 
     async def _lower_again(self) -> None:
-        """Lower the groups anew that were lowered otherwise, as by an earlier release. What cannot be, stays."""
+        """Lower the groups again if the result differs, as after an upgrade. What cannot be, stays."""
         for group in self._hold_lowered():
             try:
                 made = await self.lowered.plan_document(group, self.lowered.get(group).document)

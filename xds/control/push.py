@@ -133,7 +133,8 @@ class PushRequest:
     """A change that a caller asks for. ``resources`` holds the decoded resources that come with it.
 
     ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is what is lowered in the group; ``is_derived``: it
-    changes with config entries, and nobody asked for anything else. ``writes`` are documents that are stored with it.
+    changes with config entries, and the user requested no other change. ``writes`` are documents that are stored with
+    it.
     """
 
     group: str

@@ -1,8 +1,8 @@
 """Registration over HTTP as a source of instances (docs/services.md#registration).
 
 A registration is durable before it is answered. The status of a check takes effect at once, and is durable before it is
-answered, too; a store that fails does not keep an instance out of service or in it. TTL checks whose status is not told
-in time are critical. Their clocks begin anew when the server starts, and stand still while it does not run.
+answered, too; a store that fails does not keep an instance out of service or in it. TTL checks without a heartbeat
+within their TTL are critical. Their TTLs begin again when the server starts, and are paused while it does not run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def allow_all(services: Iterable[str]) -> None:
 class Registrations:
     """All registrations, and the clocks of their checks. To be used in one event loop.
 
-    ``told`` is called with the services that the catalog was shown anew. ``expired_n`` counts checks that expired,
+    ``told`` is called with the services that were put into the catalog. ``expired_n`` counts checks that expired,
     ``reaped_n`` instances that were deregistered because they stayed critical.
     """
 
@@ -97,7 +97,7 @@ class Registrations:
     async def load(self, sink: Sink) -> None:
         """Read all registrations and show them to ``sink``. Call it before proxies are served.
 
-        The sink must hold no loss: a deregistration is somebody's decision. Raises ``StoreError``.
+        The sink must hold no loss: a deregistration is intended. Raises ``StoreError``.
         """
         self._sink = sink
         self.table.apply(Edit(tuple(await self._records.load())))
@@ -127,7 +127,7 @@ class Registrations:
 
     @property
     def unsaved_n(self) -> int:
-        """Registrations whose last status is not stored."""
+        """Registrations with a status that is not stored."""
         return len(self._unsaved)
 
     @property
@@ -169,7 +169,7 @@ class Registrations:
         replaces_checks: bool = False,
         caller: Caller = UNKNOWN_CALLER,
     ) -> bool:
-        """Register an instance by itself. False if nothing changes. Its TTL checks begin anew."""
+        """Register an instance by itself. False if nothing changes. Its TTL checks are restarted."""
 
         def edit() -> Edit:
             return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
@@ -192,7 +192,7 @@ class Registrations:
         permit: Permit = allow_all,
         caller: Caller = UNKNOWN_CALLER,
     ) -> bool:
-        """Begin or end the maintenance of an instance. False if it is so already."""
+        """Begin or end the maintenance of an instance. False if it is in this state already."""
         key = Key(AGENT_NODE, id)
         permit(self._services_at(key))
         return await self._change(key, lambda: edits.maintain(self.table, key, is_enabled, reason), permit, caller)
@@ -204,7 +204,7 @@ class Registrations:
         permit: Permit = allow_all,
         caller: Caller = UNKNOWN_CALLER,
     ) -> bool:
-        """Register a node with an instance or checks, for somebody else. False if nothing changes."""
+        """Register a node with an instance or checks, on behalf of another program. False if nothing changes."""
         one = given.registration
         key = Key(AGENT_NODE, one.id if one is not None else "") if given.node.name == AGENT_NODE else given.node.key
         if one is not None:
@@ -230,7 +230,7 @@ class Registrations:
     async def register_check(
         self, id: str, check: RegisteredCheck, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
     ) -> bool:
-        """Add a TTL check to an instance that registered itself. Its clock begins anew."""
+        """Add a TTL check to an instance that registered itself. Its TTL is restarted."""
         key = Key(AGENT_NODE, id)
         permit(self._services_at(key))
         changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit, caller)
@@ -244,10 +244,10 @@ class Registrations:
         return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
 
     async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
-        """Take the status of a TTL check, whose clock begins anew. False if it is the same as before.
+        """Apply the status of a TTL check and restart its TTL. False if it is the same as before.
 
-        It takes effect before it is stored: after a ``StoreError`` it holds, and is stored later. An output that
-        changes with the same status is shown, but neither stored nor told to the catalog until something else changes.
+        It takes effect before it is stored: after a ``StoreError`` it holds, and is stored later. A changed output with
+        the same status is shown. It is stored and passed to the catalog only with the next other change.
         """
         name = CheckKey(AGENT_NODE, id)
         edit, key = edits.update_check(self.table, name, status, output), self._owner(id)
@@ -290,7 +290,7 @@ class Registrations:
             return True
 
     def _apply(self, edit: Edit, *, is_told: bool = True) -> None:
-        """Change the table and the clocks; the catalog is told soon."""
+        """Change the table and the clocks; the catalog is updated soon after."""
         before = {key: self._checks_at(key) for key in _keys(edit)}
         touched = self.table.apply(edit)
         for key, held in before.items():
@@ -317,7 +317,7 @@ class Registrations:
             self._reaps.stop(CheckKey(key.node, gone))
 
     def _hear(self, key: Key, ids: Iterable[str]) -> None:
-        """The clocks of these checks begin anew."""
+        """Restart the TTLs of these checks."""
         named = set(ids)
         for check in self._checks_at(key):
             if check.id in named and check.ttl_ns:
@@ -338,7 +338,7 @@ class Registrations:
 
     @asynccontextmanager
     async def _locked(self, key: Key) -> AsyncIterator[None]:
-        """One change of a key at a time. What is on a node that somebody else registered has the key of the node."""
+        """One change of a key at a time. Instances and checks on a node of another program have the key of the node."""
         own = key if key.node == AGENT_NODE else Key(key.node, "")
         lock = self._locks.setdefault(own, asyncio.Lock())
         async with lock:
@@ -358,7 +358,7 @@ class Registrations:
                 raise
 
     async def _save(self) -> None:
-        """Store what is not stored, as far as the store accepts it."""
+        """Store the unsaved status, if the store accepts it."""
         keys = list(self._unsaved)
         results = await asyncio.gather(*map(self._save_one, keys), return_exceptions=True)
         failed = [error for error in results if isinstance(error, BaseException)]
@@ -389,7 +389,7 @@ class Registrations:
             self._sink.alive()
 
     def _expire(self, now: float) -> None:
-        """Let the checks whose time is up become critical."""
+        """Make the checks with an expired TTL critical."""
         expired = self._ttls.take_ended(now, EXPIRED_AT_ONCE)
         for check in expired:
             owner = self.table.owner(check)

@@ -65,7 +65,7 @@ def review(planned: PlannedChange) -> tuple[Violation, ...]:
 
 
 def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:
-    """Warnings about the policies whose clusters or endpoints the change touches."""
+    """Warnings about the policies with clusters or endpoints in the change."""
     change = planned.request.change
     if not policies or isinstance(change, Drop):
         return []

@@ -1,7 +1,7 @@
 """Services as readers see them: instances that are not about to go, and a number that grows with each change.
 
-The numbers begin at the time of the start, so that they are above all of an earlier process. A change is noticed when
-somebody reads, and when the catalog tells of it.
+The numbers begin at the time of the start, so that they are above all of an earlier process. Changes are applied before
+each reading, and when the catalog notifies of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServiceView:
     # Reading
 
     def suspect(self, services: Collection[str]) -> None:
-        """Look at these services before the next reading, whether or not the catalog has told of a change."""
+        """Update these services before the next reading, even without a notification from the catalog."""
         self._suspected.update(services)
 
     def names(self) -> list[str]:
@@ -67,7 +67,7 @@ class ServiceView:
         return self._states.get(service)
 
     def service_revision(self, service: str) -> int:
-        """The number of the last change of a service. It never goes back, but in a new process whose clock is wrong."""
+        """The number of the last change of a service. It only decreases in a new process with a wrong clock."""
         found = self._states.get(service)
         return found.revision if found is not None else self._gone.get(service, self._forgotten)
 

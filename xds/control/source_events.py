@@ -61,7 +61,7 @@ class SourceEvents:
         return 0.0
 
     def tell_findings(self, feed: SourceFeed) -> None:
-        """Tell if something that a source shows cannot be used, unless that was told of a short while ago."""
+        """Report items of a source that cannot be used, unless they were reported a short time ago."""
         status, now = feed.status, self._clock()
         found = status.rejected or next(iter(feed.source.findings.values()), ())
         if not found:

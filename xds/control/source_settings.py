@@ -1,4 +1,4 @@
-"""Settings of sources: ``sources`` maps the name of each source to a section, whose ``kind`` says what is read.
+"""Settings of sources: ``sources`` maps the name of each source to a section with its ``kind``.
 
 The command line builds the sources: `xds.cli.source_builders`.
 """
@@ -162,7 +162,7 @@ CONSUL_LIMIT = 200  # connections of one address that Consul accepts (`limits.ht
 class ConsulSettings(SourceSettings):
     """A Consul: the instances of the services that something here uses, of one datacenter.
 
-    Without ``datacenter`` it is that of the agent. The token may stand in a file, which is read again when it changes.
+    Without ``datacenter`` it is that of the agent. The token may be in a file, which is read again when it changes.
     With more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
     ``every_s`` is the least time between two queries of one service. With ``stale`` any server may answer.
     ``region_meta`` and ``zone_meta`` are keys of the metadata of services and nodes that have the locality.

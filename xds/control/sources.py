@@ -1,4 +1,4 @@
-"""Runs the sources of the settings: each in a task of its own, begun anew after a growing delay when it ends."""
+"""Runs the sources of the settings: each in its own task, which is restarted after a growing delay when it ends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SourceRun:
     """How a source runs; what it shows is the catalog's business. Times are epoch seconds.
 
     ``started_at``: when it was run first. ``restarts_n``: how often it has ended and was run again. ``retry_at``: when
-    it is run again, if it has ended. ``waiting_n`` are the services whose latest state waits for the bound on changes,
-    since ``waiting_since``.
+    it is run again, if it has ended. ``waiting_n`` services have changes that wait because of the rate limit, since
+    ``waiting_since``.
     """
 
     name: str

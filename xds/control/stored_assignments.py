@@ -1,4 +1,4 @@
-"""The assignments of lowered clusters that a store holds, where their upstreams cannot be lowered anew. Pure.
+"""The stored assignments of lowered clusters, for upstreams that cannot be lowered again. Pure.
 
 A store holds the clusters, not their assignments, which are generated. They are found by the names of the clusters: a
 name says under which datacenter and trust domain it was made, which the settings may have changed since.
@@ -29,7 +29,7 @@ def stored_assignments(
 ) -> dict[str, LoweredAssignment]:
     """The assignments of these clusters, by name. What this release refuses of an upstream counts for nothing here.
 
-    A cluster has none where its chain does not compile any more, or the filter of its subset has no answer.
+    A cluster has none if its chain no longer compiles, or if the filter of its subset cannot be evaluated.
     """
     with suppress(ValidationError):  # where an escape hatch of the service-defaults is not JSON, the document counts
         document = effective(document, entries)

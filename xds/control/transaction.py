@@ -20,8 +20,8 @@ from xds.store.base import Delta, GroupPush
 class Transaction:
     """What is committed and published together.
 
-    ``planned`` are the changes that were asked for, then those that follow. ``made`` are the groups whose upstreams are
-    lowered anew, None for a group that loses them. ``push`` is the call to the store of ``part``, the config entries.
+    ``planned`` are the changes that were asked for, then those that follow. ``made`` are the groups with newly lowered
+    upstreams, None for a group that loses them. ``push`` is the call to the store of ``part``, the config entries.
     """
 
     planned: Sequence[PlannedChange]
@@ -43,7 +43,7 @@ class UpstreamsWrite:
 
 
 def derived_request(group: str, lowering: LoweringChange) -> PushRequest:
-    """A change of what is lowered in a group, which nobody asked for."""
+    """A change of the lowered resources of a group that follows from another change."""
     return PushRequest(group, Delta((), (), {}), lowering=lowering, is_derived=True)
 
 

@@ -79,8 +79,8 @@ class HeldLocks:
     async def add(self, names: Iterable[str]) -> None:
         """Wait for more groups.
 
-        Only a writer that has the lock of config entries, and nothing else, may add groups: all who want both take that
-        one first, so that nobody waits in a circle.
+        Only a writer that has the lock of config entries, and nothing else, may add groups: that lock is always taken
+        first, so that no deadlock is possible.
         """
         for name in sorted(set(names) - self._names):
             await self._stack.enter_async_context(self._lock_of(name))
@@ -88,7 +88,7 @@ class HeldLocks:
 
 
 class RunningWrites:
-    """The writes in progress. Each goes on when its caller is cancelled, so that a commit never stays unpublished."""
+    """The writes in progress. A cancelled caller does not stop a write, so that no commit stays unpublished."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

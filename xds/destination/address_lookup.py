@@ -43,7 +43,7 @@ class AddressLookup:
         return is_opaque_port({}, authority.port, self._rules.mesh)
 
     def endpoint(self, authority: Authority, snapshot: Snapshot | None) -> InstanceEndpoint:
-        """The endpoint at an address and port; one without any metadata where nobody knows it.
+        """The endpoint at an address and port; without metadata if no instance has it.
 
         Raises ``RemoteProtocolError`` (FAILED_PRECONDITION) where it is known as several things.
         """
@@ -79,7 +79,7 @@ class AddressLookup:
 
 
 def _has_text(body: bytes, address: str) -> bool:
-    """Whether an address stands in a body, in any of its forms. It is the whole of a field: what is before and behind
+    """Whether a body contains an address, in any of its forms. It is the whole of a field: what is before and behind
     it is a length and a tag, which are no characters of addresses."""
     if ":" not in address:
         return address.encode() in body

@@ -1,7 +1,7 @@
 """A ClusterLoadAssignment as endpoints: those that a Linkerd proxy is to use of what Envoy is given.
 
 Linkerd has neither priorities nor degraded endpoints: it gets the endpoints of the first priority that has usable ones,
-and degraded ones only where there is none better.
+and degraded ones only if there are no healthy ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AssignmentReading:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentEndpoints:
-    """The endpoints by address and port; ``skipped`` says what cannot be told to a Linkerd proxy."""
+    """The endpoints by address and port; ``skipped`` lists what Linkerd's API cannot express."""
 
     endpoints: tuple[DestinationEndpoint, ...] = ()
     skipped: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def read_assignment(resource: Resource, reading: AssignmentReading) -> Assignmen
 
 
 def endpoints_of_assignment(message: Any, reading: AssignmentReading) -> AssignmentEndpoints:
-    """The same of a parsed assignment, such as the one that stands in a static cluster."""
+    """The same of a parsed assignment, such as the one in a static cluster."""
     skipped: list[str] = []
     if message.policy.drop_overloads:
         skipped.append("policy.drop_overloads: Linkerd drops no share of requests")
@@ -68,7 +68,7 @@ def endpoints_of_assignment(message: Any, reading: AssignmentReading) -> Assignm
         found = _of_priority([entry for entry in entries if entry.priority == priority], reading, skipped)
         if found:
             if any(entry.priority != priority for entry in entries):
-                skipped.append(f"priorities: only the endpoints of priority {priority} are told")
+                skipped.append(f"priorities: only the endpoints of priority {priority} are sent")
             return AssignmentEndpoints(ordered(found), tuple(skipped[:SKIPPED_LIMIT]))
     return AssignmentEndpoints((), tuple(skipped[:SKIPPED_LIMIT]))
 
@@ -125,7 +125,7 @@ def _endpoint(entry: Any, one: Any, reading: AssignmentReading, skipped: list[st
 
 
 def _places(endpoint: Any, skipped: list[str]) -> Iterator[tuple[str, int]]:
-    """The addresses of an endpoint that a proxy can be told: an IP address and a TCP port."""
+    """The addresses of an endpoint that Linkerd's API can express: an IP address and a TCP port."""
     for address in (endpoint.address, *(each.address for each in endpoint.additional_addresses)):
         place = address.socket_address
         problem = _problem(address, place)
@@ -139,7 +139,7 @@ def _places(endpoint: Any, skipped: list[str]) -> Iterator[tuple[str, int]]:
 def _problem(address: Any, place: Any) -> str:
     kind = address.WhichOneof("address")
     if kind != "socket_address":
-        return f"{kind or 'no address'}: only addresses with a port can be told"
+        return f"{kind or 'no address'}: Linkerd's API has only addresses with a port"
     if not is_ip_address(place.address):
         return f"{place.address!r:.80} is no IP address: names are not resolved"
     if place.protocol == _UDP:

@@ -7,7 +7,7 @@ plain      a name without dots; the name of a cluster or virtual host
 IP         an address
 ========== =====================================================================
 
-A name that none of them reads is foreign: the proxy is told so, and uses the original destination of its connection.
+A name that none of them reads is foreign: the proxy gets an error, and uses the original destination of its connection.
 ``LABEL`` is a subset of the service, else the name of an instance.
 """
 
@@ -52,8 +52,8 @@ class Generation(StrEnum):
 class NamingRules:
     """Which names are ours.
 
-    ``cluster_domains``: the domains of Kubernetes names; the first one is written in answers. ``namespace``: the one
-    of services that have none in their name.
+    ``cluster_domains``: the domains of Kubernetes names; the first one is written in answers. ``namespace``: the one of
+    services without a namespace in their name.
     """
 
     cluster_domains: tuple[str, ...] = ("cluster.local",)

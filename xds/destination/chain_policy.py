@@ -44,7 +44,7 @@ def chain_policy(chain: DiscoveryChain, own: str, name: NameTarget) -> PolicyRul
 
 
 class _ChainPolicy:
-    """One chain. ``skipped`` collects what is left out."""
+    """One chain. ``skipped`` collects the omissions."""
 
     def __init__(self, chain: DiscoveryChain, own: str, name: NameTarget) -> None:
         self._chain = chain
@@ -166,7 +166,7 @@ class _ChainPolicy:
 
 
 def _is_header(name: str, value: str) -> bool:
-    """Whether a header can be told. A percent sign begins what Envoy fills in."""
+    """Whether Linkerd's API can express a header. A percent sign begins what Envoy fills in."""
     return bool(_NAME.fullmatch(name)) and name != "host" and _is_value(value) and "%" not in value
 
 

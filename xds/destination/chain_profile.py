@@ -1,7 +1,7 @@
 """A discovery chain as the rules of a profile: routes from its router, overrides from the splitter on the default path.
 
-A route of a profile has no destination, so a route to another one than the default cannot be said. Requests keep going
-where they go without it, and the profile reports what is left out.
+A route of a profile has no destination, so a route to another one than the default cannot be said. Requests are routed
+as if these parts did not exist, and the profile reports the omissions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
 
 
 def _left_out(destination: RouteDestination | None) -> Iterator[str]:
-    """What a route does besides, and a profile cannot say."""
+    """The actions of a route that a profile cannot express."""
     if destination is None:
         return
     told = {

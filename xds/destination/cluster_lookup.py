@@ -144,7 +144,7 @@ def _members(resource: Resource) -> tuple[str, ...] | None:
 
 
 def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
-    """The endpoints of a cluster: of its assignment, or those that stand in it."""
+    """The endpoints of a cluster: those of its assignment, or those in the cluster itself."""
     resource = snapshot.get(CLUSTER).resources.get(name)
     assignments = snapshot.get(ENDPOINT).resources
     if resource is None:

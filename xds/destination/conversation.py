@@ -1,6 +1,6 @@
-"""One stream of a Linkerd proxy: what it asks for, what it was told last, and the messages that are due now.
+"""One stream of a Linkerd proxy: its request, the last answer, and the messages that are due now.
 
-Nothing queues here: each time only the difference between what was sent and what is so now is told.
+Nothing queues here: each time only the difference between the sent and the present state is sent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NO_SERVICES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a stream was told, for operators. ``endpoints_n`` is None where it is told no set of endpoints.
+    """The last answer on a stream, for operators. ``endpoints_n`` is None if its answers have no endpoints.
 
-    ``skipped`` says what a Linkerd proxy cannot be told, and why; ``source`` where the answer comes from.
+    ``skipped`` lists what Linkerd's API cannot express, with reasons; ``source`` is the origin of the answer.
     """
 
     authority: str
@@ -48,7 +48,7 @@ class Told:
 
 
 class Conversation(ABC):
-    """One stream. ``services`` and ``address`` are what its answer depends on, besides the group of the client.
+    """One stream. Its answer depends on ``services``, ``address`` and the group of the client.
 
     ``is_awaiting``: something of its answer is not known yet, so that it is to be asked for again.
     """
@@ -66,7 +66,7 @@ class Conversation(ABC):
         """The messages that are due now. Raises ``RemoteProtocolError``, which ends the stream."""
 
     def periodic(self) -> bytes | None:
-        """A message that says that nothing has changed; None before the first message, and where there is none."""
+        """A message without changes; None before the first message, and for methods without such a message."""
         return None
 
 

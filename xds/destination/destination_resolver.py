@@ -42,7 +42,7 @@ _EMPTY = DestinationState(True)
 class StateAnswer:
     """The state of a destination; None while it is not known. ``services``: what it depends on, besides the group.
 
-    ``skipped`` says what a Linkerd proxy cannot be told, and why; ``source`` where the answer comes from.
+    ``skipped`` lists what Linkerd's API cannot express, with reasons; ``source`` is the origin of the answer.
     """
 
     state: DestinationState | None

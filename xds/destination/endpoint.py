@@ -1,6 +1,7 @@
-"""The endpoints of a destination as values, and the state of a destination that a stream is told.
+"""The endpoints of a destination as values, and the state of a destination that is sent on a stream.
 
-Everything here is independent of the client but the nearness of an endpoint, which is told beside it.
+Everything here is independent of the client, except the locality of an endpoint relative to the client, which is passed
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Hint(StrEnum):
-    """The protocol that an endpoint understands, as far as it is known.
+    """The protocol of an endpoint, if it is known.
 
     ``H2``: it is a Linkerd proxy that takes HTTP/1 in HTTP/2. ``OPAQUE``: connections are streams of bytes.
     """
@@ -72,8 +73,8 @@ NO_MESH = MeshRole()
 class DestinationEndpoint:
     """One endpoint. ``share`` is its weight as the client of 2018 gets it.
 
-    What is not told, and decides who gets it: ``node``, ``names`` (host names and ids of the instance), and
-    ``hinted_zones``, the zones that are to use it.
+    These are not sent, and decide which clients get the endpoint: ``node``, ``names`` (host names and ids of the
+    instance), and ``hinted_zones``, the zones that are to use it.
     """
 
     address: str
@@ -94,7 +95,7 @@ class DestinationEndpoint:
         return address.version, int(address), self.port
 
     def nearness(self, zone: str) -> Nearness:
-        """Where it is, seen from a client in a zone; empty for a client whose zone is not known."""
+        """Its locality relative to a client in a zone; empty for a client without a known zone."""
         if not zone or not self.zone:
             return Nearness.UNKNOWN
         return Nearness.LOCAL if zone == self.zone else Nearness.REMOTE
@@ -123,7 +124,7 @@ def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoi
 class DestinationState:
     """What a destination is for one kind of client; compared by identity, since equal ones are shared.
 
-    ``exists`` is what a client is told when there are no endpoints. ``labels`` are those of all endpoints, ``zone`` is
+    ``exists`` is sent when there are no endpoints. ``labels`` are those of all endpoints, ``zone`` is
     the client's.
     """
 

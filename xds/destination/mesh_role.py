@@ -1,7 +1,7 @@
 """What an endpoint is in a Linkerd mesh, out of what its source says of it: metadata of instances and endpoints.
 
 Keys begin with ``linkerd-`` (which Consul allows) or ``linkerd.io/`` (which Kubernetes does) in the metadata of an
-instance. In the metadata of an xDS endpoint they stand in ``io.linkerd``, without the prefix. `-` and `_` are equal.
+instance. An xDS endpoint has them in its metadata under ``io.linkerd``, without the prefix. `-` and `_` are equal.
 """
 
 from __future__ import annotations

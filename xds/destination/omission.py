@@ -1,4 +1,4 @@
-"""What clusters, routes and resolvers say that a Linkerd proxy cannot be told at all: it is left out and reported.
+"""Settings of clusters, routes and resolvers that Linkerd's API cannot express at all: it is left out and reported.
 
 Requests go where they go without it.
 """
@@ -47,7 +47,7 @@ def cluster_omissions(cluster: Any) -> tuple[str, ...]:
         told.append("the limits of circuit_breakers")
     if cluster.HasField("transport_socket") and cluster.transport_socket.name != _PLAINTEXT:
         told.append("transport_socket (a proxy speaks TLS with peers of its mesh only)")
-    return tuple(f"cluster {cluster.name!r:.80}: {word} cannot be told" for word in told)
+    return tuple(f"cluster {cluster.name!r:.80}: {word} has no equivalent in Linkerd's API" for word in told)
 
 
 def resolver_omissions(resolver: ServiceResolver) -> tuple[str, ...]:
@@ -57,11 +57,12 @@ def resolver_omissions(resolver: ServiceResolver) -> tuple[str, ...]:
         "ConnectTimeout": resolver.connect_timeout_ns > 0,
         "PrioritizeByLocality": resolver.prioritize_by_locality is not None,
     }
-    return tuple(f"resolver {resolver.name!r:.80}: {name} cannot be told" for name, is_set in told.items() if is_set)
+    names = [name for name, is_set in told.items() if is_set]
+    return tuple(f"resolver {resolver.name!r:.80}: {name} has no equivalent in Linkerd's API" for name in names)
 
 
 def route_omissions(route: Any) -> Iterator[str]:
-    """What a route of a virtual host does besides: words, in their order."""
+    """The other actions of a route of a virtual host: words, in their order."""
     words = {word for name, word in _ACTION.items() if _is_set(route.route, name)}
     words |= {word for name, word in _ROUTE.items() if _is_set(route, name)}
     for leg in route.route.weighted_clusters.clusters:
@@ -70,7 +71,7 @@ def route_omissions(route: Any) -> Iterator[str]:
 
 
 def host_omissions(host: Any) -> Iterator[str]:
-    """What a virtual host does besides to all of its requests."""
+    """The other actions of a virtual host, for all of its requests."""
     yield from sorted({word for name, word in _HOST.items() if _is_set(host, name)})
 
 

@@ -165,7 +165,7 @@ def _failures(conditions: list[str], retry: Any) -> tuple[StatusRange, ...]:
 
 
 def _timeout_s(action: Any) -> float:
-    """The timeout that is said; 0 where it is disabled. Envoy's default of 15 s is not told."""
+    """The explicit timeout; 0 if it is disabled. Envoy's default of 15 s is left out."""
     if action.HasField("timeout"):
         return float(max(action.timeout.seconds + action.timeout.nanos / 1e9, 0.0))
     limit = action.max_stream_duration.max_stream_duration

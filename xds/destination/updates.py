@@ -1,7 +1,7 @@
 """What a stream is told when its destination changes: the difference between two states, in the order of the messages.
 
 The rules: the first message comes at once and says all; what is new comes before what is gone; when the last endpoint
-goes, the client is told whether the service still exists; what has not changed is not told again.
+goes, the message says whether the service still exists; unchanged endpoints are not sent again.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ _OTHER = frozenset(_OTHER_NAMES.split())
 
 
 def refused_command(value: str) -> str:
-    """Why Envoy refuses the value of a header; empty where it does not, as far as that is known."""
+    """Why Envoy refuses the value of a header; empty if no reason is known."""
     at = 0
     while at < len(value):
         part = _PART.match(value, at)

@@ -83,7 +83,7 @@ class ServedEndpoint:
 
     @property
     def drains(self) -> bool:
-        """Whether proxies are told that it is about to go."""
+        """Whether it is served as ``DRAINING``."""
         return self.status == _DRAINING
 
     def draining(self) -> ServedEndpoint:

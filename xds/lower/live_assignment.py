@@ -185,7 +185,7 @@ def remove_endpoints(wanted: Resource, addresses: Collection[str]) -> Resource:
 
 
 class _Edit:
-    """An assignment whose endpoints are changed one by one: they are found by address, and dropped together."""
+    """An assignment with endpoints that are changed one by one: they are found by address, and dropped together."""
 
     def __init__(self, message: Any) -> None:
         self.message = message
@@ -267,7 +267,7 @@ def _target(
 
 
 def _entry_at(message: Any, place: _Place, like: Any = None) -> Any:
-    """The entry of a locality and priority, made anew where there is none: without endpoints, else as ``like``."""
+    """The entry of a locality and priority, created if there is none: without endpoints, else as ``like``."""
     found = next((entry for entry in message.endpoints if _place(entry) == place), None)
     if found is not None:
         return found

@@ -156,7 +156,7 @@ def _add_drop(policy: Any, shed: float) -> None:
 
 
 def _scale_weights(entries: Sequence[Any], factor: int) -> None:
-    """Make the weights of a priority greater by a factor that stands for the fraction that is dropped.
+    """Multiply the weights of a priority by a factor that depends on the dropped fraction.
 
     Envoy applies a changed ``drop_overload`` only with a change of endpoints or of locality weights
     (docs/clients.md#envoy). The factor changes no share.

@@ -1,7 +1,7 @@
 """What upstreams are lowered to: resources with their origins, assignments as selections of instances. Pure.
 
 Every resource knows which upstreams and config entries it comes from, and which of its parts come from which place of
-an entry. So a finding in a resource is told as one of an entry.
+an entry. So a finding in a resource is reported at its entry.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def lower_assignments(
 ) -> dict[str, LoweredAssignment]:
     """The assignments of an upstream, also where something else of it is refused.
 
-    Those of a resolver whose filters have no answer for instances are left out.
+    Targets of a resolver with a filter that cannot be evaluated are left out.
     """
     context = _context(upstream, compiled, proxies, settings)
     found: dict[str, LoweredAssignment] = {}

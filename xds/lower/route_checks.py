@@ -1,7 +1,7 @@
 """What Envoy refuses in routes although each field is valid: regular expressions, header names and values. Pure.
 
-Entries are stored without these checks, as in Consul. An upstream whose chain has such a route is refused, so that no
-proxy is sent what it rejects.
+Entries are stored without these checks, as in Consul. An upstream with such a route in its chain is refused, so that no
+proxy is sent a route that it rejects.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class ProxySettings:
 class UpstreamsDocument:
     """The upstreams of the proxies of a group.
 
-    ``service``: the service that the proxies stand before. The ``UpstreamConfig`` of its service-defaults configures
+    ``service``: the service of the proxies themselves. The ``UpstreamConfig`` of its service-defaults configures
     the upstreams, where the document does not (``with_upstream_config``).
     """
 
@@ -165,7 +165,7 @@ class UpstreamsDocument:
 
     @property
     def proxies(self) -> ProxySettings:
-        """The settings besides the upstreams."""
+        """The settings of the document without the upstreams."""
         return ProxySettings(
             self.failover,
             self.validate_clusters,
@@ -309,7 +309,7 @@ def _check_unique(document: UpstreamsDocument, findings: Findings) -> None:
 
 
 def _with_consul_name(finding: Violation) -> Violation:
-    """A finding about an unknown field that is Consul's name of one of ours, with ours."""
+    """A finding about an unknown field with Consul's name; the hint has the name of our field."""
     if finding.code != "unknown_field":
         return finding
     ours = _CONSUL_NAMES.get(normalized_name(finding.pointer.rpartition("/")[2]), "")
@@ -345,7 +345,7 @@ def _drop_defaults(document: Json, defaults: Mapping[str, object]) -> None:
 
 
 def _in_snake_case(value: Any) -> Any:
-    """Values whose keys are fields of ours in snake_case. What users wrote in JSON stays as it is."""
+    """Values by our field names in snake_case. What users wrote in JSON stays as it is."""
     if isinstance(value, dict):
         return dict(_snake_case_items(value))
     return [_in_snake_case(one) for one in value] if isinstance(value, list) else value

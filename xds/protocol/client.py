@@ -271,7 +271,7 @@ class ClientState:
             self.undecided = tuple(other for other in self.undecided if other is not watch)
 
     def update(self, watch: Watch, now_s: float) -> None:
-        """Note whether the watch is in step with the released content, after a response or a request."""
+        """Note whether the watch is in sync with the released content, after a response or a request."""
         if watch.in_step_with(self.released.get(watch.type.type_url)):
             self.watches.mark_synced(watch)
         else:
@@ -397,7 +397,7 @@ class ClientState:
                     self.watches.mark_pending(watch, now_s)
 
     def _cool(self, url: str, release: Snapshot) -> None:
-        """Forget that removed clusters were warm: if they are pushed again, they become warm anew."""
+        """Forget that removed clusters were warm: if they are pushed again, they become warm again."""
         if self.warm is not None and self.warm.type.type_url == url:
             self.warm = self.releases.common(self.warm, release.get(url))
         if self.transition is not None:

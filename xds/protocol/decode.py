@@ -48,7 +48,7 @@ class RequestDecoder:
         )
 
     def decode_sotw(self, data: bytes) -> SotwRequest:
-        """A DiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+        """A DiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, SOTW_NODE_TAG) or (node, data)
@@ -58,7 +58,7 @@ class RequestDecoder:
         return SotwRequest(request.type_url, request.names, request.version_info, request.nonce, request.error, node)
 
     def decode_delta(self, data: bytes) -> DeltaRequest:
-        """A DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for bytes that are none."""
+        """A DeltaDiscoveryRequest. Raises ``RemoteProtocolError`` for invalid bytes."""
         node: memoryview | None = None
         if len(data) >= CUT_FROM_BYTES:
             node, data = cut_node(data, DELTA_NODE_TAG) or (node, data)

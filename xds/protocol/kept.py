@@ -1,6 +1,6 @@
 """Resources in use that stay as they were released, because Envoy could not use their newest versions yet.
 
-Each function finds them for one rule of docs/protocol.md. ``transition`` decides about whole listener trees besides.
+Each function finds them for one rule of docs/protocol.md. Whole listener trees are decided in ``transition``.
 """
 
 from __future__ import annotations

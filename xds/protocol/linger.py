@@ -39,7 +39,7 @@ class Removal:
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """The removals that linger for a client: those that it was not told yet, the oldest first."""
+    """The removals that linger for a client: those that were not sent to it yet, the oldest first."""
 
     removals: tuple[Removal, ...] = ()
 

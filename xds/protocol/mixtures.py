@@ -1,6 +1,6 @@
 """Finds a mixed set by its hash: a pushed set in which some names have the content of other revisions or are missing.
 
-An earlier process made it and told its client the hash in the label. The hash of a set is a sum over its resources
+An earlier process made it and sent its hash to the client in the label. The hash of a set is a sum over its resources
 (`content_digest`), so each combination of contents costs one addition. The combinations are halved and sorted, and for
 each sum of one half the sum that is lacking is looked up in the other: 2^20 combinations cost some 2,000 sums.
 
@@ -108,7 +108,7 @@ def _hash_in(found: ResourceSet, name: str) -> int:
 
 
 def _with_single(together: _Choices, differing: Sequence[_Differing]) -> _Choices:
-    """``together``, and for each single name its other content, as far as the limit of combinations allows."""
+    """``together``, and for each single name its other content, up to the limit of combinations."""
     single: dict[str, dict[int, _Other]] = {}
     combinations = 1 << len(together)
     for name, difference, earlier in differing:

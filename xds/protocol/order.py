@@ -17,7 +17,7 @@ class OrderRules:
       look clusters up again (Envoy's route timeout is 15 s);
     * ``listener_drain_s``: how much longer it stays if a listener changed or was removed: old connections stay on the
       old filter chain for that time (Envoy's ``--drain-time-s``);
-    * ``linger_max``: the number of pushes whose removed content is kept for a client;
+    * ``linger_max``: the number of pushes with removed content that is kept for a client;
     * ``order_timeout_s``: how long content waits for clusters that cannot be proved to be warm;
     * ``offer_timeout_s``: how long the engine waits for the ACK of a CDS response before it looks for a proof for each
       cluster;

@@ -131,7 +131,7 @@ class OverlaidSets:
         return list(reversed(self._overrides))
 
     def named(self, label: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
-        """The overlaid set with this version_info that was made of a set of ``history``; None where there is none."""
+        """The overlaid set with this version_info that was made of a set of ``history``; None if there is none."""
         ids = {base.id for base in history}
         for base, whole, _ in self._latest.values():
             if whole.version_info == label and base.id in ids:

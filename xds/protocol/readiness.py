@@ -102,7 +102,7 @@ class Readiness:
         self.cold_since_s |= {name: now_s for name in before - self.refused if name in self.cold_since_s}
 
     def note_released(self, clusters: ResourceSet, common: Callable[[ResourceSet, ResourceSet], ResourceSet]) -> None:
-        """Forget that clusters that are not released any more were warm: pushed again, they become warm anew.
+        """Forget that clusters that are not released any more were warm: pushed again, they become warm again.
 
         ``common`` is `Releases.common`.
         """
@@ -269,9 +269,9 @@ class Readiness:
     def _on_its_way(self, client: ClientState, acked: ResourceSet, *, is_awaited: bool) -> frozenset[str]:
         """New clusters whose assignments are not ACKed yet, on an aggregated stream.
 
-        The ACK of CDS alone does not prove them: Envoy also goes live with a cluster whose assignment it rejects or
-        was told to be missing. The assignments of the version that the client holds count too. A client that has
-        returned requests its assignments last.
+        The ACK of CDS alone does not prove them: Envoy also uses a cluster if it rejected the assignment, or
+        if it was sent that there is none. The assignments of the version that the client holds count too. A client
+        that has returned requests its assignments last.
         """
         url = client.url_of("endpoints")
         goal = client.goal.get(client.url_of("clusters"))
@@ -345,7 +345,7 @@ class Readiness:
         return frozenset(found)
 
     def _forget_versions(self, acked: ResourceSet) -> None:
-        """Forget versions that another ACKed version replaced: pushed again, they become warm anew."""
+        """Forget versions that another ACKed version replaced: pushed again, they become warm again."""
         for name, (version, _) in list(self.acked_at.items()):
             held = acked.resources.get(name)
             if held is None or held.version != version:

@@ -125,7 +125,7 @@ class Refusals:
         return _same(self.refused, released)
 
     def begin_probe(self) -> bool:
-        """Try the next suspects; False when there are none."""
+        """Offer the next suspects; False when there are none."""
         if not self.groups:
             return False
         if len(self.whole) > 1 and self.whole.keys() <= set(self.groups[0]):

@@ -66,7 +66,7 @@ class Origin(NamedTuple):
 
     @property
     def groups(self) -> Sequence[str]:
-        """The groups from whose history the content may come, the likelier ones first."""
+        """The groups with a history that the content may come from, the likelier ones first."""
         return (*self.former, self.group)
 
     def is_guarded(self, type: ResourceType) -> bool:

@@ -20,7 +20,7 @@ client and the newest snapshot. The difference is split into listener trees (`tr
                      holds; nothing of types of which     it had before, above all CDS     while it is known to use CDS
                      the server knows nothing                                              and has not requested it
 
-"Routes" are scoped routes, route configurations and virtual hosts. A tree whose clusters are all warm skips CLUSTERS.
+"Routes" are scoped routes, route configurations and virtual hosts. A tree with warm clusters only skips CLUSTERS.
 Lingering outlasts the transition (`ClientState.lingering`). A rejected resource stops its tree in the phase it is in.
 """
 
@@ -60,7 +60,7 @@ class Transition:
     * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
     * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
-    * ``kept``: all names that stay as they were released, besides lingering ones;
+    * ``kept``: all names that keep their released version, except lingering ones;
     * ``drains``: a listener changed or was removed, so old connections drain;
     * ``silent``: the type URLs of which nothing is sent, because it is unknown what the client holds;
     * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait was given up;
@@ -121,7 +121,7 @@ class Transition:
     # -- what may be released ---------------------------------------------------------------------------------------
 
     def keep(self, client: ClientState, now_s: float) -> Names:
-        """The names that stay as they were released, besides lingering ones. All others may be released."""
+        """The names that keep their released version, except lingering ones. All others may be released."""
         awaited = self.returning_until_s is not None or self.broken_until_s is not None
         cold = self.readiness.look(client, now_s, is_awaited=awaited)
         if self.silent and not cold and self._is_known_what_is_there(client):

@@ -1,7 +1,7 @@
 """Listener trees: the difference between two snapshots, in the units in which it is released.
 
 docs/protocol.md#order: "The unit is the *listener tree*: a listener and the scoped routes, route configurations,
-virtual hosts and extension configurations that it refers to by name, as far as they differ. Trees that share a part are
+virtual hosts and extension configurations that it refers to by name, if they differ. Trees that share a part are
 one tree. A resource that no listener refers to is a tree of its own." A tree also has the clusters that its new content
 refers to, so that it can be held while one of them is cold.
 
@@ -24,7 +24,7 @@ NewlyBehind = Mapping[Part, frozenset[str]]  # the internal listeners that clust
 
 
 class Tree(NamedTuple):
-    """One listener tree, as far as two snapshots differ in it.
+    """The differences of one listener tree between two snapshots.
 
     * ``first``: its extension configurations and listeners;
     * ``then``: its scoped routes, route configurations and virtual hosts;
@@ -161,7 +161,7 @@ def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released
 
 
 def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
-    """The clusters that a resource and all parts below it refer to; ``*`` stands for unreadable references."""
+    """The clusters that a resource and all parts below it refer to; ``*`` for unreadable references."""
     found = _mentioned(resource)
     if alias_of(resource.type_url) in ("listeners", "scoped_routes"):
         for url, name in _reached(resource, goal):

@@ -36,7 +36,7 @@ _SUPERSEDED_LIMIT = 8
 class KnownContent:
     """What the client holds of one type, as far as ACKs prove it.
 
-    * ``base``: a set all of whose resources that the client wants it holds; None for nothing;
+    * ``base``: a set of which the client holds all subscribed resources; None for nothing;
     * ``unanswered``: names that the client asked for and that were not answered since, even if ``base`` has them
       (rules 25, 53);
     * ``uncertain``: names that the client may hold in another version than that of ``base``: it showed them in
@@ -121,7 +121,7 @@ class Watch:
     * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
       what was released then;
     * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
-    * ``lags``: the client was not in step with the released content at the last `ClientState.update`.
+    * ``lags``: the client was not in sync with the released content at the last `ClientState.update`.
 
     The response in flight (``ack.offered``):
 
@@ -359,7 +359,7 @@ class Watch:
         return (*held, *offered, *self.superseded)
 
     def sent_names(self) -> frozenset[str]:
-        """The names that it wants and was sent, as far as that is known."""
+        """The subscribed names that were sent to it, if that is known."""
         interest, offered = self.subscription.interest, self.ack.offered
         names = self.arrived()
         if (interest.everything or interest.globs) and self.acked_set is not None:

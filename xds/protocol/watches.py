@@ -1,4 +1,4 @@
-"""The watches of one client, by type, and which of them lag: they are not in step with the released content."""
+"""The watches of one client, by type, and which of them lag: they are not in sync with the released content."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Watches:
             self._lagging_since_s.clear()  # gives back the memory of an emptied dict
 
     def lagging(self, type_url: str) -> Collection[Watch]:
-        """The watches of a type that are not in step."""
+        """The watches of a type that are not in sync."""
         if type_url not in self._lagging_since_s:
             return ()
         return [watch for watch in self._watches.get(type_url, ()) if watch.lags]

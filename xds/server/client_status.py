@@ -1,7 +1,7 @@
 """``envoy.service.status.v3.ClientStatusDiscoveryService``: the status of all connected nodes, from the fleet.
 
 It needs the scope ``read``, as the same state has in the admin API. A response is bounded, and one is made at a time.
-``ClientConfig`` messages are encoded part by part; a part is one type of one stream. Nodes that are in step share it,
+``ClientConfig`` messages are encoded part by part; a part is one type of one stream. Nodes in the same state share it,
 so a fleet costs little more than its bytes.
 """
 
@@ -28,13 +28,13 @@ from xds.model.resource import Resource
 from xds.model.snapshot import ResourceSet
 from xds.protocol.memo import Memo
 from xds.protocol.subscription import Interest
+from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.stream import CALL_ERRORS, CallContext
 from xds.wire.fields import encode_varint
 
 STATUS_SERVICE = "envoy.service.status.v3.ClientStatusDiscoveryService"
 REQUEST_BYTES = 1 << 20
 RESPONSE_BYTES = 64 << 20
-NODES_AT_ONCE = 50
 PARTS_KEPT = 1_000
 
 _REQUEST = "envoy.service.status.v3.ClientStatusRequest"
@@ -170,11 +170,13 @@ class ClientStatusService:
         check: Callable[[CallContext], Awaitable[object]],
         count_limit: Callable[[LimitError], None],
         response_bytes: int = RESPONSE_BYTES,
+        flow: FlowLimits = DEFAULT_FLOW,
     ) -> None:
         self._count_limit = count_limit
         self._fleet = fleet
         self._check = check
         self._response_bytes = response_bytes
+        self._nodes_at_once = flow.status_nodes_at_once
         self._line = asyncio.Lock()
 
     def handlers(self) -> Any:
@@ -227,7 +229,7 @@ class ClientStatusService:
             state = self._fleet.node(node_id) if node is not None and wanted(node) else None  # it is costly
             if node is not None and state is not None:
                 await building.add(encode_node(node), list(parts_of(self._fleet.holdings(node_id), state)))
-            if number % NODES_AT_ONCE == 0:
+            if number % self._nodes_at_once == 0:
                 await asyncio.sleep(0)
         return building.response()
 

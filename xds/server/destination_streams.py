@@ -42,11 +42,11 @@ _log = get_logger("xds.server.destination")
 
 @dataclass(slots=True)
 class LinkerdServing:
-    """What all Linkerd streams of a server share, besides what streams share anyway.
+    """What all Linkerd streams of a server share, in addition to what all streams share.
 
     ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. An answer waits ``settle_s`` for what is not known yet; what may be at an address nobody knows is awaited
-    for ``start_s`` after the server's start.
+    none. An answer waits ``settle_s`` for data that is not known yet. An unknown address is waited for until
+    ``start_s`` after the start of the server.
     """
 
     deps: DiscoveryDependencies
@@ -296,7 +296,7 @@ class LinkerdHandler(StreamHandler):
             self._awaits_since = monotonic()
 
     def _warn(self) -> None:
-        """What a Linkerd proxy cannot be told is logged once per stream."""
+        """Configuration that Linkerd's API cannot express is logged once per stream."""
         assert self._conversation is not None
         told = self._conversation.told
         if told.skipped and not self._warned:

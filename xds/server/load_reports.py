@@ -37,8 +37,6 @@ from xds.server.logs import address_fields, get_logger, identity_fields
 from xds.server.services import LOAD_LABEL, LoadService
 from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamHandler, check_size
 
-READ_S_PER_BYTE = 2e-8  # decoding a piece
-COUNT_S = 0.002  # counting between two pauses of `LoadBook.adding`
 CLUSTER_BYTES = 512 * 1024  # a longer report of one cluster is skipped: it would have some 10,000 endpoints
 
 _log = get_logger("xds.server.lrs")
@@ -170,7 +168,7 @@ class LoadReportHandler(StreamHandler):
             self._deps.metrics.limit_hits["load_cluster_bytes"] += 1
             self._note_counted(IngestResult(refused=1), len(piece), time(), not continues)
             return
-        async with self._streams.turn(len(piece) * READ_S_PER_BYTE):
+        async with self._streams.turn(len(piece) * self._deps.options.flow.report_read_s_per_byte):
             began_at = thread_time()
             events = self._engine.receive(LoadStatsRequest(piece, continues))
             self._cpu_s += thread_time() - began_at
@@ -185,7 +183,7 @@ class LoadReportHandler(StreamHandler):
         self._follow_group(now)
         adding = self._streams.book.add_in_steps(self.id, report, now)
         while taken is None:
-            async with self._streams.turn(COUNT_S):
+            async with self._streams.turn(self._deps.options.flow.report_count_s):
                 taken = self._advance(adding)
         self._note_counted(taken, size, now, not report.continues)
 

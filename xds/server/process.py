@@ -179,7 +179,7 @@ async def collect_young(every_s: float = _YOUNG_S) -> None:
 class ChurnDetector:
     """Says when releasing memory is worth it: after streams were opened or closed, and once more when that has ended.
 
-    The memory of a reconnecting fleet is free only when its last stream is in step.
+    The memory of a reconnecting fleet is free only when its last stream is in sync.
     """
 
     __slots__ = ("_changing", "_total")

@@ -115,7 +115,7 @@ class StreamRegistry:
                 next(iter(streams)).let_go()
 
     def wake(self, groups: Collection[str], sources: Sources = None) -> None:
-        """Wake the streams of groups whose snapshots are new or gone, in all localities or in ``sources``.
+        """Wake the streams of groups with a new or deleted snapshot, in all localities or in ``sources``.
 
         Pushes during a fan-out are collected for the next one.
         """

@@ -89,7 +89,9 @@ class XdsServer:
         self._auth = AuthInterceptor(self.access, metrics, wants_certificates=options.client_ca is not None)
         self._cache = cache
         self._fleet = fleet
-        self._status = ClientStatusService(fleet, self._auth.authenticate_reader, metrics.count_limit)
+        self._status = ClientStatusService(
+            fleet, self._auth.authenticate_reader, metrics.count_limit, flow=options.flow
+        )
         self._introspection = Introspection(
             [*(each.service for each in SERVICES), *(each.service for each in LOAD_SERVICES), STATUS_SERVICE]
         )

@@ -240,7 +240,7 @@ class StreamHandler(ABC):
             self._work_queue.submit(self._work)
 
     def _work(self) -> None:
-        """A work item: offer the client what is new."""
+        """A work item: offer the changes to the client."""
         self._work_queued = False
         if self._ending or self._outbox:
             return

@@ -56,9 +56,8 @@ def read_targets(data: bytes, source: str, stem: str, service_label: str) -> Con
         raise malformed(f"larger than {FILE_LIMIT_BYTES} bytes", code="too_large", source=source)
     values = read_values(data, source=source)
     if len(values.documents) != 1:
-        told = (
-            "an empty file: write 'services: {}' to say that there is none" if not values.documents else "two documents"
-        )
+        empty = "an empty file: write 'services: {}' for a file without services"
+        told = "two documents" if values.documents else empty
         raise malformed(told, source=source)
     ((number, value),) = values.documents.items()
     findings = Findings()

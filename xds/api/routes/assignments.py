@@ -92,7 +92,7 @@ async def put_assignment(
 async def delete_assignment(
     here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
-    """Delete a policy: nodes are served what was pushed, at once."""
+    """Delete a policy: nodes are served the pushed assignment at once."""
     key = (group, cluster)
     if dry_run:
         here.publisher.policies.get(key)

@@ -86,7 +86,7 @@ async def delete_binding(
     drain_s: DrainTime = None,
     dry_run: DryRun = False,
 ) -> Response:
-    """End a binding: what was pushed is served again, with the endpoints that go until they have drained."""
+    """End a binding: the pushed assignment is served again, together with the draining endpoints of the binding."""
     key: Key = (group, assignment)
     if dry_run:
         here.bindings.get(key)

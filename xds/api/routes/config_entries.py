@@ -213,5 +213,5 @@ def _etag(here: Services, key: Key) -> str:
 
 
 def _place(key: Key) -> str:
-    """Where an entry stands in a list."""
+    """The position of an entry in a list."""
     return " ".join(key)

@@ -55,25 +55,25 @@ router = APIRouter(prefix="/v1/agent", dependencies=[Depends(authorize)], includ
 
 @router.put("/check/pass/{id:path}", openapi_extra=needs(ANY))
 async def pass_check(here: Here, request: Request, id: str) -> Response:
-    """The check passes; its TTL begins anew."""
+    """The check passes; its TTL begins again."""
     return await _update(here, request, id, Health.PASSING, request.query_params.get("note", ""))
 
 
 @router.put("/check/warn/{id:path}", openapi_extra=needs(ANY))
 async def warn_check(here: Here, request: Request, id: str) -> Response:
-    """The check warns; its TTL begins anew."""
+    """The check warns; its TTL begins again."""
     return await _update(here, request, id, Health.WARNING, request.query_params.get("note", ""))
 
 
 @router.put("/check/fail/{id:path}", openapi_extra=needs(ANY))
 async def fail_check(here: Here, request: Request, id: str) -> Response:
-    """The check is critical; its TTL begins anew."""
+    """The check is critical; its TTL begins again."""
     return await _update(here, request, id, Health.CRITICAL, request.query_params.get("note", ""))
 
 
 @router.put("/check/update/{id:path}", openapi_extra=needs(ANY))
 async def update_check(here: Here, request: Request, id: str, body: Body) -> Response:
-    """``{"Status": ..., "Output": ...}``; the TTL of the check begins anew."""
+    """``{"Status": ..., "Output": ...}``; the TTL of the check begins again."""
     value = await parse_json(body, "a status")
     if not isinstance(value, dict):
         bad_request("Request decode failed: the body is an object")
@@ -104,7 +104,7 @@ async def _update(here: Services, request: Request, id: str, status: Health, out
 
 @router.put("/service/register", openapi_extra=needs(ANY))
 async def register(here: Here, request: Request, body: Body) -> Response:
-    """Register an instance, or register it anew. Durable before it is answered."""
+    """Register an instance, or replace its registration. Durable before it is answered."""
     _check_place(request, here)
     value = await parse_json(body, "a service")
     replaces_checks = request.query_params.get("replace-existing-checks") in ("", "true")

@@ -1,4 +1,4 @@
-"""What a Linkerd proxy is told of a destination, and what of its configuration cannot be told."""
+"""The answers of Linkerd's API for a destination, and the configuration that the API cannot express."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def get_destination(
     authority: Segment,
     token: Annotated[str, Query(description="The context token of the proxy")] = "",
 ) -> Response:
-    """What a Linkerd proxy is told that asks for a name or an address, `HOST[:PORT]`: endpoints, profile, omissions."""
+    """The answers to a Linkerd proxy that requests `HOST[:PORT]`: endpoints, profile, omissions."""
     if here.destinations is None:
         raise NotFoundError("the Linkerd API is not served")
     try:

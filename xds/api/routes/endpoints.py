@@ -100,7 +100,7 @@ async def put_endpoints(
 ) -> Response:
     """Set an assignment by hand: a ClusterLoadAssignment that is laid over the pushed one, without a revision.
 
-    Endpoints that it lacks drain first. `If-Match` takes the etag that was read: 412 if somebody changed it since. 409
+    Endpoints that it lacks drain first. `If-Match` takes the etag that was read: 412 if it was changed since. 409
     if a binding owns the name.
     """
     decoded = await decode_one(body, content_type, ENDPOINT, name, here.options.decoder)
@@ -138,7 +138,7 @@ async def patch_endpoints(
 
 @router.delete(_PATH, response_model=EndpointsAnswer)
 async def delete_endpoints(here: Here, request: Request, group: Segment, name: Segment, options: Options) -> Response:
-    """Delete an assignment that was set by hand: what was pushed is served, with the endpoints that drain."""
+    """Delete an assignment that was set by hand: the pushed one is served, together with the draining endpoints."""
     change = await here.by_hand.delete((group, name), options)
     return await _answer(request, here, (group, name), change, options)
 

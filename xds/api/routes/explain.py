@@ -110,8 +110,8 @@ class ExplanationItem(TypedDict):
 
     ``group``, ``rule`` and ``revision`` are null if no group matches. ``overlay`` is the locality whose traffic
     assignment the node is served, null if it is served the pushed resources. ``resources_total`` also counts resources
-    that ``resources`` leaves out because there are many. ``linkerd`` is present for a Linkerd proxy: what each of its
-    streams is told.
+    that ``resources`` leaves out because there are many. ``linkerd`` is present for a Linkerd proxy: the last answer on
+    each of its streams.
     """
 
     node: ExplainedNode

@@ -96,7 +96,7 @@ async def get_snapshot(
 ) -> Response:
     """All pushed resources in their order, in the form that PUT accepts (with ``show_secrets`` if there are secrets).
 
-    ``lowered`` counts the resources that come from the upstreams of the group besides.
+    ``lowered`` is the number of further resources, which come from the upstreams of the group.
     """
     return await snapshot_response(here.publisher.content(group), request, show_secrets, lowered)
 
@@ -262,8 +262,8 @@ async def put_group(
     """Create a group, or change its settings. Settings that are left out are reset.
 
     ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. Settings make no revision. No
-    nodes belong to a group without a snapshot. `If-Match` takes the `settings_etag` that was read: 412 if somebody else
-    changed the settings since. 422 with the column for an invalid selector.
+    nodes belong to a group without a snapshot. `If-Match` takes the `settings_etag` that was read: 412 if the settings
+    were changed since. 422 with the column for an invalid selector.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
     await here.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)

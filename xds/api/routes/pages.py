@@ -37,7 +37,7 @@ def _page(path: str) -> Response:
 
 @router.get("/")
 async def start_page() -> Response:
-    """What this server is, and where to go on."""
+    """The start page: the version of the server, and links."""
     return _page("/")
 
 

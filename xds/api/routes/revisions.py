@@ -126,8 +126,8 @@ async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: C
 async def get_undo(here: Here, group: Segment) -> Response:
     """What an undo of the last configuration change would do. Ask, then roll back to ``to`` with ``If-Match``.
 
-    ``to`` is the last earlier revision that was neither undone nor rejected. It is null if there is none; then somebody
-    has to choose among the ``candidates``.
+    ``to`` is the last earlier revision that was neither undone nor rejected. It is null if there is none; the caller
+    then has to choose among the ``candidates``.
     """
     plan = await here.publisher.undo_plan(group)
     return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))

@@ -132,7 +132,7 @@ class _DecodedTransaction:
 
 
 async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
-    """Everything that a transaction needs besides its body."""
+    """Everything that a transaction needs in addition to its body."""
     return PushContext(here, options, wait_s)
 
 

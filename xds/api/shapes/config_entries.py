@@ -70,10 +70,10 @@ class LoweredChangeItem(TypedDict):
 
 
 class EntryAnswer(TypedDict):
-    """What a write of config entries came to. ``chains`` are the services whose chain comes out otherwise.
+    """What a write of config entries came to. ``chains`` are the services with a changed chain.
 
-    ``etag`` is of all config entries; that of the written one is in the header. ``groups`` are those with upstreams
-    whose resources change with it; for a repeated request they are left out.
+    ``etag`` is of all config entries; that of the written one is in the header. ``groups`` are the groups with
+    upstreams and changed resources; they are left out for a repeated request.
     """
 
     revision: int
@@ -90,7 +90,7 @@ class EntryRevisionItem(TypedDict):
     """``kind`` is `push` or `rollback`, which took its entries from ``content_of``.
 
     ``undone_by`` is the revision that took this one back, 0 while it is in effect. ``content`` is false where it is no
-    longer kept. ``actor`` was authenticated, ``author`` is what the client said besides.
+    longer kept. ``actor`` was authenticated, ``author`` is claimed by the client.
     """
 
     revision: int

@@ -62,7 +62,7 @@ class ShownInstance:
 def shown_instances(
     service: str, found: Iterable[ServiceInstance], table: RegistrationTable, datacenter: str, index: int
 ) -> list[ShownInstance]:
-    """The instances of a service with what is known of their registrations."""
+    """The instances of a service with their registrations."""
     return [_shown(service, one, table, datacenter, index) for one in found]
 
 

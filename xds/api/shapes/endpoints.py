@@ -63,8 +63,8 @@ class LiveAssignmentItem(AssignmentSummary):
     """An assignment as it is served.
 
     ``etag`` is empty unless it is set by hand; ``version`` is its content hash. ``leaving``: it was deleted, or its
-    binding has ended, and what was pushed is served when ``endpoints`` have drained. ``assignment`` is what was set, in
-    the form that PUT accepts.
+    binding has ended, and the pushed assignment is served when ``endpoints`` have drained. ``assignment`` is what was
+    set, in the form that PUT accepts.
     """
 
     endpoints: list[EndpointItem]

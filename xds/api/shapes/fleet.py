@@ -52,10 +52,11 @@ class ReportsItem(TypedDict):
 
 
 class LinkerdItem(TypedDict):
-    """What a stream of a Linkerd proxy is told. ``source``: the service, cluster or instance that its destination is.
+    """The last answer on a stream of a Linkerd proxy. ``source``: the service, cluster or instance that its destination
+    is.
 
-    ``endpoints`` is null for a stream that is told no endpoints; ``is_known`` is false while the answer is awaited.
-    ``skipped`` says what a Linkerd proxy cannot be told, and why.
+    ``endpoints`` is null for a stream without endpoints in its answers; ``is_known`` is false while the answer is
+    awaited. ``skipped`` lists the configuration that Linkerd's API cannot express, with reasons.
     """
 
     method: str

@@ -147,7 +147,7 @@ class RevisionItem(TypedDict):
     ``content`` is false if retention deleted the content.
 
     ``kind`` is `push`, `rollback`, `restore`, `delete`, or `lowered` for a change of config entries or of the upstreams
-    of the group, which leaves what is pushed as it is. ``content_of`` is the revision that a rollback took its
+    of the group, which does not change the pushed resources. ``content_of`` is the revision that a rollback took its
     content from; with ``keeps_endpoints`` it kept the assignments of the time. ``undone_by`` is the revision that undid
     this one, 0 if none did. ``refused`` of ``nodes`` rejected it, as far as that was recorded. ``actor`` was
     authenticated; ``author`` is what the client said.
@@ -195,7 +195,7 @@ class UndoItem(TypedDict):
 class ResourceItem(TypedDict):
     """A resource with its document, as it was pushed. ``live`` is the owner of what is laid over an assignment.
 
-    ``lowered`` says where a resource comes from that nobody pushed.
+    ``lowered`` is the origin of a resource that was not pushed.
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""The JSON of Linkerd's side: what its proxies are told, and what cannot be told to them."""
+"""The JSON of Linkerd's side: the answers to its proxies, and the configuration that its API cannot express."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class ProfileItem(TypedDict):
 
 
 class DestinationItem(TypedDict):
-    """What a Linkerd proxy is told of a destination. ``source``: the service, cluster or instance that it is.
+    """The answer to a Linkerd proxy for a destination. ``source``: the service, cluster or instance that it is.
 
-    ``endpoints`` are the first thousand of ``endpoints_total``; without any, ``exists`` is what is told. ``is_known``
-    is false while the answer is awaited. ``skipped`` says what cannot be told, and why.
+    ``endpoints`` are the first thousand of ``endpoints_total``; without any, the answer is ``exists``. ``is_known``
+    is false while the answer is awaited. ``skipped`` lists the configuration that the API cannot express, with reasons.
     """
 
     authority: str
@@ -73,7 +73,7 @@ class DestinationItem(TypedDict):
 
 
 def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeItem:
-    """A node with what its Linkerd streams are told."""
+    """A node with the last answers on its Linkerd streams."""
     found = {stream.id: stream for stream in streams}
     for each in item["streams"]:
         if each["id"] in found:
@@ -82,7 +82,7 @@ def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeIt
 
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:
-    """What a Linkerd stream is told."""
+    """The last answer on a Linkerd stream."""
     told = stream.told
     return {
         "method": stream.method,

@@ -78,10 +78,10 @@ class LoadRowItem(FiguresItem):
 class LoadItem(FiguresItem):
     """A cluster's load over the ``window_s`` seconds that end at ``until``, as far as nodes have reported.
 
-    ``nodes`` counts those that reported it of late, ``reported`` is when the latest one did (null if it
-    went while it did), ``groups`` are theirs.
-    ``attempts`` are all tries, those included that clients dropped; ``drop_ratio`` and ``failed_ratio`` (errors and
-    drops) are their parts, 0 to 1. ``dropped_rps`` is a second.
+    ``nodes`` is the number of nodes that reported it in the last two intervals, ``reported`` the time of the latest
+    report (null if the node disconnected during it), ``groups`` the groups of these nodes. ``attempts`` are all tries,
+    those included that clients dropped; ``drop_ratio`` and ``failed_ratio`` (errors and drops) are their parts, 0 to 1.
+    ``dropped_rps`` is a second.
     """
 
     cluster: str

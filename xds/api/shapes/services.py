@@ -109,7 +109,8 @@ class ServiceItem(TypedDict):
 
 
 class BindingItem(TypedDict):
-    """A binding. ``state`` is ``laid``, or ``waiting`` until a source has shown the service: what is pushed is served.
+    """A binding. ``state`` is ``laid``, or ``waiting`` until a source has shown the service: the pushed assignment is
+    served.
 
     ``endpoints`` is the number of instances that it selects. ``left_out``: how often the filter had no answer.
     """
@@ -140,7 +141,7 @@ class BindingPage(TypedDict):
 
 
 class BindingDeleted(TypedDict):
-    """A binding that ended: what was pushed is served."""
+    """A binding that ended: the pushed assignment is served."""
 
     group: str
     assignment: str

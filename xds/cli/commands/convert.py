@@ -55,7 +55,7 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
         raise CommandError(Exit.INVALID, "\n".join([*given.lines(found.errors), _INCOMPLETE]))
 
 
-_INCOMPLETE = "what was written cannot be used as it is"
+_INCOMPLETE = "the written files cannot be used as they are"
 
 
 def _write(file: Path, document: Json, format: Format) -> None:

@@ -13,7 +13,7 @@ from xds.cli.app import Command, Shared, app, shared
 from xds.cli.output import Format, write_document
 
 destination = typer.Typer(
-    help="What Linkerd proxies are told (Destination API).", no_args_is_help=True, rich_markup_mode=None
+    help="Request destinations as a Linkerd proxy does (Destination API).", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(destination, name="destination")
 
@@ -22,7 +22,7 @@ Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns
 Address = Annotated[
     str, typer.Option("--xds-addr", help="The gRPC port (default: asked from the admin API).", metavar="HOST:PORT")
 ]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print what changes until interrupted.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print changes until interrupted.")]
 
 
 @destination.command(cls=Command)
@@ -32,9 +32,9 @@ def get(
     token: Token = "",
     xds_addr: Address = "",
     watch: Watch = False,
-    conduit: Annotated[bool, typer.Option("--conduit", help="Ask as a proxy of 2018 does.")] = False,
+    conduit: Annotated[bool, typer.Option("--conduit", help="Use the API of 2018.")] = False,
 ) -> None:
-    """Ask for the endpoints of a destination, as a Linkerd proxy does: a line for each that is added or removed.
+    """Request the endpoints of a destination as a Linkerd proxy does. Prints one line per added or removed endpoint.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def profile(
     xds_addr: Address = "",
     watch: Watch = False,
 ) -> None:
-    """Ask for the profile of a destination, as a Linkerd proxy does: a document for each.
+    """Request the profile of a destination as a Linkerd proxy does. Prints each version of it.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def profile(
 
 @destination.command(cls=Command)
 def explain(context: typer.Context, authority: Authority, token: Token = "") -> None:
-    """Explain what a Linkerd proxy is told of a destination, where it comes from, and what cannot be told.
+    """Explain a Linkerd proxy's answers for a destination: their origin, and what Linkerd's API cannot express.
 
     \b
     Examples:

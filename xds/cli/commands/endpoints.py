@@ -30,7 +30,7 @@ NameArgument = Annotated[
 AddressesArgument = Annotated[list[str], typer.Argument(help="Endpoints, such as 10.0.0.1:8080.", metavar="ADDRESS...")]
 EtagOption = Annotated[str, etag_option("assignment")]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show what would be served; change nothing.")]
-NowFlag = Annotated[bool, typer.Option("--now", help="Do not drain: endpoints that go are gone at once.")]
+NowFlag = Annotated[bool, typer.Option("--now", help="Do not drain: remove endpoints at once.")]
 DrainOption = Annotated[
     str,
     typer.Option(

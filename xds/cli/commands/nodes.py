@@ -254,7 +254,7 @@ def explanation_text(found: Json, style: Style) -> str:
             head += [f"overlay:  traffic assignment for {place}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
-        head += ["          Linkerd proxies are told of services all the same"] if found.get("linkerd") else []
+        head += ["          Linkerd proxies get services nevertheless"] if found.get("linkerd") else []
     parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
     if found["resources"]:
         parts.append(rendered(found["resources"], ANSWERS, style))

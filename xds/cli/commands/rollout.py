@@ -130,7 +130,7 @@ def roll_back(
     except RefusedError as error:
         if error.status != PRECONDITION_FAILED:
             raise
-        hint = f"somebody else changed the group in the meantime, see `xds rollout history {group}`"
+        hint = f"the group was changed in the meantime, see `xds rollout history {group}`"
         raise CommandError(Exit.CONFLICT, f"{error}; {hint}") from None
     if not answer["changed"] and not with_endpoints:
         say(f"at most endpoints differ from revision {to}; add --endpoints to roll them back too")

@@ -165,7 +165,7 @@ def show_service(client: Client, name: str, style: Style, format: Format | None)
         return
     write_items(item["instances"], INSTANCES, style, f"service {name} has no instances: `xds sources` shows why")
     if not item["is_known"]:
-        say(f"no source has shown the service {name} yet")
+        say(f"no source has the service {name} yet")
     for bound in item["bindings"]:
         say(f"assignment {bound['assignment']} of group {bound['group']} follows it")
     held = sum(each["is_held"] for each in item["instances"])

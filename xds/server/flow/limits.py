@@ -57,8 +57,15 @@ class FlowLimits:
     * ``large_reports``: reports of more than one piece that are handled at once; the others wait in the transport.
     * ``report_work_share``, ``report_work_burst_s``: CPU time for the reports of one stream, on average and at once.
       A report of 1,000 clusters in 3 localities takes milliseconds.
+    * ``report_read_s_per_byte``, ``report_count_s``: estimates of the time that a piece of a report takes to decode,
+      and that counting takes between two pauses of `LoadAggregates.add_in_steps`. The work queue plans with them.
     * ``report_notify_s``, ``report_notify_batch``: changes of the requested clusters within 0.2 s are sent together, to
       so many streams between two barriers.
+
+    Client status
+
+    * ``status_nodes_at_once``: nodes that an answer of the status service describes in an iteration of the loop. One
+      answer is made at a time.
 
     Writing
 
@@ -100,8 +107,12 @@ class FlowLimits:
     large_reports: int = 8
     report_work_share: float = 0.1
     report_work_burst_s: float = 1.0
+    report_read_s_per_byte: float = 2e-8
+    report_count_s: float = 0.002
     report_notify_s: float = 0.2
     report_notify_batch: int = 500
+
+    status_nodes_at_once: int = 50
 
     small_write_bytes: int = 16 * 1024
     write_bytes_at_once: int = 4 << 20

@@ -238,7 +238,7 @@ class StoreMetrics(Collector):
         stats, done = self._collector.stats, self._collector.collected
         state = self._condition()
         yield _gauge(
-            "store_lost", "1: the files of the store are gone or replaced, pushes are refused", bool(state.lost)
+            "store_lost", "1: the files of the store were deleted or replaced, pushes are refused", bool(state.lost)
         )
         yield _gauge("store_read_only", "1: the store can only be read, pushes are refused", bool(state.read_only))
         yield _gauge("store_behind", "1: the store lacks commits that were acknowledged", bool(state.behind))

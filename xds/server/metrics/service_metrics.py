@@ -50,7 +50,7 @@ class CatalogMetrics(Collector):
         yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
         text = "Groups with upstreams: classes of proxies with lowered resources of their own"
         yield family(GaugeMetricFamily, "upstream_groups", text, {(): len(self._lowered)})
-        text = "Changes of services that failed in the server; what was served before stays"
+        text = "Changes of services that failed in the server; proxies keep the former endpoints"
         failures = catalog.failures + bindings.failures + (lowered.failures if lowered is not None else 0)
         yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
         yield from self._sources()
@@ -89,21 +89,21 @@ class RegistrationMetrics(Collector):
         of = self._registrations
         for name, text, value in (
             ("registered_instances", "Instances that are registered over HTTP", len(of.table)),
-            ("registered_ttl_checks", "TTL checks whose clock runs", of.ttl_checks_n),
+            ("registered_ttl_checks", "Running TTL checks", of.ttl_checks_n),
             ("registrations_unsaved", "Registrations whose last status is not stored yet", of.unsaved_n),
         ):
             yield family(GaugeMetricFamily, name, text, {(): float(value)})
         for name, text, count in (
-            ("registered_checks_expired", "TTL checks that were not told their status in time", float(of.expired_n)),
+            ("registered_checks_expired", "TTL checks without a heartbeat within their TTL", float(of.expired_n)),
             ("registered_instances_reaped", "Instances deregistered because they stayed critical", float(of.reaped_n)),
-            ("registration_standstill_seconds", "How long clocks stood still, as the server did not run", of.lost_s),
-            ("registration_failures", "Failures in the server while clocks were looked at", float(of.failures)),
+            ("registration_standstill_seconds", "How long TTLs were paused because the server did not run", of.lost_s),
+            ("registration_failures", "Failures of the server while it looked at TTLs", float(of.failures)),
         ):
             yield CounterMetricFamily(f"{PREFIX}{name}", text, value=count)
 
 
 class SourceMetrics(Collector):
-    """The running of sources. What they have shown is told by `CatalogMetrics`."""
+    """The running of sources. `CatalogMetrics` has their services and instances."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -143,7 +143,8 @@ class LiveMetrics(Collector):
         text = "Changes of what groups are served by live assignments"
         yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
         draining = self._by_hand.draining_n()
-        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", "Endpoints set by hand that drain", value=draining)
+        text = "Draining endpoints that were set by hand"
+        yield GaugeMetricFamily(f"{PREFIX}draining_endpoints", text, value=draining)
 
 
 class LinkerdMetrics(Collector):
@@ -167,9 +168,7 @@ class LinkerdMetrics(Collector):
             state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
             skipped += bool(told.skipped)
-        text = (
-            "Streams of Linkerd proxies: told of endpoints, profiles or policies; of a service without endpoints; of an"
-        )
+        text = "Streams of Linkerd proxies by their last answer: endpoints, profiles or policies; no endpoints; an"
         text += " unknown service; or still without an answer"
         yield family(
             GaugeMetricFamily,
@@ -178,5 +177,5 @@ class LinkerdMetrics(Collector):
             {(each,): float(states[each]) for each in _LINKERD_STATES},
             ("state",),
         )
-        text = "Streams of Linkerd proxies whose configuration has what cannot be told to them"
+        text = "Streams of Linkerd proxies with configuration that Linkerd's API cannot express"
         yield GaugeMetricFamily("xds_server_linkerd_skipped_streams", text, value=skipped)
