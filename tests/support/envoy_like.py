@@ -446,8 +446,10 @@ class EnvoyLike:
             reason = self._reason(name)
             if reason:
                 yield reason
+        led_to = {inner for cluster in self.active.values() for inner in cluster.inner}
         for name, chain in self.listening.items():
-            if not chain.spoiled:
+            is_reached = name in led_to or INTERNAL not in chain.parsed.flags
+            if is_reached and not chain.spoiled:
                 yield from (f"listener {name}: no {what}" for what in self._lacking(chain))
         yield from (f"no listener {name}" for name in sorted(self.must_listen - set(self.listening)))
 

@@ -13,9 +13,10 @@ from xds.model.names import NO_NAMES
 from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
+from xds.protocol.origin import Origin
 from xds.protocol.requests import DeltaRequest, StreamLimits
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
-from xds.protocol.returning import Origin, Shown, shown_by_versions, unanswered_at_first
+from xds.protocol.returning import Shown, shown_by_versions, unanswered_at_first
 
 if TYPE_CHECKING:
     from xds.model.snapshot import ResourceSet

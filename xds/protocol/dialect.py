@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from xds.protocol.cache import SnapshotCache
     from xds.protocol.content import ResponseContent
     from xds.protocol.decode import RequestDecoder
+    from xds.protocol.origin import Origin
     from xds.protocol.requests import StreamLimits
     from xds.protocol.responses import EncodedParts, Response
-    from xds.protocol.returning import Origin, Shown
+    from xds.protocol.returning import Shown
     from xds.protocol.subscription import InterestChange, InterestTable, Subscription
     from xds.protocol.warming import ReleaseOf, WatchesByType
     from xds.protocol.watch import Watch

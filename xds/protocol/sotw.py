@@ -16,6 +16,7 @@ from xds.model.resource_type import Missing, ResourceType, resource_type
 from xds.model.snapshot import content_digest
 from xds.protocol import warming
 from xds.protocol.dialect import Dialect, Variant
+from xds.protocol.origin import Origin
 from xds.protocol.requests import SotwRequest, StreamLimits
 from xds.protocol.responses import (
     EncodedParts,
@@ -25,7 +26,7 @@ from xds.protocol.responses import (
     encode_parts,
     encode_sotw,
 )
-from xds.protocol.returning import Origin, Shown, shown_by_version_info
+from xds.protocol.returning import Shown, shown_by_version_info
 from xds.protocol.subscription import InterestTable, Subscription
 
 if TYPE_CHECKING:

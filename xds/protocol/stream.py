@@ -44,6 +44,7 @@ from xds.protocol.events import (
     ViewChanged,
 )
 from xds.protocol.offers import Offers, note_answer
+from xds.protocol.origin import Origin, origin_of
 from xds.protocol.requests import (
     ParkedRequests,
     Request,
@@ -51,7 +52,7 @@ from xds.protocol.requests import (
     check_node_id,
     check_type,
 )
-from xds.protocol.returning import Origin, decide_early, origin_of
+from xds.protocol.returning import decide_early
 from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import TypeStatus, Watch, status_of
 from xds.wire.node import decode_node

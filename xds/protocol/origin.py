@@ -1,0 +1,103 @@
+"""Where the content of a client may come from that shows or needs what this server sent it on an earlier connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from xds.model.resource_type import ResourceType, resource_type
+from xds.model.snapshot import ResourceSet, empty_set
+from xds.protocol.cache import SnapshotCache
+from xds.protocol.memory import Past
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+
+
+class Origin(NamedTuple):
+    """Where the content of a client may come from.
+
+    * ``group``, ``api``: its group and the version of the resource API;
+    * ``former``: the groups that it followed before, the latest first;
+    * ``past``: what is remembered of its node id;
+    * ``clusters``: the clusters that it is known to hold and that are not cold;
+    * ``released``: the set of the requested type that it would be sent;
+    * ``is_aggregated``: it requests all types on one stream;
+    * ``has_returned``: it showed content of another type already;
+    * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
+      these may be cold.
+    """
+
+    group: str
+    api: str
+    former: Sequence[str]
+    past: Past
+    clusters: ResourceSet | None
+    released: ResourceSet
+    is_aggregated: bool = False
+    has_returned: bool = False
+    fed: ResourceSet | None = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the client followed another group before; True too if its groups are forgotten."""
+        return any(group != self.group for group in self.former) or (not self.former and bool(self.past.memories))
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The groups from whose history the content may come, the likelier ones first."""
+        return (*self.former, self.group)
+
+    def is_guarded(self, type: ResourceType) -> bool:
+        """Whether labels and names do not prove that the client was sent resources of its former groups.
+
+        docs/protocol.md#removals: "other names are not sent to it, and what it has is not updated".
+        """
+        return type.kept_on_move and self.has_moved
+
+    def named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+        """The remembered sets of a type with the version_info ``label`` that the client ACKed, or was sent last.
+
+        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
+        several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
+        """
+        found: dict[bytes, ResourceSet] = {}
+        for memory in self.past.own:
+            held = memory.sets.get(type_url)
+            if held is not None and label in (held.version_info, memory.labels.get(type_url)):
+                found.setdefault(held.digest, held)
+            for sent in memory.sent.get(type_url, ()):
+                if sent.version_info == label:
+                    found.setdefault(sent.digest, sent)
+        return tuple(found.values())
+
+    def surely_held(self, possible: Sequence[ResourceSet]) -> ResourceSet | None:
+        """What the client holds if it holds one of these sets; None if there is none.
+
+        A resource that only some of them have counts as held only if it is no longer released, so that it lingers.
+        """
+        if len(possible) <= 1:
+            return possible[0] if possible else None
+        most, served = max(possible, key=len), self.released.resources
+        unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in possible)]
+        return most.amended(most.version_info, {}, unsure)
+
+    def sets(self, type_url: str) -> list[ResourceSet]:
+        """The remembered sets of a type, the latest first."""
+        return [memory.sets[type_url] for memory in self.past.memories if type_url in memory.sets]
+
+
+def origin_of(
+    client: ClientState, cache: SnapshotCache, type_url: str, former: Sequence[str], group: str, api: str
+) -> Origin:
+    """The origin of the content that a client may hold of a type, as far as it is known now."""
+    url = client.url_of("clusters")
+    clusters, fed = client.last_acked(url), None
+    if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
+        assignments = client.names_wanted(client.url_of("endpoints"))
+        fed = cache.history.fed_by(assignments, url, (*former, group), api)
+    if clusters is not None and client.transition is not None:
+        cold = client.transition.readiness.cold.intersection(clusters.resources)
+        clusters = client.releases.mixed(clusters, empty_set(url), cold)
+    released, is_aggregated = client.release_of(type_url), client.is_aggregated
+    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed)
