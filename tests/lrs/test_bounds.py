@@ -160,4 +160,5 @@ def test_what_nobody_reports_is_forgotten_after_an_hour() -> None:
     for at in range(20, 9_000, 500):
         book.tell(1, at, stats("web", row(HERE, issued=1)))
     assert [each.cluster for each in book.clusters(T0 + 9_000, 60)] == ["web"]
+    assert book.cluster("old", T0 + 9_000, 60) is None
     assert (book.size().services, book.size().windows) == (1, 1)

@@ -148,8 +148,8 @@ class SourceAssignment:
 class SourceMemory:
     """Smoothed demand of a source, and the time of its latest report.
 
-    ``measured_rps`` is the latest figure, ``variation`` the mean change from one figure to the next, as a fraction.
-    ``recent_rps``: the figures of the latest intervals, the newest last, as many as tell a trend.
+    ``measured_rps`` is the latest figure, ``variation`` the mean change from one figure to the next, as a fraction,
+    without their trend. ``recent_rps``: the figures of the latest intervals, the newest last, as many as tell a trend.
     """
 
     demand_rps: float

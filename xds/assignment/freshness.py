@@ -9,7 +9,7 @@ from math import isfinite
 from xds.assignment.assignment import UNKNOWN_VARIATION, Demand, Reason, ReasonCode, SourceMemory
 from xds.assignment.capacity import smooth
 from xds.assignment.policy import Policy
-from xds.assignment.trend import TREND_FIGURES, extrapolate
+from xds.assignment.trend import TREND_FIGURES, extrapolate, slope
 
 # Weights of a new figure after one interval. A rise counts almost at once: demand that is underestimated overloads a
 # zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
@@ -57,7 +57,7 @@ def estimate_demand(
         return _without_report(policy, demand, memory, is_valid, now)
     recent_rps = _recent(policy, demand, memory, intervals, now)
     demand_rps = extrapolate(_smoothed_rps(policy, demand, memory, intervals, now), recent_rps)
-    variation = _variation(demand.rps, memory, intervals)
+    variation = _variation(demand.rps, memory, intervals, slope(recent_rps))
     return DemandEstimate(
         Freshness.FRESH, SourceMemory(demand_rps, demand.reported_at, demand.rps, variation, recent_rps)
     )
@@ -79,10 +79,11 @@ def _is_forgotten(policy: Policy, memory: SourceMemory, now: float) -> bool:
     return now - memory.heard_at > policy.stale_after_s + policy.interval_s
 
 
-def _variation(rps: float, memory: SourceMemory | None, intervals: float) -> float:
+def _variation(rps: float, memory: SourceMemory | None, intervals: float, trend_rps: float) -> float:
+    """The mean change between two reports, besides what the trend explains, as a fraction."""
     if memory is None or max(rps, memory.measured_rps) <= 0:
         return UNKNOWN_VARIATION
-    change = abs(rps - memory.measured_rps) / max(rps, memory.measured_rps)
+    change = abs(rps - memory.measured_rps - trend_rps) / max(rps, memory.measured_rps)
     return smooth(memory.variation, change, VARIATION_WEIGHT, intervals)
 
 

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-# Two halves are compared, a minute and a half each with intervals of ten seconds; and those of an interval before, as
-# noise looks like a trend for a moment now and then.
-_HALF = 9
+# Two halves are compared, of two minutes and a half with intervals of ten seconds; and those of an interval before, as
+# noise looks like a trend for a moment now and then. With shorter halves the slow part of a day's fall is no trend, and
+# its smoothed figure is 2 % too high.
+_HALF = 15
 TREND_FIGURES = 2 * _HALF + 1
 # The difference of the halves, in times of the usual change from one figure to the next. Noise that lasts for a minute
-# or two exceeds that some 5 times an hour. And as a part of demand: where figures hardly change, the usual change tells
-# nothing.
+# or two exceeds that some three times an hour. And as a part of demand: where figures hardly change, the usual change
+# tells nothing.
 _SIGNIFICANT, _LEAST = 5.0, 0.03
 # A trend goes on through all three thirds: this part of the difference, at least, lies between each two of them.
 _STEADY = 0.25

@@ -320,7 +320,7 @@ def _source_demand(
 
 
 def _step(span: TimeSpan, step_s: float) -> int:
-    """Whole seconds; whole minutes where the window reaches back to where only minutes are group."""
+    """Whole seconds; whole minutes where the window reaches back to where only minutes are kept."""
     step = max(1, round(step_s), -(-span.seconds // POINTS_LIMIT))
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
@@ -334,6 +334,6 @@ def _point(windows: list[TrafficWindow], drops: list[ValueWindow], begin: int, e
 
 
 def _name_of(all_series: list[LoadSeries]) -> str:
-    """The series name of the series; empty where there are several."""
+    """The service name of the series; empty where there are several."""
     names = {series.service_name for series in all_series}
     return names.pop() if len(names) == 1 else ""

@@ -143,6 +143,7 @@ class SeriesIndex:
         self.services = 0  # series
         self.windows = 0
         self._sources: dict[tuple[str, Locality], SourceSeries] = {}
+        self._by_cluster: dict[str, list[LoadSeries]] = {}
         self._swept = 0.0
 
     def source_of(self, group: str, locality: Locality) -> SourceSeries:
@@ -159,8 +160,8 @@ class SeriesIndex:
         return source
 
     def of_cluster(self, cluster: str) -> list[LoadSeries]:
-        """The series of a cluster, over all sources and service names."""
-        return [series for series in self if series.cluster == cluster]
+        """The series of a cluster, over all sources and service names. Safe while another thread counts."""
+        return list(self._by_cluster.get(cluster, ()))
 
     def __iter__(self) -> Iterator[LoadSeries]:
         """All series. Safe while another thread counts."""
@@ -176,6 +177,7 @@ class SeriesIndex:
             source = stream.source_series
             series = LoadSeries(cluster, service_name, source.locality, source.group)
             source.by_key[cluster, service_name] = series
+            self._by_cluster.setdefault(cluster, []).append(series)
             self.services += 1
         return series
 
@@ -257,6 +259,10 @@ class SeriesIndex:
             for series in source.by_key.values():
                 series.forget_before(edge_of(now - max(idle_s, IDLE_S)))
         self._sources = {key: source for key, source in self._sources.items() if source.by_key or source.streams}
-        self.services = sum(len(source.by_key) for source in self._sources.values())
+        by_cluster: dict[str, list[LoadSeries]] = {}
+        for series in self:
+            by_cluster.setdefault(series.cluster, []).append(series)
+        self._by_cluster = by_cluster
+        self.services = sum(map(len, by_cluster.values()))
         self.windows = sum(series.windows for series in self)
         return before - Counter(services=self.services, windows=self.windows)
