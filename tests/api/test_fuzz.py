@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -35,10 +36,11 @@ CHECKS = [
     response_schema_conformance,
 ]
 # Existing objects: half of the requests use them, and half of all have no query or headers.
-KNOWN = {"group": "default", "type": "clusters", "name": "a", "revision": 1, "id": "n1", "cluster": "a"}
+KNOWN = {"group": "default", "type": "clusters", "name": "a", "id": "n1", "cluster": "a"}
 KNOWN |= {"kind": "service-resolver", "assignment": "b"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
 UPSTREAMS = {"upstreams": [{"service": "api", "bind_port": 9191}]}
+_prepared = count(1)
 # Valid bodies of these operations cannot be found by chance.
 HARD_TO_GUESS = {
     "POST /api/v1/config-entries",
@@ -90,16 +92,21 @@ def fuzz(server: ServerProcess) -> dict[str, set[int]]:
             raise result.err()
         operation = result.ok()
         if operation.path not in ENDLESS:
-            prepare(server)
+            revision = prepare(server)
             seen = statuses[operation.label] = set()
-            _runner(operation, seen, base)()
+            _runner(operation, seen, base, revision)()
     return statuses
 
 
-def prepare(server: ServerProcess) -> None:
-    """Objects for the requests, whatever the fuzzing has deleted."""
+def prepare(server: ServerProcess) -> int:
+    """Make objects for the requests, whatever the fuzzing has deleted; the latest revision of the known group.
+
+    It is of a new push: the progress of the latest pushes alone is kept.
+    """
+    revision = 0
     for group in ("0", "default"):
-        server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), static_cluster("a", 80)])
+        cluster = {**static_cluster("a", 80), "alt_stat_name": f"prepared-{next(_prepared)}"}
+        revision = server.push(group, [eds_cluster("0"), cluster_load_assignment("0", 80), cluster])["revision"]
         server.request("PUT", f"/api/v1/groups/{group}/assignments/a", json=POLICY)
         server.request("PUT", f"/api/v1/groups/{group}/endpoints/a", json=cluster_load_assignment("a", 81))
         server.request("PUT", f"/api/v1/groups/{group}/bindings/b", json={"service": "a"})
@@ -108,9 +115,12 @@ def prepare(server: ServerProcess) -> None:
         entry = {"ConnectTimeout": f"{timeout_s}s"}
         server.request("PUT", "/api/v1/config-entries/service-resolver/a", json=entry)
     server.request("PUT", f"/api/v1/registrations/{KNOWN['id']}", json={"Name": "a", "Address": "10.0.0.1", "Port": 1})
+    return revision
 
 
-def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:
+def _runner(operation: Any, seen: set[int], base: str, revision: int) -> Callable[[], None]:
+    known = {**KNOWN, "revision": revision}
+
     @examples(
         12,
         in_soak=500,
@@ -121,7 +131,7 @@ def _runner(operation: Any, seen: set[int], base: str) -> Callable[[], None]:
     @hypothesis.given(operation.as_strategy(), strategies.booleans(), strategies.booleans())
     def run(case: Any, is_known: bool, is_plain: bool) -> None:
         if is_known:
-            case.path_parameters.update({name: KNOWN[name] for name in case.path_parameters if name in KNOWN})
+            case.path_parameters.update({name: known[name] for name in case.path_parameters if name in known})
         if is_plain:
             case.query.clear()
             case.headers.clear()

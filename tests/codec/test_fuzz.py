@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.codec.cases import CASES
@@ -91,6 +91,7 @@ def _decode(body: bytes | str, media: Any) -> None:
         ), error.violations
 
 
+@example(b"\x00\x00\r\x00\x80", "json")
 @examples(200)
 @given(st.binary(max_size=60) | st.text(max_size=60), st.sampled_from(["json", "yaml", "auto", "protobuf"]))
 def test_random_documents(body: bytes | str, media: Any) -> None:

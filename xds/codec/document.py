@@ -17,7 +17,7 @@ from typing import Literal
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer, short_repr
 from xds.codec.foreign_document import foreign_violation
 from xds.codec.positions import DocumentPart, TextLayout, locate
-from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml
+from xds.codec.text import YAML_TEXT_LIMIT, TextError, parse_json, parse_yaml, place_at
 from xds.model.errors import MalformedError, ValidationError, Violation
 from xds.model.resource_type import TYPE_PREFIX, V3_TYPES, type_url_of
 
@@ -87,9 +87,8 @@ def _decode(text: bytes | str, source: str) -> str:
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = bytes(error.object[: error.start])
-        column = len(before.rpartition(b"\n")[2].decode()) + 1
-        place = _place(source, before.count(b"\n") + 1, column)
+        before = bytes(error.object[: error.start]).decode()
+        place = _place(source, *place_at(before, len(before)))
         raise malformed(f"not UTF-8 at byte {error.start}", code="encoding", source=place) from None
 
 

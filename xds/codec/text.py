@@ -254,7 +254,7 @@ def _yaml_error(detail: str, event: Any) -> TextError:
     return TextError(detail, event.start_mark.line + 1, event.start_mark.column + 1)
 
 
-def _yaml_place(text: str, offset: int) -> tuple[int, int]:
+def place_at(text: str, offset: int) -> tuple[int, int]:
     """The line and column of a character, by the line ends of YAML, as its scanner counts."""
     before = _LINE_END.split(text[:offset])
     return len(before), len(before[-1]) + 1
@@ -281,7 +281,7 @@ def parse_yaml(text: str) -> list[object]:
         detail = ", ".join(part for part in (error.context, error.problem) if part)
         raise TextError(detail, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from None
     except yaml.reader.ReaderError as error:
-        raise TextError(error.reason, *_yaml_place(text, _characters(text, error.position))) from None
+        raise TextError(error.reason, *place_at(text, _characters(text, error.position))) from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise TextError(str(error).replace("\n", " ")) from None
     return reader.documents
