@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.cli.conftest import Remote
+from tests.support.process import wait_until
 
 HOST = "shop.default.svc.cluster.local:80"
 
@@ -21,6 +22,8 @@ def shop(remote: Remote) -> Remote:
             "PUT", "/v1/agent/service/register", json={**instance, "TaggedAddresses": tagged}
         )
         assert answer.is_success
+    # Instances that come shortly after one another reach the clients together, within a second.
+    wait_until(lambda: len(remote.xds("destination", "get", HOST).out.splitlines()) == 2, "both instances are told")
     return remote
 
 
