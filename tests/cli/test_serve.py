@@ -17,6 +17,8 @@ from tests.support.labels import stem_of
 from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.cli.ports import welcome
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 
 A = static_cluster("a", 80)
 
@@ -41,6 +43,17 @@ def test_ready_server_says_where_it_is_and_what_is_next(tmp_path: Path, running:
     log = server.process.log()
     assert f"xDS   {LOOPBACK}:{server.grpc_port}" in log
     assert f"--server http://{LOOPBACK}:{server.http_port}" in log
+
+
+def test_the_next_commands_take_ipv6_and_tls() -> None:
+    told = welcome(("::1", 28000), (LOOPBACK, HTTP_PORT), is_https=True)
+    assert "xDS   [::1]:28000" in told
+    assert "--xds-addr [::1]:28000" in told
+    assert f"xds nodes --server https://{LOOPBACK}:{HTTP_PORT}\n" in told
+    told = welcome((LOOPBACK, GRPC_PORT), ("::1", 28080))
+    assert "--xds-addr" not in told
+    assert "xds nodes --server http://[::1]:28080\n" in told
+    assert "--server" not in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
 
 
 def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack) -> None:
