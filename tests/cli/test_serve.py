@@ -64,6 +64,17 @@ def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack
     assert server.metrics()['xds_server_snapshot_revision{group="edge"}'] == 1
 
 
+def test_probes_and_pages_take_head(tmp_path: Path, running: ExitStack) -> None:
+    """As load balancers and monitors probe."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    for path in ("/livez", "/readyz", "/metrics", "/", "/docs", "/ui/nodes"):
+        with socket.create_connection((LOOPBACK, server.http_port)) as connection:
+            connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert (path, head[:12], body) == (path, b"HTTP/1.1 200", b"")
+
+
 def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack) -> None:
     limits = {"XDS_LIMITS__BODY_BYTES": "10000"}
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"], environment=limits))
