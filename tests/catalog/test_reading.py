@@ -204,6 +204,11 @@ def test_a_number_in_quotes_is_no_duration_and_the_hint_says_what_is() -> None:
     assert (found.code, found.hint) == ("bad_duration", 'write "5s" for seconds')
 
 
+def test_a_duration_beyond_every_range_is_refused_without_a_hint() -> None:
+    (found,) = violations('{"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "999999999h"}')
+    assert (found.code, found.hint) == ("bad_duration", "")
+
+
 # Bounds
 
 
