@@ -166,6 +166,15 @@ def test_a_list_of_one_for_an_object_and_an_object_for_a_list_are_taken_with_a_w
     assert [one.pointer for one in found.warnings] == ["/Splits"]
 
 
+def test_a_subset_without_a_value_is_an_empty_one() -> None:
+    """YAML reads ``v1:`` as null."""
+    found = read_entries(
+        "Kind: service-resolver\nName: web\nDefaultSubset: v1\nSubsets:\n  v1:\n  v2: {OnlyPassing: true}"
+    )
+    assert entry_json(found.entries[0])["Subsets"] == {"v1": {}, "v2": {"OnlyPassing": True}}
+    assert [(one.code, one.pointer) for one in found.warnings] == [("lax", "/Subsets/v1")]
+
+
 @pytest.mark.parametrize(
     ("text", "value_ns", "printed"),
     [
