@@ -51,7 +51,8 @@ class Origin(NamedTuple):
     def is_guarded(self, type: ResourceType) -> bool:
         """Whether labels and names do not prove that the client was sent resources of its former groups.
 
-        docs/protocol.md#removals: "other names are not sent to it, and what it has is not updated".
+        docs/protocol.md#removals: "Other secrets and assignments of that group are not sent to it, and those it has
+        are not updated".
         """
         return type.kept_on_move and self.has_moved
 

@@ -406,7 +406,8 @@ class Transition:
     def _returning_until_s(self, client: ClientState) -> float:
         """When the phase RETURNING ends.
 
-        docs/protocol.md#coming-back: "New trees wait for its CDS request, at most `order_timeout_s`".
+        docs/protocol.md#coming-back: "New trees wait for the CDS request of such a client, at most
+        `order_timeout_s`".
         """
         assert self.returning_until_s is not None
         if not client.watches.of(client.url_of("clusters")) and takes_clusters(client):
