@@ -25,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.server.conftest import SOTW, sotw
 from tests.server.load_client import V3, report, reporter, told
 from tests.support.examples import examples
+from tests.support.process import wait_until
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from tests.support.server import ServerProcess
 
@@ -35,7 +36,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# Existing objects: half of the requests use them, and half of all have no query or headers.
+# Existing objects. Of the requests left to chance half use them, and half have no query or headers.
 KNOWN = {"group": "default", "type": "clusters", "name": "a", "id": "n1", "cluster": "a"}
 KNOWN |= {"kind": "service-resolver", "assignment": "b"}
 POLICY = {"capacity": {"rates": [{"per_endpoint_rps": 10}]}}
@@ -77,6 +78,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         reporting = channel.stream_stream(V3)(iter(reports.get, None))
         reports.put(report(told("a", total_successful_requests=1), node=reporter("n1")))
         next(reporting)
+        # A report is shown when its window is over.
+        wait_until(lambda: running.request("GET", "/api/v1/load/a").is_success, "the report is shown")
         yield running
         requests.put(None)
         reports.put(None)
@@ -94,7 +97,8 @@ def fuzz(server: ServerProcess) -> dict[str, set[int]]:
         if operation.path not in ENDLESS:
             revision = prepare(server)
             seen = statuses[operation.label] = set()
-            _runner(operation, seen, base, revision)()
+            _runner(operation, seen, base, revision, is_usual=True)()
+            _runner(operation, seen, base, revision, is_usual=False)()
     return statuses
 
 
@@ -118,17 +122,19 @@ def prepare(server: ServerProcess) -> int:
     return revision
 
 
-def _runner(operation: Any, seen: set[int], base: str, revision: int) -> Callable[[], None]:
+def _runner(operation: Any, seen: set[int], base: str, revision: int, *, is_usual: bool) -> Callable[[], None]:
+    """``is_usual``: all requests are of existing objects without query and headers, which chance alone may never make."""
     known = {**KNOWN, "revision": revision}
+    chosen = strategies.just(True) if is_usual else strategies.booleans()
 
     @examples(
-        12,
-        in_soak=500,
+        3 if is_usual else 12,
+        in_soak=20 if is_usual else 500,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.shrink],
     )
-    @hypothesis.given(operation.as_strategy(), strategies.booleans(), strategies.booleans())
+    @hypothesis.given(operation.as_strategy(), chosen, chosen)
     def run(case: Any, is_known: bool, is_plain: bool) -> None:
         if is_known:
             case.path_parameters.update({name: known[name] for name in case.path_parameters if name in known})

@@ -24,6 +24,7 @@ from xds.fleet.event_log import (
 )
 from xds.fleet.nacks import RECORDS_LIMIT, NackLog
 from xds.fleet.node_records import (
+    NO_STATES,
     Holding,
     NodeRecord,
     StreamRecord,
@@ -328,7 +329,7 @@ class Fleet:
         node.node = event.node
         node.group = event.group
         node.last_seen = now
-        node.left.clear()
+        node.left = NO_STATES
         node.streams[stream.id] = stream
         stream.node = node
         stream.group = event.group

@@ -29,6 +29,7 @@ from xds.protocol.events import Subscribed
 from xds.protocol.subscription import Interest
 
 NAMES_SHOWN = 100
+NO_STATES: Mapping[str, TypeState] = {}  # one for all nodes: an empty dict of each would take memory
 _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
 _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
 
@@ -144,7 +145,7 @@ class NodeRecord:
         self.first_seen = now
         self.last_seen = now
         self.streams: dict[int, StreamRecord] = {}
-        self.left: dict[str, TypeState] = {}
+        self.left = NO_STATES
         self.clients: dict[ClientKey, ClientOrderState] = {}
         self.adrift = False
         self.synced_revision = 0
@@ -153,8 +154,8 @@ class NodeRecord:
         """A stream closed. What is kept of it is bounded: no names, sets or metadata that only it had."""
         del self.streams[stream.id]
         self.clients.pop(stream.client_key, None)  # the other streams of the client report it again
-        for alias, records in by_alias(stream.types.values()).items():
-            self.left[alias] = type_state(records, revisions, orphaned=False)
+        types = by_alias(stream.types.values()).items()
+        self.left = {**self.left, **{alias: type_state(records, revisions, orphaned=False) for alias, records in types}}
         if not self.streams:
             self.node = replace(self.node, metadata={})
 
