@@ -38,6 +38,7 @@ def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
         ("see docs/design.md#gone", "docs/design.md has no heading #gone"),
         ("see docs/design.md#not-a-heading", "docs/design.md has no heading #not-a-heading"),
         ("rules 7 and 8", "docs/protocol.md has no rule 8"),
+        ('"the heading" (docs/design.md#push-path)', "docs/design.md does not say 'the heading'"),
         ('docs/design.md: "the heading".', "docs/design.md does not say 'the heading'"),
         ('rule 7: "eight".', "docs/protocol.md does not say 'eight'"),
         ("LRS rule 7", "docs/protocol.md has no rule LRS 7"),

@@ -17,6 +17,7 @@ PAGES_OF_CODE = ("", "docs", "examples")  # where code looks for a page that it 
 _PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
 _RULES = re.compile(r"\b(?:(LRS )(?:rules? )?|[Rr]ules? )(\d+(?:(?:, | and |-)\d+)*)\b")
 _PAGE_QUOTE = re.compile(r"(docs/[\w-]+\.md)(?:#[\w-]+)?: \"([^\"]+)\"")
+_QUOTE_OF_PAGE = re.compile(r"\"([^\"]+)\" \((docs/[\w-]+\.md)")
 _RULE_QUOTE = re.compile(r"\b(?:LRS )?[Rr]ule \d+: \"([^\"]+)\"")
 _PATH = re.compile(r"(?<![\w/.-])((?:xds|api|tests|bench|docs|examples|deploy|tools)/[\w./-]*\w)(?![\w*<{/])")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -59,9 +60,10 @@ def _of_code(repository: Repository, module: Module, rules: frozenset[str]) -> I
 
 
 def _quotations(repository: Repository, path: str, line: int, text: str) -> Iterator[Finding]:
-    """Quotations, ``docs/page.md#heading: "..."`` and ``rule 7: "..."``, that the page does not have."""
+    """Quotations, ``docs/page.md: "..."``, ``"..." (docs/page.md)``, ``rule 7: "..."``, that the page does not have."""
     prose = _one_line(text)
     quoted = [(match[1], match[2]) for match in _PAGE_QUOTE.finditer(prose)]
+    quoted += [(match[2], match[1]) for match in _QUOTE_OF_PAGE.finditer(prose)]
     if not path.startswith("tests/"):
         quoted += [(PROTOCOL, match[1]) for match in _RULE_QUOTE.finditer(prose)]
     for page, sentence in quoted:

@@ -1,4 +1,4 @@
-"""Where the content of a client may come from that shows or needs what this server sent it on an earlier connection."""
+"""The possible origins of what a client shows or needs that this server sent it on an earlier connection."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reconnecting clients: what their first requests show that they hold, and how that becomes the state of the client.
 
 The first request of a type shows content by its version_info (SotW), by initial_resource_versions (Delta), or by names
-that only a client with an earlier listener can know. "The content that a client shows is the old side of the
-transition, however many pushes it missed" (docs/protocol.md#coming-back).
+that only a client with an earlier listener can know. docs/protocol.md#coming-back: "the content that a client
+shows is the start of the transition, however many pushes it missed".
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Transition:
         """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
 
         None means every listener. Routes do not overtake these: "within a tree a route never overtakes the listener
-        that refers to it, nor resources that the listener newly names" (docs/protocol.md#additions).
+        that refers to it, the resources that the listener newly names" (docs/protocol.md#additions).
         """
         url = client.url_of("listeners")
         goal = client.goal.get(url)
