@@ -232,8 +232,8 @@ async def until_quiet(fleet: Fleet) -> float:
 
 INTRODUCTION = f"""\
 From a change at a source to the ACKs of the fleet, through real sockets: {INSTANCES} instances a service, each bound to
-an assignment of one group, and Delta streams that subscribe to all of them. A change is one instance with other health;
-changes are collected for 50 ms, which are part of the wall time. Written by `python -m bench.catalog_served --docs
+an assignment of one group, and Delta streams that subscribe to all of them. A change is another health of one instance.
+Changes are collected for 50 ms, which are part of the wall time. Written by `python -m bench.catalog_served --docs
 docs`. *CPU* is that of `xds serve`, all threads, for one change, by the number of streams. *Flood*: 1,000 changes a
 second to services in turn, with {FLOODED_STREAMS} streams; cores of the server, the time from the last change to the
 last ACK, and responses a second to each stream. *Start* is from the start of the process to `/readyz`, with everything

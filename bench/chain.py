@@ -44,16 +44,16 @@ INTRODUCTION = """\
 Services with three entries each: a resolver with two subsets and failover to two datacenters, a splitter (every second
 one leads to the next service's as well), a router of five routes or service-defaults. Written by
 `python -m bench.chain --docs docs`. CPU time of one thread, medians, with the server's settings of the garbage
-collector: with Python's own, loading the largest set takes 1.7 times as long.
+collector. With Python's default settings, loading the largest set takes 1.7 times as long.
 
 * **Compile**: the chain of one service, of all kinds alike.
 * **Load**: all entries from the JSON that a store holds, and the chains of all services compiled.
 * **Read**: the same entries from text, with every rule checked, without chains.
-* **Change**: one resolver is put: the chains that it touches are compiled anew and compared, and take the old ones'
-  place. *Chains touched* is how many these are.
-* **Start**: what a server does with stored entries when it starts: read from SQLite, loaded as above.
+* **Change**: one resolver is written. The chains that depend on it are compiled again, compared, and replace the old
+  ones. *Chains touched* is their number.
+* **Start**: a server starts with stored entries: they are read from SQLite and loaded as above.
 * **Write**: one resolver is written as over the API: checked, compiled, committed to SQLite (on disk when it is
-  acknowledged), in place. CPU time of all threads; the second figure is the time that passed, with the disk's.
+  acknowledged), served. CPU time of all threads; the second figure is the elapsed time, including the disk's.
 """
 GOALS = (
     "Goals: a chain well under 1 ms; 10,000 services with 30,000 entries loaded in under 5 s; "

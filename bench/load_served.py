@@ -50,9 +50,9 @@ TITLE = "Load reports"
 INTRODUCTION = """\
 Reports as Envoy sends them, each node at its own time of the interval of 10 s: the clusters in another order in each
 report, localities without traffic left out, the node of 61 kB repeated. Written by `python -m bench.load_served --docs
-docs`. *CPU* is that of `xds serve`, all threads: seconds for the reports of an interval, by the 10 s of it; the first
-interval is left out. *Reading* is the part from the bytes of a report to what is counted, the rest is HTTP/2, gRPC and
-the event loop.
+docs`. *CPU* is that of `xds serve`, all threads: CPU seconds for the reports of an interval, divided by its 10 s; the
+first interval is left out. *Reading* is the part that turns the bytes of reports into counters. The rest is HTTP/2,
+gRPC and the event loop.
 """
 COLUMNS = (
     "commit", "nodes", "clusters", "localities with traffic", "order", "CPU", "us a cluster", "reading", "memory MB",
@@ -60,8 +60,8 @@ COLUMNS = (
 )  # fmt: skip
 NOTE = """\
 Goals: one locality with traffic under 0.5 of a core, three under 1.0, at most 1,000 MB, shuffled within 1.2 of ordered.
-Reports take one process; where they need more than a core, several processes would have to read them, each for some of
-the nodes, and merge their windows once a second.
+One process reads all reports. If that needs more than a core, several processes would have to read them, each for some
+of the nodes, and merge their windows once a second.
 """
 _COUNTED = re.compile(r"^xds_server_lrs_reports_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 _READING = re.compile(r"^xds_server_lrs_reading_seconds_total (\S+)$", re.MULTILINE)

@@ -52,8 +52,8 @@ clients are Delta streams in one process on the same machine.
   *instance-for-all* that of the service that all clients call.
 * **Clients**: how many of them the change touches.
 * **Answered**: from the request until its answer, when the change is stored and served.
-* **At all**: from the request until the last of these clients has read the last resource of the change; of an
-  instance, from the write of its file. *Slowest* is that of all rounds.
+* **At all**: from the request (for an instance: from the write of its file) until the last of these clients has read
+  the last resource of the change. *Slowest* is the slowest of all rounds.
 * **CPU**: of the server, all threads, until it is idle again. The kernel counts it in steps of 10 ms. Medians.
 """
 GOALS = (

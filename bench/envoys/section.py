@@ -33,16 +33,16 @@ bench.envoys` from `docs/performance/envoys.json`.
 * **Push**: to our server, a transaction of the admin API with additions and deletions in JSON (including HTTP,
   parsing, validation and store); to go-control-plane, `SetSnapshot` in ADS mode with ordered responses (SotW). Its
   resources were parsed before: a Go program has them as messages, and the time to make them is not included.
-* **ACK**: one relay between both servers and the Envoys reads along. An Envoy has a push when it has ACKed responses
-  with all resources of the push, compared byte by byte. The time runs from the call until that ACK is read from the
-  Envoy's socket. *p50* and *p99* are over all pushes and Envoys; *last Envoy* is the median over the pushes.
-* **Lost**: responses other than 200, resets and timeouts, of all requests from before the first of these pushes until
-  {trailing} after the last one, where something is removed. While Envoy drains a listener, old connections keep their
+* **ACK**: a relay between the servers and the Envoys reads all messages. An Envoy has a push when it has ACKed
+  responses with all resources of the push, compared byte by byte. The time runs from the call until that ACK is read
+  from the Envoy's socket. *p50* and *p99* are over all pushes and Envoys; *last Envoy* is the median over the pushes.
+* **Lost**: responses other than 200, resets and timeouts, of all requests from before the first of these pushes to the
+  last one, and, if something is removed, for {trailing} more. While Envoy drains a listener, old connections keep their
   old configuration and request a cluster that is gone.
 * **CPU**: user and system time of the server per push and Envoy, from the call until the server is idle after the last
-  ACK, median. *In all*, where something is removed: that of the whole time in which requests are counted, divided by
-  pushes and Envoys, minus the consumption without pushes. It includes removals that a server makes later. With few
-  Envoys the consumption without pushes is a large part of it, so use the rows with many.
+  ACK, median. *In all* (only if something is removed): the CPU during the whole time in which requests are counted,
+  minus the consumption without pushes, divided by pushes and Envoys. It includes removals that a server makes later.
+  With few Envoys the consumption without pushes is a large part, so use the rows with many Envoys.
 * **Removed after**: time from the call until the last Envoy has ACKed the removal of the old cluster, median. Empty if
   nothing is removed, or if the cluster was not removed by the end.
 """

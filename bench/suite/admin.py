@@ -35,9 +35,9 @@ async def admin_calls(stage: Stage) -> None:
     """``PUT /snapshot`` of N EDS clusters and N assignments, all assignments changed, on disk (SQLite), without
     streams.
 
-    Time from the request to its answer; and, on a second server with the same pushes, how long the event loop was
-    blocked: how late a callback of every millisecond ran, as far as the process itself was busy. These callbacks slow
-    the answer by 4 to 8 %, hence the second server.
+    Time from the request to its answer; and how long the event loop was blocked. The latter is how late a callback ran
+    that is due every millisecond, counting only time in which the process itself was busy. These callbacks slow the
+    answer by 4 to 8 %, so they run on a second server with the same pushes.
     """
     for size in stage.scale.admin:
         found: dict[str, dict[str, list[float]]] = {form: {} for form in MEDIA}
@@ -95,7 +95,7 @@ async def divided_calls(stage: Stage) -> None:
     versions. *Rules*: the constraints of Envoy's protos. *References*: what each resource refers to, and whether it
     exists. *Blobs*: resources in their stored form. *Comparing* with the content of the group. *SQL*: rows and blobs.
     *Disk*: the commit until it is durable. *Snapshot*: its sets, their hashes, and what streams will request.
-    *Telling*: metrics, journal and cache. *Rest*: HTTP, changes of thread, the answer.
+    *Telling*: metrics, events and cache. *Rest*: HTTP, changes of thread, the answer.
 
     *The libraries alone*: protobuf parses the assignments and writes them canonically, they are hashed twice, and the
     same rows are written from prepared tuples in one transaction. *Rest* is a request with the same body that is

@@ -21,19 +21,19 @@ WHY_ANSWERED: Final = """\
 go-control-plane answers a push after it has built all responses and passed them to the writers of the streams, which
 is most of its work. Our server answers when the push is durable, and notifies the streams then. In some cells the last
 ACK of go-control-plane comes before its own answer; these cells are not counted, because nothing is left to compare.
-Our server could meet this goal by answering later, which would help nobody. The next two rows compare what is
-comparable."""
+Our server could meet this goal by answering later, but users would gain nothing. The next two rows are a fair
+comparison."""
 WHY_ACCEPTED: Final = """\
 A Python process serves its streams on one core, so our wall time is our CPU time. go-control-plane uses both cores,
 which the load generator needs too. With 1,000 clusters our server takes a small part of its time. With ten clusters,
 where little work is done per stream, the transport decides: bare `grpc.aio`, which has no protocol and sends prepared
 bytes, is only a little faster than go-control-plane (rows of the broadcaster in (a)), and nearly half of our own time
-is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). Our server is a little
-faster in most of these cells and a little slower in the others; which ones differs from run to run."""
+is sockets and the event loop (see [where each microsecond goes](#where-each-microsecond-goes)). In most of these
+cells our server is a little faster, in the others a little slower. Which cells these are differs from run to run."""
 WHY_CALL: Final = """\
 As above. In addition our time includes the HTTP request, its validation and its commit (the difference of our two
-columns), while `SetSnapshot` is a function call. With 100 streams this decides: after our answer they ACK sooner than
-after the call of that function."""
+columns), while `SetSnapshot` is a function call. With 100 streams these parts decide: from our
+answer to the last ACK takes less time than from their call."""
 WHY_BINARY: Final = """\
 A good part of the time is spent in the libraries on necessary work: protobuf, hashes, three SQLite rows for each
 changed resource, the commit, HTTP (*the libraries alone* in [where an admin push's time

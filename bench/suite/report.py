@@ -47,10 +47,10 @@ concern our server alone, so go-control-plane has one round of it.
   goals include it.
 * **Wall time**: *answer to last ACK* starts when the push is answered (by our admin API, or by the return of
   `SetSnapshot`). *Call to last ACK* starts when the push is sent. `SetSnapshot` stores the snapshot and then builds
-  the responses of all streams, so the time after its return leaves out most of its work. For the goal, a push is
-  accepted when our server answers (durable, published), and when the snapshot is in the cache of go-control-plane,
-  which is at once. So our first column is compared with their second. The comparison of calls includes our HTTP
-  request.
+  the responses of all streams, so the time after its return leaves out most of its work. For the goal, our server
+  has accepted a push when it answers (the push is durable and published). go-control-plane has accepted it when the
+  snapshot is in its cache, which takes no time. So our first column is compared with their second. The comparison of
+  calls includes our HTTP request.
 * **Memory**: resident memory of the server process. Socket buffers of the kernel are not included.
 * **Ours** is `xds serve` with the memory store and pushes in protobuf. (g) measures JSON and the store on disk.
 * **Peers**: go-control-plane with its snapshot cache and with its linear cache, with the same resources; and a

@@ -123,7 +123,7 @@ def prepare(server: ServerProcess) -> int:
 
 
 def _runner(operation: Any, seen: set[int], base: str, revision: int, *, is_usual: bool) -> Callable[[], None]:
-    """``is_usual``: all requests are of existing objects without query and headers, which chance alone may never make."""
+    """``is_usual``: all requests are of existing objects, without query and headers: chance may never make one."""
     known = {**KNOWN, "revision": revision}
     chosen = strategies.just(True) if is_usual else strategies.booleans()
 

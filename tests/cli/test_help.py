@@ -15,6 +15,7 @@ from tests.support.resources import cluster_load_assignment, eds_cluster, static
 from xds.cli.app import app
 from xds.cli.commands import run
 from xds.cli.help_layout import OTHER, SECTIONS
+from xds.fleet.event_log import EventKind
 
 ROOT: Any = get_command(app)
 
@@ -106,3 +107,8 @@ def test_the_server_of_the_command_line_is_asked(named: str) -> None:
 def test_a_server_that_cannot_be_asked_completes_nothing() -> None:
     absent = completed("xds export edge", "127.0.0.1:1")
     assert (absent.out.strip(), absent.err) == ("", "")
+
+
+def test_the_help_of_watch_names_every_kind_of_event() -> None:
+    text = next(option.help for option in ROOT.commands["watch"].params if option.name == "kinds")
+    assert sorted(text.partition(";")[0].split(", ")) == sorted(EventKind)

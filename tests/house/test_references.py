@@ -19,6 +19,8 @@ PAGES = {
     [
         "see docs/design.md",
         "see docs/design.md#push-path.",
+        'docs/design.md#push-path: "not a heading"',
+        'rule 7: "seven".',
         "see protocol.md#order-of-things",
         "rule 7: so it is",
         "LRS rule 3, LRS 3",
@@ -36,6 +38,9 @@ def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
         ("see docs/design.md#gone", "docs/design.md has no heading #gone"),
         ("see docs/design.md#not-a-heading", "docs/design.md has no heading #not-a-heading"),
         ("rules 7 and 8", "docs/protocol.md has no rule 8"),
+        ('"the heading" (docs/design.md#push-path)', "docs/design.md does not say 'the heading'"),
+        ('docs/design.md: "the heading".', "docs/design.md does not say 'the heading'"),
+        ('rule 7: "eight".', "docs/protocol.md does not say 'eight'"),
         ("LRS rule 7", "docs/protocol.md has no rule LRS 7"),
         ("as in xds/gone.py", "there is no file xds/gone.py"),
         ("LEGEND 3.2", "'LEGEND' is not in the repository"),
@@ -47,6 +52,16 @@ def test_what_leads_nowhere_is_found_in_comments_and_docstrings(
     for text in (f"x = 1  # {comment}\n", f'def f():\n    """{comment}"""\n'):
         findings = list(broken_references(make({**PAGES, "xds/a.py": text}), [r"\bLEGEND\b"]))
         assert [(finding.path, finding.detail) for finding in findings] == [("xds/a.py", detail)]
+
+
+def test_a_quotation_may_be_of_several_lines(make: MakeRepository) -> None:
+    text = '"""Module. docs/design.md#push-path: "Push\npath". Rule 7:\n"eight"."""\n'
+    findings = [finding.detail for finding in broken_references(make({**PAGES, "xds/a.py": text}), [])]
+    assert findings == ["docs/protocol.md does not say 'eight'"]
+
+
+def test_tests_quote_rules_in_the_words_of_their_source(make: MakeRepository) -> None:
+    assert not list(broken_references(make({**PAGES, "tests/a.py": '"""Rule 7: "eight"."""\n'}), []))
 
 
 def test_strings_may_name_what_does_not_exist(make: MakeRepository) -> None:

@@ -1,4 +1,7 @@
-"""References: pages, headings, rules, files and functions that the code and the pages name exist in the repository."""
+"""References: pages, headings, rules, files and functions that the code and the pages name exist in the repository.
+
+A sentence that code quotes from a page is in the page. Tests may quote a rule in the longer words of its source.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ PAGES_OF_CODE = ("", "docs", "examples")  # where code looks for a page that it 
 
 _PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
 _RULES = re.compile(r"\b(?:(LRS )(?:rules? )?|[Rr]ules? )(\d+(?:(?:, | and |-)\d+)*)\b")
+_PAGE_QUOTE = re.compile(r"(docs/[\w-]+\.md)(?:#[\w-]+)?: \"([^\"]+)\"")
+_QUOTE_OF_PAGE = re.compile(r"\"([^\"]+)\" \((docs/[\w-]+\.md)")
+_RULE_QUOTE = re.compile(r"\b(?:LRS )?[Rr]ule \d+: \"([^\"]+)\"")
 _PATH = re.compile(r"(?<![\w/.-])((?:xds|api|tests|bench|docs|examples|deploy|tools)/[\w./-]*\w)(?![\w*<{/])")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 _QUOTED_PATH = re.compile(r"`((?:examples|tests|docs|bench|deploy|xds|api|tools)/[\w./-]+)`")
@@ -42,6 +48,7 @@ def _rules(repository: Repository) -> frozenset[str]:
 
 def _of_code(repository: Repository, module: Module, rules: frozenset[str]) -> Iterator[Finding]:
     for first, text in module.prose():
+        yield from _quotations(repository, module.path, first, text)
         for offset, line in enumerate(text.splitlines()):
             yield from _pages(repository, module.path, first + offset, line)
             yield from _paths(repository, module.path, first + offset, line)
@@ -50,6 +57,22 @@ def _of_code(repository: Repository, module: Module, rules: frozenset[str]) -> I
                     rule = f"{match[1] or ''}{number}"
                     if rule not in rules:
                         yield Finding(module.path, first + offset, f"{PROTOCOL} has no rule {rule}")
+
+
+def _quotations(repository: Repository, path: str, line: int, text: str) -> Iterator[Finding]:
+    """Quotations, ``docs/page.md: "..."``, ``"..." (docs/page.md)``, ``rule 7: "..."``, that the page does not have."""
+    prose = _one_line(text)
+    quoted = [(match[1], match[2]) for match in _PAGE_QUOTE.finditer(prose)]
+    quoted += [(match[2], match[1]) for match in _QUOTE_OF_PAGE.finditer(prose)]
+    if not path.startswith("tests/"):
+        quoted += [(PROTOCOL, match[1]) for match in _RULE_QUOTE.finditer(prose)]
+    for page, sentence in quoted:
+        if sentence not in _one_line(repository.texts.get(page, "")):
+            yield Finding(path, line, f"{page} does not say {sentence!r}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _of_text(repository: Repository, path: str, text: str) -> Iterator[Finding]:

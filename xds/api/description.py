@@ -182,9 +182,9 @@ _TAGS: Mapping[str, str] = {
     "bindings": "Assignments that follow a service of the catalog.",
     "load": "What proxies report: requests, errors, drops.",
     "assignments": "Policies that turn load into traffic weights.",
-    "events": "What happens, as a stream.",
+    "events": "The live stream of events.",
     "audit": "Who changed what, and who was refused.",
-    "access": "Whom the rules admit.",
+    "access": "Node authorisation.",
     "watch": "The watched directory.",
     "backups": "Backup and restore.",
     "about": "Version, settings and schemas of the server.",
@@ -284,7 +284,7 @@ def _add_answers(operation: Json) -> None:
         content = responses["200"]["content"]
         content[YAML_TYPE] = content[JSON_TYPE]
     if name in _CONDITIONAL:
-        responses["304"] = {"description": "What the client holds is what there is"}
+        responses["304"] = {"description": "Nothing has changed since the etag of `If-None-Match`"}
     if any(parameter["name"] == "prefer" for parameter in operation.get("parameters", ())):
         responses["202"] = {**responses["200"], "description": "Done; nodes are pending still"}
 

@@ -34,7 +34,7 @@ _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
 Strict = Annotated[bool, Query(description="Warnings are errors")]
 DrainTime = Annotated[
-    float | None, Query(ge=0, le=DAY_S, description="How long endpoints that go drain; 0: they go at once")
+    float | None, Query(ge=0, le=DAY_S, description="How long removed endpoints drain; 0: they are removed at once")
 ]
 
 # The revision that a group must be at and the etag that it must have, as in ``PushOptions``.

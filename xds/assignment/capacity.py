@@ -1,7 +1,7 @@
 """The capacity of every target: rates or a learnt metric, times healthy endpoints, without drained localities.
 
-A locality drains when too few of its endpoints are healthy. After it recovers it must stay healthy for a while before
-it gets a share again, and each relapse doubles that time. So health that flaps moves traffic a few times, then no more.
+A locality drains when too few of its endpoints are healthy. After a relapse it must stay healthy for a while before it
+gets a share again, and each further relapse lengthens that time. So flapping health moves traffic a few times only.
 """
 
 from __future__ import annotations

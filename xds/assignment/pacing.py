@@ -2,9 +2,8 @@
 
 Demand hardly depends on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
 its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band, or
-above it where demand is steady.
-Requests leave it only above the upper edge, which is its capacity. They return only when they would fit below the
-lower edge.
+above it where demand is steady. Requests leave it only above the upper edge, which is its capacity. They return only
+when they would fit below the lower edge.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def _tables(items: Sequence[Json], style: Style, empty: str = "") -> str:
 
 
 def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
-    """What was decided for a cluster, the latest first. Raises ``CommandError``."""
+    """The decisions about a cluster, newest first. Raises ``CommandError``."""
     found = client.items(f"{assignment_path(group, cluster)}/history")
     why = f"`xds assignment show {cluster}{group_option(group)}` says why"
     return rendered(found, HISTORY, style, f"nothing was decided yet: {why}")

@@ -1,4 +1,4 @@
-"""What the streams of a Linkerd proxy are told, as a table and in short."""
+"""What the streams of a Linkerd proxy were answered, as a table and in short."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIANT = "linkerd"
 
 
 def told(item: Json) -> str:
-    """What a stream of a Linkerd proxy is told, in short."""
+    """What a stream of a Linkerd proxy was answered, in short."""
     if not item["is_known"]:
         return "awaited"
     if item["endpoints"]:
@@ -28,7 +28,7 @@ DESTINATIONS = TableLayout(
     columns=(
         Column("METHOD", lambda item: item["method"]),
         Column("DESTINATION", lambda item: item["authority"]),
-        Column("TOLD", told, lambda item: "" if item["is_known"] else "warn"),
+        Column("ANSWER", told, lambda item: "" if item["is_known"] else "warn"),
         Column("SOURCE", lambda item: item["source"]),
         Column("MESSAGES", lambda item: str(item["messages"])),
         Column("LEFT OUT", lambda item: "; ".join(item["skipped"]), is_prose=True),

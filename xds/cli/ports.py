@@ -1,4 +1,4 @@
-"""What the two ports take from the settings: rules, limits and addresses, and what an operator is told of them."""
+"""What the two ports take from the settings: rules, limits and addresses; warnings for the operator."""
 
 from __future__ import annotations
 

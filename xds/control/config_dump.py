@@ -1,11 +1,11 @@
-"""Envoy's ``/config_dump`` as a bootstrap: what a running proxy has, whichever server it has it from.
+"""Envoy's ``/config_dump`` as a bootstrap: the configuration that a running proxy has, from whichever server.
 
-The bootstrap of the dump is the base. Clusters and listeners that another server sent are put among its static
-resources, and the way to that server is taken out. Route configurations, assignments (``?include_eds``), secrets and
+The bootstrap of the dump is the base. Clusters and listeners that another server sent become static resources of it,
+and the configuration of that server is removed. Route configurations, assignments (``?include_eds``), secrets and
 extension configurations are resources of their own. Envoy redacts private keys, so secrets with one cannot be pushed.
 
-Assignments are not what was sent: Envoy writes them anew out of its hosts. What it puts in for fields that were left
-out, and what it found by its own health checks, is taken out again.
+Assignments in the dump are not those that the server sent: Envoy writes them from its hosts. Values that Envoy adds for
+omitted fields, and the results of its own health checks, are removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowers the upstreams of one group, and shares with what it was lowered to before all that stays. Pure."""
+"""Lowers the upstreams of one group; resources that stay the same are shared with the previous result. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One assignment that is set by hand: what is wanted, what drains, its stored form, and how it is told. Pure."""
+"""One assignment that is set by hand: the wanted endpoints, those that drain, its stored form, its JSON. Pure."""
 
 from __future__ import annotations
 

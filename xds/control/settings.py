@@ -1,8 +1,7 @@
 """Settings of the server, from a file, the environment and flags, in rising precedence (docs/configuration.md).
 
 The file is YAML with the sections of `Settings`. Environment variables spell the path of a setting with double
-underscores
-(``XDS_SERVER__GRPC__PORT=18000``). With the suffix ``_FILE`` they name a file that contains the value
+underscores (``XDS_SERVER__GRPC__PORT=18000``). With the suffix ``_FILE`` they name a file that contains the value
 (``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, because otherwise a typo would
 leave a default in force.
 """

@@ -17,12 +17,9 @@ from xds.protocol.order import OrderRules
 from xds.store.retention import DAY_S, Retention
 
 if TYPE_CHECKING:
-    from xds.chain.index import Seen
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from xds.catalog.holding import HoldRule
     from xds.catalog.service_index import CatalogLimits
+    from xds.chain.index import Seen
 
 GRPC_PORT = 18000
 HTTP_PORT = 18080

@@ -1,4 +1,4 @@
-"""A ClusterLoadAssignment as endpoints: those that a Linkerd proxy is to use of what Envoy is given.
+"""The endpoints of a ClusterLoadAssignment that a Linkerd proxy uses.
 
 Linkerd has neither priorities nor degraded endpoints: it gets the endpoints of the first priority that has usable ones,
 and degraded ones only if there are no healthy ones.

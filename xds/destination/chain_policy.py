@@ -1,6 +1,6 @@
 """A discovery chain as the routes of an outbound policy: what a profile says, and destinations, headers, parameters.
 
-What a policy cannot say either is left out and reported. Requests then go where they go without it.
+What a policy cannot express either is left out and reported. Requests are then routed as if it did not exist.
 """
 
 from __future__ import annotations

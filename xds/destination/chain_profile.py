@@ -1,7 +1,7 @@
 """A discovery chain as the rules of a profile: routes from its router, overrides from the splitter on the default path.
 
-A route of a profile has no destination, so a route to another one than the default cannot be said. Requests are routed
-as if these parts did not exist, and the profile reports the omissions.
+A route of a profile has no destination, so a route to a destination other than the default one cannot be expressed.
+Requests are routed as if such routes did not exist, and the profile reports the omissions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Settings of clusters, routes and resolvers that Linkerd's API cannot express at all: it is left out and reported.
+"""Settings of clusters, routes and resolvers that Linkerd's API cannot express at all: they are left out and reported.
 
-Requests go where they go without it.
+Requests are routed as if these settings did not exist.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Routes whose first match counts, for a proxy that takes the most specific match.
 
 A linkerd2-proxy compares the matches of a request: by the length of the path that they match, then by their numbers of
-headers, of query parameters, and whether they name a method; the earlier of equal ones counts. Paths as regular
-expressions are all as long as the path of the request, so they are told like that, and the conditions decide. Where a
-later route is the more specific one,
+headers, of query parameters, and whether they name a method; the earlier of equal ones counts. A path that is a regular
+expression counts as long as the path of the request. So all paths are sent as regular expressions, and the other
+conditions decide. Where a later route is the more specific one,
 
 - an earlier route with headers repeats one of them until it has as many;
 - an earlier route without headers also matches what both match, with the conditions of both.

@@ -1,6 +1,6 @@
 """A virtual host as the rules of a profile: its routes in order, and the weighted clusters of its default route.
 
-As for chains, a route to another cluster than the default one cannot be said; what is left out is reported.
+As for chains, a route to a cluster other than the default one cannot be expressed; what is left out is reported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which regular expressions mean the same to RE2 and to the proxy, whose library is Rust's ``regex``.
 
-A proxy takes no policy with an expression that it cannot read: then every request fails. Of a profile's route by path
-and method it drops such a path, and matches by the method alone. So only what both surely read is told; a few that both
-would read are not.
+A proxy rejects a policy with an expression that it cannot read: then every request fails. In a profile's route by path
+and method it ignores such a path, and matches by the method alone. So only expressions that both surely read alike are
+sent. A few others that both would read alike are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a stream is told when its destination changes: the difference between two states, in the order of the messages.
+"""The messages for a stream whose destination changes: the difference between two states, in order.
 
-The rules: the first message comes at once and says all; what is new comes before what is gone; when the last endpoint
-goes, the message says whether the service still exists; unchanged endpoints are not sent again.
+The rules: the first message is sent at once and contains everything; additions come before removals; when the last
+endpoint is removed, the message says whether the service still exists; unchanged endpoints are not sent again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Hooks of a program that embeds the server: what happens on the streams, told beside them.
+"""Hooks of a program that embeds the server: its functions that are called on events.
 
-Hooks are called from the event log, one event after the other. A stream never waits for a hook: one that is too slow
-misses events and is told so (``on_lagged``).
+Hooks are called from the event log, one event after the other. A stream never waits for a hook. A hook that is too slow
+misses events, and then ``on_lagged`` is called.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _cluster(stats: wire_pb2.ClusterStats) -> ClusterLoad | None:
     if not is_valid:
         return None
     localities = tuple(row for row in rows if row is not None)
-    # Rule 12: "category totals need not sum to the total". No more than the total was dropped, though.
+    # LRS rule 12: "categories need not sum up to the total". No more than the total was dropped, though.
     dropped = max(stats.total_dropped_requests, sum(drops.values()))
     return ClusterLoad(stats.cluster_name, interval_s, stats.cluster_service_name, localities, dropped, drops)
 

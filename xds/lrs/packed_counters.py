@@ -1,8 +1,8 @@
 """Counters side by side in one integer, each in a lane of 96 bits.
 
 A fleet reports a million counters in an interval, and Python needs the same time to add two small integers as two of
-twenty digits. So one addition adds all counters of a row: 30 ns for three counters, and
-57 ns one by one. No lane of a sum may be negative.
+twenty digits. So one addition adds all counters of a row: 30 ns for three counters, instead of 57 ns one by one. No
+lane of a sum may be negative.
 """
 
 from __future__ import annotations

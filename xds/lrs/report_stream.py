@@ -20,7 +20,7 @@ MINIMUM_INTERVAL_S = 1.0
 SEND_ALL_CLUSTERS = "envoy.lrs.supports_send_all_clusters"
 # Rule 5: an empty list without ``send_all_clusters`` means all clusters to grpc-go and none to Envoy.
 NO_CLUSTER = "xds.no-cluster"
-# Rule 3: "grpc-go reads exactly ONE response per stream".
+# LRS rule 3: "Some clients read one response only".
 READS_ONE_RESPONSE = frozenset({"gRPC Go"})
 
 
@@ -128,10 +128,10 @@ class LoadReportStream:
         events.append(LoadNodeIdentified(node))
 
     def _response_for(self, node: Node) -> LoadStatsResponse:
-        # Rule 7: "must be valid and > 0".
+        # LRS rule 7: "The reporting interval is at least 1 s".
         interval_s = max(MINIMUM_INTERVAL_S, self._settings.interval_s)
         by_endpoint = self._settings.by_endpoint
-        # Rule 4: "honoured only by clients whose node has" the feature.
+        # LRS rule 4: "All clusters for clients that support it, else clusters by name".
         if SEND_ALL_CLUSTERS in node.client_features:
             return LoadStatsResponse(interval_s, all_clusters=True, by_endpoint=by_endpoint)
         clusters = tuple(sorted(self._clusters_of(node))) or (NO_CLUSTER,)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def takes_clusters(client: ClientState) -> bool:
     """Whether the client is known to subscribe to clusters of this server, even before it requests them.
 
-    docs/protocol.md#coming-back: "The server remembers per node id which clients subscribed to clusters. On ADS, an
-    unknown client counts as one if it requests the assignment of a served cluster." Retained revisions count too.
+    docs/protocol.md#coming-back: "The server remembers per node id which clients subscribed to clusters"; "On ADS, an
+    unknown client counts as subscribed to clusters if it requests the assignment of a served cluster". Clusters of
+    retained revisions count too.
     """
     if not client.is_aggregated:
         return False

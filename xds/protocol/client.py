@@ -165,7 +165,7 @@ class ClientState:
         """The newest set of a type while some of it is held back: its names are not reported as missing meanwhile.
 
         None if nothing is, and after `order_timeout_s`: "a name that exists only in held content is reported as missing
-        after `order_timeout_s`, and sent when it is released" (docs/protocol.md#additions).
+        after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
         """
         transition = self.transition
         if transition is None or transition.is_pending_release_told or not transition.keeps(type_url):

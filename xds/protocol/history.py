@@ -2,7 +2,7 @@
 
 A client that opens a new stream shows a version_info (SotW) or resource versions (Delta) of an earlier stream.
 `RevisionHistory` finds the set that they name. docs/protocol.md#coming-back: "a label identifies old content only if
-its 8 hex digits match the set rebuilt from it".
+its 8 hex digits match a set that can be rebuilt from the retained revisions".
 
 The set may be a mixed set that an earlier process made (``mixtures``).
 """

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def over_absent_listeners(client: ClientState, absent: frozenset[str]) -> Names:
     """The clusters and assignments whose newest versions newly name internal listeners that are not ready.
 
-    docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener stays
-    as it was until that listener is ready".
+    docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener is
+    not updated until that listener is ready".
     """
     found: dict[str, set[str]] = {}
     if absent:

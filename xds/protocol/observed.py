@@ -1,8 +1,9 @@
 """Observed assignments: laid over the pushed snapshot of a group, name by name, without a revision.
 
-docs/services.md#live-endpoints: "the push itself is not changed"; "when the observed assignment goes, the pushed one is
-served again"; "the version_info is that of the push with `+<8 hex of the served set>`". The set that is served stands
-for the pushed one. A change costs what its names cost, and a copy of two mappings of references.
+docs/services.md: "The push itself is not changed: when the observed assignment is removed, the pushed one is served
+again. The version_info of a set with observed assignments is that of the push with `+<8 hex of the served set>`". A
+client that holds the served set counts as holding the pushed one. A change costs work for the names that change, and a
+copy of two mappings of references.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the content of a client may come from that shows or needs what this server sent it on an earlier connection."""
+"""The possible origins of what a client shows or needs that this server sent it on an earlier connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Origin(NamedTuple):
     def is_guarded(self, type: ResourceType) -> bool:
         """Whether labels and names do not prove that the client was sent resources of its former groups.
 
-        docs/protocol.md#removals: "other names are not sent to it, and what it has is not updated".
+        docs/protocol.md#removals: "Other secrets and assignments of that group are not sent to it, and those it has
+        are not updated".
         """
         return type.kept_on_move and self.has_moved
 

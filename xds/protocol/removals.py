@@ -80,9 +80,9 @@ def _drains_listeners(client: ClientState) -> bool:
 def _listeners_in_use(client: ClientState) -> Names:
     """The lingering internal listeners that clusters and assignments name that the client uses and that do not linger.
 
-    docs/protocol.md#removals: "an internal listener stays as long as a cluster whose endpoints name it", and so does
-    all that it leads to. The push that removed it changed that cluster or assignment, and the client did not accept the
-    change yet.
+    docs/protocol.md#removals: "an internal listener, and everything it refers to, stays as long as the client has a
+    cluster whose endpoints (in the cluster or in its assignment, as sent) name it". The push that removed the listener
+    changed that cluster or assignment, and the client has not accepted the change yet.
     """
     url = client.url_of("listeners")
     names = client.lingering.names
@@ -106,8 +106,8 @@ def _led_to(client: ClientState, parts: set[Part]) -> Names:
 def _members_in_use(client: ClientState) -> Names:
     """The lingering members of aggregate clusters that the client uses and that do not linger.
 
-    docs/protocol.md#removals: "a member of an aggregate cluster stays as long as the client uses that". The push that
-    removed it changed the aggregate, and the client did not accept the change yet.
+    docs/protocol.md#removals: "a member of an aggregate cluster stays as long as the client uses the aggregate". The
+    push that removed the member changed the aggregate, and the client has not accepted the change yet.
     """
     url = client.url_of("clusters")
     gone = client.lingering.names.get(url, NO_NAMES)

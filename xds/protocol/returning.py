@@ -1,8 +1,8 @@
 """Reconnecting clients: what their first requests show that they hold, and how that becomes the state of the client.
 
 The first request of a type shows content by its version_info (SotW), by initial_resource_versions (Delta), or by names
-that only a client with an earlier listener can know. "The content that a client shows is the old side of the
-transition, however many pushes it missed" (docs/protocol.md#coming-back).
+that only a client with an earlier listener can know. docs/protocol.md#coming-back: "the content that a client
+shows is the start of the transition, however many pushes it missed".
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def shown_by_versions(watch: Watch, request: DeltaRequest, cache: SnapshotCache,
     """The set that a Delta client shows by initial_resource_versions, in the first request of a type only.
 
     Rule 54: "`initial_resource_versions` suppress unchanged resources and reveal vanished ones; they do not subscribe".
-    Names with an unknown version are uncertain. docs/protocol.md#coming-back: "an unknown name is reported as removed
-    after the time of lingering".
+    Names with an unknown version are uncertain. docs/protocol.md#coming-back: "An unknown name is reported as removed
+    when its lingering ends".
     """
     versions = request.initial_versions
     if not versions:
@@ -195,8 +195,8 @@ def is_early(client: ClientState, watch: Watch, names: frozenset[str]) -> bool:
     """Whether a request on a separate stream comes too early to know what its client holds.
 
     docs/protocol.md#additions: "on separate streams, a client that requests routes before its listeners and clusters
-    has reconnected, or has listeners of its own: it is answered when it has shown its clusters, or after `return_s`. So
-    is one that requests an assignment before its clusters that only a retained revision has".
+    has reconnected, or has static listeners. It is answered when it has shown its clusters, or after `return_s`. The
+    same holds for a client that requests, before its clusters, an assignment that only a retained revision has".
     """
     if client.is_aggregated or client.has_clusters or watch.type.alias == "listeners":
         return False

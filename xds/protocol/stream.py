@@ -360,8 +360,8 @@ class DiscoveryStream:
     def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
         """Handle the answer to a heartbeat, which may also change the interest.
 
-        docs/protocol.md#ttls: "If a client rejects a heartbeat, it has dropped the resource, so the resource is sent
-        whole".
+        docs/protocol.md#ttls: "A client that rejects a heartbeat has dropped the resource, so the whole resource is
+        sent again".
         """
         if request.error is not None:
             watch.known.mark_uncertain(names)

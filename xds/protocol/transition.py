@@ -238,7 +238,7 @@ class Transition:
         """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
 
         None means every listener. Routes do not overtake these: "within a tree a route never overtakes the listener
-        that refers to it, nor resources that the listener newly names" (docs/protocol.md#additions).
+        that refers to it, the resources that the listener newly names" (docs/protocol.md#additions).
         """
         url = client.url_of("listeners")
         goal = client.goal.get(url)
@@ -406,7 +406,8 @@ class Transition:
     def _returning_until_s(self, client: ClientState) -> float:
         """When the phase RETURNING ends.
 
-        docs/protocol.md#coming-back: "New trees wait for its CDS request, at most `order_timeout_s`".
+        docs/protocol.md#coming-back: "New trees wait for the CDS request of such a client, at most
+        `order_timeout_s`".
         """
         assert self.returning_until_s is not None
         if not client.watches.of(client.url_of("clusters")) and takes_clusters(client):

@@ -1,9 +1,9 @@
 """Listener trees: the difference between two snapshots, in the units in which it is released.
 
 docs/protocol.md#order: "The unit is the *listener tree*: a listener and the scoped routes, route configurations,
-virtual hosts and extension configurations that it refers to by name, if they differ. Trees that share a part are
-one tree. A resource that no listener refers to is a tree of its own." A tree also has the clusters that its new content
-refers to, so that it can be held while one of them is cold.
+virtual hosts and extension configurations that it refers to by name, as far as they differ. Trees that share a part
+are one tree. A resource that no listener refers to is a tree of its own." A tree also has the clusters that its new
+content refers to, so that it can be held while one of them is cold.
 
 Pure functions of values: `Releases` keeps the results for all clients alike.
 """
@@ -174,7 +174,7 @@ def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
 def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
     """The internal listeners that endpoints in clusters name: those beside ``listeners``, and those among them.
 
-    Both without those that refer back to ``listeners``. docs/protocol.md#additions: "listeners that refer to each other
+    Both without those that refer back to ``listeners``. docs/protocol.md#additions: "Listeners that refer to each other
     are sent together".
     """
     needed = frozenset(name for name in _behind(clusters, goal) if listeners.isdisjoint(_all_behind(name, goal)))

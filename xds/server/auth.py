@@ -36,8 +36,8 @@ class AuthRefusal(NamedTuple):
 class AuthInterceptor:
     """Checks every call. It is a server interceptor; handlers of discovery call `authenticate` themselves.
 
-    * Discovery and load reporting are refused before the stored state is loaded (rule 9: "never answer an empty LDS/CDS
-      because state is not loaded yet. Refuse streams (UNAVAILABLE)"), and while the server drains.
+    * Discovery and load reporting are refused before the stored state is loaded (UNAVAILABLE; rule 9: "A client is
+      never sent an empty response because the state is not loaded"), and while the server drains.
     * Health checks need no credential. Envoy's and Linkerd's services need the scope ``xds``, reflection needs it or
       ``read`` (it lists the services), everything else needs ``read``: client status, and channelz above all (it lists
       addresses of clients).

@@ -35,7 +35,7 @@ class ServerOptions:
       ``flow.small_write_bytes``. A body larger than this is written alone.
     * ``nodes_shown``: how many nodes have metrics of their own.
     * ``load``: which reports load reporting clients are asked for.
-    * ``drain_s``: existing streams are closed over so many seconds (rule 10: "spread the closes").
+    * ``drain_s``: existing streams are closed over this many seconds (rule 10).
     * ``flow``: constants of flow control.
     """
 

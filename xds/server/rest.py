@@ -211,7 +211,7 @@ def _is_json(request: Request) -> bool:
 def _error_response(error: RemoteProtocolError) -> Response:
     status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
     if status is HTTPStatus.NOT_FOUND:
-        return Response(status_code=status)  # rule 77: "Prefer 404 with no body for no snapshot"
+        return Response(status_code=status)  # rule 77: "No snapshot is 404"
     return _problem(status, error.message)
 
 

@@ -218,7 +218,7 @@ class XdsServer:
         await self.registry.work_queue.barrier_low()  # behind the last work items of the streams
 
     async def _close_streams(self, over_s: float) -> None:
-        """Rule 10: "a server draining should close streams after at least one response, and spread the closes"."""
+        """Rule 10: "A draining server closes streams after at least one response, and spreads the closes"."""
         streams = list(self._streams)
         ends_at = monotonic() + over_s
         for left in range(len(streams) - 1, -1, -1):

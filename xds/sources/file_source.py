@@ -1,8 +1,8 @@
 """Target files as a source: watched, and read when they have changed and rest.
 
-A file with errors keeps what it said before, as does one that cannot be read. A file that goes takes its instances
-with it; but if a directory or a glob has no file left at all, or a file that is named itself is missing, it is
-probably not mounted, and what was read last stays.
+A file with errors, or one that cannot be read, keeps the instances that were read last. If a file is deleted, its
+instances are removed. But if a directory or a glob has no file left at all, or a file that is named itself is missing,
+it is probably not mounted, and the instances that were read last stay.
 """
 
 from __future__ import annotations

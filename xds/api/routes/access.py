@@ -27,7 +27,7 @@ NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
 class TrialItem(TypedDict):
-    """A rule of ``auth.nodes``, by its place; ``detail`` says why the rule does not allow the node."""
+    """A rule of ``auth.nodes``, by its position; ``detail`` says why the rule does not allow the node."""
 
     rule: int
     principal: str

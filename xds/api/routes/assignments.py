@@ -52,7 +52,7 @@ async def get_assignment(here: Here, request: Request, group: Segment, cluster: 
 async def get_assignment_history(
     here: Here, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
-    """What was decided for a cluster, the latest first: when, why, and the shares before and after."""
+    """The decisions about a cluster, newest first: time, reasons, and the shares before and after."""
     history = here.assignments.at_work((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)

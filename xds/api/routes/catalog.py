@@ -59,9 +59,9 @@ async def accept_losses(
     by: Calling,
     name: Segment,
     service: Annotated[str, Query(description="Only the loss of this service")] = "",
-    dry_run: Annotated[bool, Query(description="Show what would go; change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Show what would be removed; change nothing")] = False,
 ) -> Response:
-    """Accept that a source lost more of its services' instances at once than is believed: they drain and go."""
+    """Accept that a source lost most instances of services at once: they drain and are removed."""
     held = here.catalog.held(name, service)
     if not held:
         about = f" of service {service!r}" if service else ""

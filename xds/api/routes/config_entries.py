@@ -58,7 +58,7 @@ async def write_options(
     idempotency_key: Annotated[
         str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
     ] = "",
-    dry_run: Annotated[bool, Query(description="Say what would change, change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
     message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
     strict: Strict = False,
 ) -> PushOptions:
@@ -99,7 +99,7 @@ async def put_config_entries(
 
 @router.get("/revisions", response_model=EntryRevisionPage)
 async def list_config_entry_revisions(here: Here, request: Request, paging: Paging) -> Response:
-    """All revisions of the config entries, the newest first: who made it, when and why, and whether it was undone."""
+    """All revisions of the config entries, newest first: author, time, message, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await here.publisher.entries.history.lines(before, paging.limit + 1)
     return await paging.answer(request, found, lambda line: str(line.revision), entry_revision_item)

@@ -50,9 +50,11 @@ async def get_discovery_chain(
     here: Here,
     request: Request,
     service: Segment,
-    datacenter: Annotated[str, Query(max_length=64, description="As it is seen from there")] = "",
-    protocol: Annotated[str, Query(max_length=64, description="Instead of the protocol of the entries")] = "",
-    connect_timeout: Annotated[str, Query(max_length=64, description="Such as `5s`, instead of the entries'")] = "",
+    datacenter: Annotated[str, Query(max_length=64, description="The datacenter for which the chain is compiled")] = "",
+    protocol: Annotated[str, Query(max_length=64, description="Overrides the protocol of the entries")] = "",
+    connect_timeout: Annotated[
+        str, Query(max_length=64, description="Such as `5s`; overrides the timeout of the entries")
+    ] = "",
     mesh_gateway_mode: Annotated[str, Query(max_length=64, description="`none`, `local` or `remote`")] = "",
 ) -> Response:
     """The compiled chain of any service; one without entries has the default chain. In Consul's JSON."""

@@ -64,7 +64,7 @@ async def list_endpoints(
     request: Request,
     paging: Paging,
     group: Segment,
-    live: Annotated[bool, Query(description="Only assignments that are laid over pushed ones")] = False,
+    live: Annotated[bool, Query(description="Only live assignments, which are laid over pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
     here.publisher.check_group(group)

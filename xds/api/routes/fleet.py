@@ -216,7 +216,7 @@ async def list_nacks(
     since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
     state: Annotated[NackState | None, Query()] = None,
 ) -> Response:
-    """NACKs: who rejected what, and why; the newest first."""
+    """NACKs, newest first: who rejected what, and why."""
     found = here.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)

@@ -68,7 +68,7 @@ async def list_revisions(
     group: Segment,
     endpoints: Annotated[bool, Query(description="Include revisions that changed only endpoints")] = True,
 ) -> Response:
-    """All revisions, the newest first: kind, author, and whether it was undone."""
+    """All revisions, newest first: kind, author, and whether it was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)

@@ -75,7 +75,7 @@ async def put_upstreams(
     """Set the upstreams of a group: `{"upstreams": [{"service": "web", "bind_port": 9191}]}`, as JSON or YAML.
 
     The group is created if there is none. What the upstreams are lowered to becomes part of its snapshot at once, and
-    follows the config entries from then on. What is pushed stays.
+    follows the config entries from then on. Pushed resources stay.
     """
     document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
     upstreams = await asyncio.to_thread(read_upstreams, document)
@@ -89,7 +89,7 @@ async def put_upstreams(
 
 @router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
 async def delete_upstreams(here: Here, group: Segment, options: Writing, wait_s: Wait) -> Response:
-    """Delete the upstreams of a group, and what they are lowered to. What is pushed stays."""
+    """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
     result = await here.publisher.write_upstreams(group, None, options)
     return await _answer(PushContext(here, options, wait_s), result)
 

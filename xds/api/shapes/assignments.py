@@ -25,7 +25,7 @@ _PLACES = 4
 
 
 class ReasonItem(TypedDict):
-    """``code`` is for machines; ``target`` is the locality that it refers to, if any."""
+    """``code`` is for programs; ``target`` is the locality that the reason refers to, if any."""
 
     code: str
     detail: str
@@ -328,7 +328,7 @@ _ERRORS: Document = {
 
 POLICY_SCHEMA: Document = _object(
     ("capacity",),
-    cluster={**_NAME, "description": "That of the path"},
+    cluster={**_NAME, "description": "The cluster of the path"},
     strategy={"enum": [str(one) for one in Strategy], "default": str(Strategy.WATERFALL_BY_ZONE)},
     capacity=_CAPACITY,
     preferred=_LOCALITIES,

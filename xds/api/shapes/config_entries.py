@@ -133,7 +133,7 @@ EntryDifferenceAnswer = TypedDict("EntryDifferenceAnswer", {"from": int, "to": i
 class EntryUndoItem(TypedDict):
     """``takes_back`` is the last change that is in effect, ``to`` the revision to roll back to.
 
-    With ``etag`` in `If-Match` the rollback is of what was looked at.
+    Send ``etag`` as `If-Match` of the rollback, so that nothing else is undone.
     """
 
     revision: int

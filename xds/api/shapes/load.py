@@ -48,7 +48,7 @@ class FiguresItem(TypedDict):
 
 
 class TotalsItem(TypedDict):
-    """Counters since the node is known."""
+    """Counters since the node was first seen."""
 
     successes: int
     errors: int

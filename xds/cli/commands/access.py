@@ -118,9 +118,9 @@ def test(
     metadata: Annotated[
         list[str] | None, typer.Option(help="A value of the node's metadata; may be repeated.", metavar="KEY=VALUE")
     ] = None,
-    region: Annotated[str, typer.Option(help="The proxy's locality.")] = "",
-    zone: Annotated[str, typer.Option(help="Likewise.")] = "",
-    sub_zone: Annotated[str, typer.Option(help="Likewise.")] = "",
+    region: Annotated[str, typer.Option(help="The region of the proxy's locality.")] = "",
+    zone: Annotated[str, typer.Option(help="The zone of the locality.")] = "",
+    sub_zone: Annotated[str, typer.Option(help="The sub-zone of the locality.")] = "",
 ) -> None:
     """Test whether the node rules allow a certificate or token to be a node; exits 1 if not.
 

@@ -32,8 +32,8 @@ def show(
 ) -> None:
     """Show where the requests of each locality go, and why, and how full each target is.
 
-    A second table has a row for each target: what arrives there as a part of its capacity, and the share of the
-    cluster's requests that was decided beside the real one. -o yaml shows the policies and all that was measured.
+    A second table has a row for each target: its load as a part of its capacity, and its decided and real share of the
+    cluster's requests. -o yaml also shows the policies and all measurements.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def history(
     group: GroupOption = "default",
     watch: WatchFlag = False,
 ) -> None:
-    """Show what was decided before, the latest first: when, why, and the shares before and after.
+    """Show earlier decisions, newest first: time, reason, and the shares before and after.
 
     \b
     Examples:
@@ -127,7 +127,7 @@ def delete(
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """Delete a policy: proxies are served what was pushed. Asks first on a terminal.
+    """Delete a policy: proxies are served the pushed weights. Asks first on a terminal.
 
     \b
     Examples:

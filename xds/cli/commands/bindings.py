@@ -80,9 +80,11 @@ def bind(
         str, typer.Option("--filter", help="Only instances that match (docs/filter.md).", metavar="EXPRESSION")
     ] = "",
     port: Annotated[str, typer.Option("--port", help="The name of the port.", metavar="NAME")] = "",
-    datacenter: Annotated[str, typer.Option("--datacenter", help="Only instances there.", metavar="NAME")] = "",
+    datacenter: Annotated[
+        str, typer.Option("--datacenter", help="Only instances of this datacenter.", metavar="NAME")
+    ] = "",
     only_passing: Annotated[
-        bool, typer.Option("--only-passing", help="No requests to instances with a warning either.")
+        bool, typer.Option("--only-passing", help="Exclude instances with a warning as well.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would select; change nothing.")] = False,
     strict: StrictFlag = False,
@@ -112,13 +114,15 @@ def unbind(
     group: GroupOption = "default",
     drain: DrainOption = "",
     now: NowFlag = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check whether it could end; change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check whether the binding could end; change nothing.")
+    ] = False,
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """End a binding: what was pushed is served again. Asks first on a terminal.
+    """End a binding: the pushed assignment is served again. Asks first on a terminal.
 
-    Endpoints that go drain first, unless --now is given.
+    Removed endpoints drain first, unless --now is given.
 
     \b
     Examples:

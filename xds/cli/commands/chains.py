@@ -94,9 +94,9 @@ def chain(
     query: Annotated[
         list[str] | None, typer.Option(help="A query parameter; may be repeated.", metavar="NAME=VALUE")
     ] = None,
-    output: Annotated[ChainFormat | None, typer.Option("-o", "--output", help="How it is written.")] = None,
+    output: Annotated[ChainFormat | None, typer.Option("-o", "--output", help="Output format.")] = None,
 ) -> None:
-    """Show the discovery chain of a service, or, given a request, which way it goes and why.
+    """Show the discovery chain of a service; or, given a request, the way that it takes, and why.
 
     \b
     Examples:

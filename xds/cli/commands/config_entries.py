@@ -23,7 +23,7 @@ KindArgument = Annotated[str, typer.Argument(help="The kind, such as service-res
 NameArgument = Annotated[
     str, typer.Argument(help="The name of the service; global for proxy-defaults.", autocompletion=complete_entry)
 ]
-DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what would change, change nothing.")]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
 LineMatch = Annotated[
     str, typer.Option("--if-match", help="Only if config entries are at this revision.", metavar="REV")
 ]
@@ -41,9 +41,9 @@ def write_entries(
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
 ) -> None:
-    """Write all config entries of the files, or none; others stay as they are.
+    """Write the config entries of the files, all or none; other entries stay.
 
-    What would break a discovery chain is refused, with the chain and the path. Files are JSON or YAML.
+    A write that would break a discovery chain is refused, with the chain and the path. Files are JSON or YAML.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def write_entries(
 
 @config_entry.command(cls=Command)
 def read(context: typer.Context, kind: KindArgument, name: NameArgument) -> None:
-    """Show one config entry, in a form that write takes again.
+    """Show one config entry, in the form that write accepts.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def delete(
     dry_run: DryRunFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Delete one config entry; on a terminal you are asked first. It is refused where it would break a chain.
+    """Delete one config entry. Refused if that would break a chain. Asks first on a terminal.
 
     \b
     Examples:
@@ -131,11 +131,11 @@ def delete(
 @config_entry.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Files against what is served.")] = None,
-    from_revision: Annotated[int, typer.Option("--from", help="This revision; 0: the one before --to.", min=0)] = 0,
-    to_revision: Annotated[int, typer.Option("--to", help="Up to this one; 0: the newest.", min=0)] = 0,
+    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
+    from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
+    to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
 ) -> None:
-    """Show what differs, entry by entry; exits 0 when nothing does, 1 when something does.
+    """Compare config entries, entry by entry; exits 0 if they are equal, 1 if they differ.
 
     \b
     Examples:
@@ -154,7 +154,7 @@ def diff(
 
 @config_entry.command(cls=Command)
 def history(context: typer.Context) -> None:
-    """Show the revisions of the config entries, the newest first.
+    """Show the revisions of the config entries, newest first.
 
     \b
     Examples:
@@ -176,7 +176,7 @@ def undo(
     dry_run: DryRunFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Take back the last change of config entries, or go back to a revision; on a terminal you are asked first.
+    """Undo the last change of config entries, or go back to a revision. Asks first on a terminal.
 
     \b
     Examples:

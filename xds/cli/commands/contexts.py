@@ -54,7 +54,7 @@ def list_contexts(context: typer.Context) -> None:
 
 @context.command("set", cls=Command)
 def set_context(context: typer.Context, name: NameArgument) -> None:
-    """Add a context, or change what is given: its server, and the files of its credentials. The first one is used.
+    """Add a context, or change the server or the credential files of one. The first context becomes the current one.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``xds destination get``, ``profile`` and ``explain``: what Linkerd proxies are told, asked for as one of them."""
+"""``xds destination get``, ``profile`` and ``explain``: the answers to a Linkerd proxy, requested as one."""
 
 from __future__ import annotations
 

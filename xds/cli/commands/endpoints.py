@@ -34,7 +34,7 @@ NowFlag = Annotated[bool, typer.Option("--now", help="Do not drain: remove endpo
 DrainOption = Annotated[
     str,
     typer.Option(
-        "--drain", help="How long endpoints that go drain (default: as the server has it).", metavar="DURATION"
+        "--drain", help="How long removed endpoints drain (default: the server's setting).", metavar="DURATION"
     ),
 ]
 
@@ -43,10 +43,12 @@ DrainOption = Annotated[
 def list_assignments(
     context: typer.Context,
     group: GroupOption = "default",
-    live: Annotated[bool, typer.Option("--live", help="Only those that are laid over pushed ones.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only live assignments, which are laid over the pushed ones.")
+    ] = False,
     watch: WatchFlag = False,
 ) -> None:
-    """List the assignments that a group is served, each with its owner: the push, somebody by hand, or a service.
+    """List the assignments that a group is served, each with its owner: the push, a person, or a service.
 
     \b
     Examples:
@@ -98,7 +100,7 @@ def set_assignment(
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Set all endpoints of an assignment. Pushes do not change them any more; endpoints that go drain first.
+    """Set all endpoints of an assignment. Later pushes do not change them. Removed endpoints drain first.
 
     \b
     Examples:
@@ -134,7 +136,7 @@ def add(
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Add endpoints, or change those that are there. One that drains is taken back.
+    """Add endpoints, or change existing ones. An endpoint that drains is put back into service.
 
     \b
     Examples:
@@ -156,15 +158,15 @@ def drain(
     addresses: AddressesArgument,
     group: GroupOption = "default",
     for_: Annotated[
-        str, typer.Option("--for", help="For how long (default: as the server has it).", metavar="DURATION")
+        str, typer.Option("--for", help="How long they drain (default: the server's setting).", metavar="DURATION")
     ] = "",
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Drain endpoints, and then remove them: proxies send them nothing new and keep their connections meanwhile.
+    """Drain endpoints, then remove them: proxies send them no new requests, and keep their connections meanwhile.
 
-    `xds endpoints add` takes it back.
+    `xds endpoints add` puts them back into service.
 
     \b
     Examples:
@@ -214,7 +216,7 @@ def delete(
     if_match: EtagOption = "",
     yes: YesFlag = False,
 ) -> None:
-    """Delete what was set by hand: what was pushed is served again. Asks first on a terminal.
+    """Delete the endpoints that were set by hand: the pushed ones are served again. Asks first on a terminal.
 
     \b
     Examples:

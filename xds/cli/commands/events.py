@@ -203,7 +203,7 @@ HISTORY = TableLayout(
 
 
 def read_history(client: Client, filters: Mapping[str, str], until: str) -> list[Json]:
-    """What was changed, in all groups: the latest first, up to a time (RFC 3339). Raises ``CommandError``."""
+    """The changes of all groups, newest first, up to a time (RFC 3339). Raises ``CommandError``."""
     end = _moment(until) if until else None
     found: list[Json] = []
     page = client.call("GET", "/audit", {**filters, "refused": "false"})
@@ -228,7 +228,7 @@ def _moment(text: str) -> datetime:
 
 
 def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> list[Json]:
-    """The latest entries of the audit list, at most ``limit`` (0: all); the latest first."""
+    """The latest entries of the audit list, at most ``limit`` (0: all); newest first."""
     return list(deque(read_audit(client, filters, ""), limit or None))[::-1]
 
 
@@ -252,8 +252,8 @@ def watch(
     kinds: Annotated[
         str,
         typer.Option(
-            help="push, rollback, group, config_entries, nack, order, watch, node, stream, assignment, auth, store,"
-            " ack; by default all but ack."
+            help="push, rollback, group, config_entries, nack, order, watch, source, node, stream, assignment,"
+            " endpoints, auth, store, ack; by default all but ack."
         ),
     ] = "",
     group: GroupFilter = "",
@@ -266,7 +266,8 @@ def watch(
         ),
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for further events, or end behind the latest one.")
+        bool,
+        typer.Option("--follow/--no-follow", help="Wait for further events; --no-follow: end after the latest one."),
     ] = True,
 ) -> None:
     """Print events as they happen, until interrupted. Reconnects lose no events.
@@ -306,9 +307,9 @@ def history(
     group: GroupFilter = "",
     actor: Annotated[str, typer.Option(help="Only changes by this authenticated actor.")] = "",
 ) -> None:
-    """Show what was changed in all groups, the latest first: pushes, rollbacks, settings, policies, config entries.
+    """Show the changes of all groups, newest first: pushes, rollbacks, settings, policies, config entries.
 
-    `xds rollout history GROUP` has the revisions of one group, and `xds audit` also what was refused.
+    `xds rollout history GROUP` shows the revisions of one group, and `xds audit` also shows refused changes.
 
     \b
     Examples:
@@ -336,7 +337,7 @@ def audit(
         bool | None, typer.Option("--refused/--no-refused", help="Only refused requests, or none of them.")
     ] = None,
 ) -> None:
-    """List all writes and refused writes, with actor, time and address; the latest first.
+    """List all writes and refused writes, with actor, time and address; newest first.
 
     \b
     Examples:

@@ -234,7 +234,8 @@ def set_settings(
     if_match: Annotated[
         str,
         typer.Option(
-            help="Only if the settings have this etag (see `group show`); none: there are no settings.", metavar="ETAG"
+            help="Only if the settings have this etag (see `group show`), or none: only if there are no settings.",
+            metavar="ETAG",
         ),
     ] = "",
     allow_empty: EmptyFlag = False,

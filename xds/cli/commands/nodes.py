@@ -326,7 +326,7 @@ def nacks(
     since: Annotated[str, typer.Option(help="Only NACKs since this time (RFC 3339) or age, such as 1h or 15m.")] = "",
     state: Annotated[str, typer.Option(help="open or resolved.")] = "",
     each: Annotated[
-        bool, typer.Option("--each", help="One row for each node; as with -o wide, json and the others.")
+        bool, typer.Option("--each", help="One row for each node; always so with -o wide and the formats for programs.")
     ] = False,
     watch: WatchFlag = False,
 ) -> None:

@@ -139,7 +139,7 @@ def maintain(
     end: Annotated[bool, typer.Option("--end", help="End the maintenance.")] = False,
     reason: Annotated[str, typer.Option(help="Why; shown with the check.")] = "",
 ) -> None:
-    """Take an instance out of service: proxies are told that it is not healthy, until the maintenance ends.
+    """Take an instance out of service: proxies see it as unhealthy until the maintenance ends.
 
     \b
     Examples:

@@ -136,8 +136,8 @@ def export(
 ) -> None:
     """Write the snapshot of a group, with secrets, in the form that apply accepts.
 
-    It has what was pushed. What the upstreams of the group are lowered to is not part of it, and is counted in a
-    message: xds upstreams get -o yaml has the upstreams themselves.
+    It contains the pushed resources. Resources that the upstreams of the group are lowered to are left out; a message
+    counts them. `xds upstreams get -o yaml` shows the upstreams.
 
     \b
     Examples:

@@ -251,8 +251,8 @@ def undo(
 ) -> None:
     """Roll back: make a new revision with the content of an earlier one.
 
-    Without --to it takes back the last change of configuration: it goes to the last revision before that one that was
-    neither undone nor refused, or asks. Clusters keep the endpoints that they have now.
+    Without --to, undoes the last change of configuration: goes back to the last revision before it that was neither
+    undone nor rejected. If there is none, asks for a revision. Clusters keep their current endpoints.
 
     \b
     Examples:

@@ -84,9 +84,9 @@ def bootstrap(
     admin_port: Annotated[
         int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
     ] = 0,
-    region: Annotated[str, typer.Option(help="The proxy's locality.")] = "",
-    zone: Annotated[str, typer.Option(help="Likewise.")] = "",
-    sub_zone: Annotated[str, typer.Option(help="Likewise.")] = "",
+    region: Annotated[str, typer.Option(help="The region of the proxy's locality.")] = "",
+    zone: Annotated[str, typer.Option(help="The zone of the locality.")] = "",
+    sub_zone: Annotated[str, typer.Option(help="The sub-zone of the locality.")] = "",
     ca: Annotated[str, typer.Option(help="PEM file of trusted certificate authorities; turns TLS on.")] = "",
     cert: Annotated[str, typer.Option("--cert", help="PEM file of the proxy's certificate.")] = "",
     key: Annotated[str, typer.Option("--key", help="PEM file of its key.")] = "",

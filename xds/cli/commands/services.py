@@ -136,10 +136,11 @@ def accept(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="The source.", autocompletion=complete_source)],
     service: Annotated[str, typer.Option("--service", help="Only the loss of this service.", metavar="NAME")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Accept that a source lost most of a service's instances at once. They drain and go. Asks first on a terminal.
+    """Accept that a source lost most of a service's instances at once. They drain and are removed. Asks first on a
+    terminal.
 
     \b
     Examples:

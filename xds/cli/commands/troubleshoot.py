@@ -41,8 +41,8 @@ def troubleshoot(
 ) -> None:
     """Follow a request through a proxy to a cluster: listener, route, cluster, endpoints, certificates, load.
 
-    What the proxy holds decides, as its ACKs prove. Each step that is not well has the command that tells more. Exits 1
-    if a step failed.
+    Checks the configuration that the proxy holds, as its ACKs prove. A step that is not ok names a command for
+    details. Exits 1 if a step failed.
 
     \b
     Examples:

@@ -79,9 +79,9 @@ def list_upstreams(context: typer.Context) -> None:
 
 @upstreams.command(cls=Command)
 def get(context: typer.Context, group: GroupArgument) -> None:
-    """Show what the upstreams of a group are lowered to, and where each resource comes from.
+    """Show the resources that the upstreams of a group are lowered to, and the origin of each.
 
-    -o yaml shows the document, in the form that set accepts, with the assignments of the clusters.
+    -o yaml shows the upstreams document in the form that set accepts, and the assignments of the clusters.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ def set_upstreams(
     dry_run: DryRunFlag = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
 ) -> None:
-    """Set the upstreams of a group. The group is created if there is none; what is pushed to it stays.
+    """Set the upstreams of a group. Creates the group if it does not exist. Pushed resources stay.
 
     \b
     Examples:
@@ -144,7 +144,9 @@ def delete(
     allow_empty: EmptyFlag = False,
     yes: YesFlag = False,
 ) -> None:
-    """Delete the upstreams of a group, and what they are lowered to. What is pushed stays. Asks first on a terminal.
+    """Delete the upstreams of a group, and the resources that they are lowered to. Pushed resources stay.
+
+    Asks first on a terminal.
 
     \b
     Examples:
