@@ -176,17 +176,21 @@ Revisions = list[tuple[int, frozenset[int] | None]]  # number, and ports of the 
 def test_any_pushes_end_at_the_endpoints_of_the_proxys_group(
     site: LinkerdSite, domain: str, edits: list[tuple[str, str, frozenset[int]]]
 ) -> None:
-    """Clusters that go and come, with names of our grammars and others; groups that come, go and are undone."""
+    """Clusters that go and come, with names of our grammars and others; groups that come, go and are undone.
+
+    A proxy without a group keeps what it has.
+    """
     name = f"pushed-{next(_numbers)}{domain}"
     served: dict[str, Revisions] = {}
     edit_group(site, name, served, "push", "default", frozenset({81}))
     followers = [Follower(site, name, proxy) for proxy in (ProxyOfToday(), ProxyOf2018())]
+    now: frozenset[int] | None = frozenset({81})
     try:
         for follower in followers:
             follower.follow({"127.0.0.1:81"}, True)
         for edit in edits:
             edit_group(site, name, served, *edit)
-            _, now = next((served[group][-1] for group in reversed(GROUPS) if group in served), (0, None))
+            _, now = next((served[group][-1] for group in reversed(GROUPS) if group in served), (0, now))
             for follower in followers:
                 follower.follow({f"127.0.0.1:{port}" for port in now or ()}, now is not None)
         today = followers[0].proxy
