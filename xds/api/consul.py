@@ -32,7 +32,7 @@ from xds.control.tokens import READ
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
-_SIZE_OF_PART = 5  # writing an entry or a node takes as long as so many resources
+_SIZE_OF_PART = 5  # writing an entry or a node takes as long as this many resources
 # What Consul finds while it reads an entry, before it looks at the rules of its kind.
 _UNREADABLE = frozenset(
     {
@@ -48,7 +48,7 @@ _UNREADABLE = frozenset(
 
 DEFAULT_WAIT_S = 300.0
 LONGEST_WAIT_S = 600.0
-JITTER = 16  # up to one part in so many is added to a wait
+JITTER = 16  # up to one part in this many is added to a wait
 INDEX_LIMIT = 2**64
 _NAMESPACES = {
     "ns": ("x-consul-namespace", "Namespaces are"),

@@ -69,7 +69,7 @@ class PolicyBackend:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRetry:
-    """So many further attempts after one of the statuses."""
+    """This many further attempts after one of the statuses."""
 
     count: int
     statuses: tuple[StatusRange, ...]
