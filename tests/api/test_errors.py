@@ -41,6 +41,7 @@ def is_problem(body: dict[str, object], status: int) -> bool:
         ("GET", "/api/v1/groups/edge/revisions/x", 422),
         ("GET", "/api/v1/nacks?since=yesterday", 400),
         ("GET", "/api/v1/bootstrap?address=nowhere", 400),
+        ("GET", "/api/v1/bootstrap?certificate=c&private_key=k", 400),
     ],
 )
 async def test_errors_are_problems(api: Api, method: str, path: str, status: int) -> None:

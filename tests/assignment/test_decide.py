@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from random import Random
+from statistics import fmean
 
 import pytest
 
@@ -306,6 +307,21 @@ def test_noise_moves_little_where_everything_is_full() -> None:
         changes += sum(one.is_changed for one in own.step().sources)
         assert own.loads()[US] <= 200 * 1.03
     assert changes <= 12, "an hour"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_do_not_leave_a_full_target_for_noise_while_all_are_full(seed: int) -> None:
+    """What leaves it would be above capacity elsewhere. Its own zone loses next to nothing by that."""
+    random = Random(seed)
+    own = _settled(world({A: 300, B: 120}, THREE))
+    changes, loads = 0, []
+    for _ in range(360):
+        own.demand = {A: 300 * random.gauss(1.0, 0.02), B: 120 * random.gauss(1.0, 0.02)}
+        changes += own.step().is_changed
+        loads.append(own.loads()[US])
+    assert changes == 0
+    assert fmean(loads) > 194, "of 200: what was wanted at first"
+    assert fmean(max(rps - 200, 0.0) for rps in loads) < 200 * 0.001
 
 
 @pytest.mark.parametrize("demand", [14, 40, 100])

@@ -166,6 +166,15 @@ def test_a_list_of_one_for_an_object_and_an_object_for_a_list_are_taken_with_a_w
     assert [one.pointer for one in found.warnings] == ["/Splits"]
 
 
+def test_a_subset_without_a_value_is_an_empty_one() -> None:
+    """YAML reads ``v1:`` as null."""
+    found = read_entries(
+        "Kind: service-resolver\nName: web\nDefaultSubset: v1\nSubsets:\n  v1:\n  v2: {OnlyPassing: true}"
+    )
+    assert entry_json(found.entries[0])["Subsets"] == {"v1": {}, "v2": {"OnlyPassing": True}}
+    assert [(one.code, one.pointer) for one in found.warnings] == [("lax", "/Subsets/v1")]
+
+
 @pytest.mark.parametrize(
     ("text", "value_ns", "printed"),
     [
@@ -202,6 +211,11 @@ def test_what_is_no_duration(text: str) -> None:
 def test_a_number_in_quotes_is_no_duration_and_the_hint_says_what_is() -> None:
     (found,) = violations('{"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "5"}')
     assert (found.code, found.hint) == ("bad_duration", 'write "5s" for seconds')
+
+
+def test_a_duration_beyond_every_range_is_refused_without_a_hint() -> None:
+    (found,) = violations('{"Kind": "service-resolver", "Name": "web", "ConnectTimeout": "999999999h"}')
+    assert (found.code, found.hint) == ("bad_duration", "")
 
 
 # Bounds

@@ -193,3 +193,11 @@ def test_bootstrap_needs_no_server() -> None:
     assert "18080" in str(rest["static_resources"])
     assert xds("bootstrap", "--mode", "nonsense").code == 2
     assert xds("bootstrap", "--xds-addr", "nowhere").code == 2
+    assert xds("bootstrap", "--node-id", "").code == 2
+
+
+@pytest.mark.parametrize("given", [["--cert", "c"], ["--key", "k", "--ca", "a"], ["--cert", "c", "--key", "k"]])
+def test_no_bootstrap_leaves_out_a_certificate_silently(given: list[str]) -> None:
+    refused = xds("bootstrap", *given)
+    assert (refused.code, refused.out) == (2, "")
+    assert "needs" in refused.err

@@ -140,7 +140,10 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
         assert "pass --allow-empty to do it anyway" in last.err
         assert "allow_empty" not in last.err
         gone = remote.xds(*command, "edge", "--allow-empty")
-        assert (gone.code, "2 nodes belong to no group any more, and keep their configuration" in gone.err) == (0, True)
+        assert (gone.code, "2 nodes belong to no group any more, and keep the present configuration" in gone.err) == (
+            0,
+            True,
+        )
 
 
 def test_emptying_names_the_flag_of_the_command(remote: Remote, group: str, tmp_path: Path) -> None:

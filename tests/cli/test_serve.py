@@ -17,6 +17,8 @@ from tests.support.labels import stem_of
 from tests.support.process import LOOPBACK, ChildProcess, free_port
 from tests.support.resources import static_cluster
 from tests.support.server import ServerProcess
+from xds.cli.ports import welcome
+from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 
 A = static_cluster("a", 80)
 
@@ -43,12 +45,34 @@ def test_ready_server_says_where_it_is_and_what_is_next(tmp_path: Path, running:
     assert f"--server http://{LOOPBACK}:{server.http_port}" in log
 
 
+def test_the_next_commands_take_ipv6_and_tls() -> None:
+    told = welcome(("::1", 28000), (LOOPBACK, HTTP_PORT), is_https=True)
+    assert "xDS   [::1]:28000" in told
+    assert "--xds-addr [::1]:28000" in told
+    assert f"xds nodes --server https://{LOOPBACK}:{HTTP_PORT}\n" in told
+    told = welcome((LOOPBACK, GRPC_PORT), ("::1", 28080))
+    assert "--xds-addr" not in told
+    assert "xds nodes --server http://[::1]:28080\n" in told
+    assert "--server" not in welcome((LOOPBACK, GRPC_PORT), (LOOPBACK, HTTP_PORT))
+
+
 def test_rest_and_metrics_share_the_http_port(tmp_path: Path, running: ExitStack) -> None:
     server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
     server.push("edge", [A])
     poll = server.request("POST", "/v3/discovery:clusters", json={"node": {"id": "n", "cluster": "edge"}})
     assert poll.json()["resources"][0]["name"] == "a"
     assert server.metrics()['xds_server_snapshot_revision{group="edge"}'] == 1
+
+
+def test_probes_and_pages_take_head(tmp_path: Path, running: ExitStack) -> None:
+    """As load balancers and monitors probe."""
+    server = running.enter_context(ServerProcess(tmp_path, ["--store", "memory"]))
+    for path in ("/livez", "/readyz", "/metrics", "/", "/docs", "/ui/nodes"):
+        with socket.create_connection((LOOPBACK, server.http_port)) as connection:
+            connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert (path, head[:12], body) == (path, b"HTTP/1.1 200", b"")
 
 
 def test_bodies_beyond_the_limit_are_refused(tmp_path: Path, running: ExitStack) -> None:

@@ -79,6 +79,7 @@ def test_as_lax_as_envoy(lax: dict[str, object], strict: dict[str, object]) -> N
         ({"connect_timeout": "1"}, "bad_duration", "/connect_timeout"),
         ({"connect_timeout": "1 s"}, "bad_duration", "/connect_timeout"),
         ({"connect_timeout": "999999999999s"}, "bad_duration", "/connect_timeout"),
+        ({"connect_timeout": "999999999h"}, "bad_duration", "/connect_timeout"),
         ({"type": "NOPE"}, "unknown_enum_value", "/type"),
         ({"alt_stat_name": 5}, "wrong_type", "/alt_stat_name"),
         ({"alt_stat_name": "\ud800"}, "encoding", "/alt_stat_name"),

@@ -11,7 +11,7 @@ from tests.control.conftest import Plane
 from tests.support.resources import steered_cluster, zoned_load_assignment
 from xds.assignment.policy import Policy
 from xds.codec.resources import decode_resource
-from xds.control.assignments import Assignments
+from xds.control.assignments import Assignments, DemandSource
 from xds.fleet.fleet import Fleet
 from xds.lower.load_assignment import decode_assignment, locality_of
 from xds.lrs.figures import ClusterDemand, Flow, LoadStreamStatus, SourceDemand
@@ -59,6 +59,7 @@ class Reports:
     flows: tuple[Flow, ...] = ()
     reported: float | None = None
     open: list[LoadStreamStatus] = field(default_factory=list)
+    ended: dict[str, float] = field(default_factory=dict)
 
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         at = now if self.reported is None else self.reported
@@ -68,11 +69,17 @@ class Reports:
     def streams(self) -> list[LoadStreamStatus]:
         return list(self.open)
 
+    def left(self) -> dict[str, float]:
+        return self.ended
+
 
 class Steered:
-    """A plane with its assignments; ``woken`` lists the localities whose streams were woken."""
+    """A plane with its assignments; ``woken`` lists the localities whose streams were woken.
 
-    def __init__(self, plane: Plane, reports: Reports | None = None) -> None:
+    Demand is that of ``reports``, unless another source of it is given.
+    """
+
+    def __init__(self, plane: Plane, reports: Reports | None = None, load: DemandSource | None = None) -> None:
         self.plane = plane
         self.reports = reports or Reports()
         self.now = 1_000_000.0
@@ -82,7 +89,7 @@ class Steered:
             plane.publisher.policies,
             plane.cache,
             plane.fleet,
-            self.reports,
+            load or self.reports,
             lambda groups, sources: self.woken.append(sources),
             lambda: self.now,
         )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.control.assigned import GROUP, KEY, A, B, Reports, Steered, cluster, connect, endpoints, policy
 from tests.control.conftest import Plane
+from tests.lrs.reports import encode, row, stats
 from tests.support.resources import zoned_load_assignment
 from xds.assignment.assignment import Standing
 from xds.codec import schema
@@ -20,11 +21,14 @@ from xds.control.hand_assignments import WriteOptions
 from xds.control.policies import DECIDED_KIND, KIND, document_id
 from xds.control.translation import V2
 from xds.lower.live_assignment import endpoint_states
+from xds.lrs.aggregates import LoadAggregates
 from xds.lrs.figures import Flow
+from xds.lrs.load_stats import LoadStatsRequest
 from xds.model.errors import NotFoundError
 from xds.model.load_report import Metric
 from xds.model.node import Locality, Node
 from xds.model.resource_type import CLUSTER, ENDPOINT, V2_URLS
+from xds.protocol.events import Identified, Subscribed
 from xds.store.base import UnavailableError
 
 PUSHED = {"za": (0, 1), "zb": (0, 1)}
@@ -209,6 +213,38 @@ async def test_nodes_that_report_nothing_keep_the_pushed_weights(steered: Steere
     await steered.assignments.put(KEY, policy())
     assert steered.served(B) == PUSHED
     assert standing(steered, B) is Standing.PUSHED
+
+
+async def test_a_proxy_that_opens_its_load_stream_anew_is_not_counted_twice(plane: Plane) -> None:
+    """Two proxies send 40 requests a second each, of 100 that fit. Traffic left the zone as one of them reconnected."""
+    await plane.publisher.push(GROUP, [cluster(), endpoints()])
+    load = LoadAggregates(10.0)
+    steered = Steered(plane, load=load)
+    nodes = [Node(name, GROUP, A) for name in ("one", "two")]
+    for number, node in enumerate(nodes, 1):
+        plane.fleet.stream_opened(number, "peer", "ADS", "delta", steered.now)
+        subscribed = Subscribed(CLUSTER, True, frozenset(), ())
+        plane.fleet.apply_events(number, [Identified(node, GROUP), subscribed], steered.now)
+        load.open_stream(number, node, steered.now, GROUP)
+    report = LoadStatsRequest(encode(stats("web", row(A, successes=400, issued=400))))
+    await steered.assignments.put(KEY, policy(interval_s=10, stale_after_s=30, fallback_after_s=300))
+    for _ in range(6):
+        steered.now += 9.0
+        for number in (1, 2):
+            load.add(number, report, steered.now)
+        await steered.step()
+    assert steered.shares(A) == {"za": 1.0}
+    steered.now += 9.0
+    for number in (1, 2):
+        load.add(number, report, steered.now)
+    load.close_stream(2, steered.now)
+    await steered.step()
+    active = steered.assignments.at_work(KEY)
+    assert active.outcome is not None
+    own = active.outcome.observed.demand[A]
+    assert own.rps == pytest.approx(80.0)
+    assert own.silent == 0
+    assert steered.shares(A) == {"za": 1.0}
 
 
 async def test_a_restart_moves_no_traffic(steered: Steered) -> None:

@@ -188,6 +188,18 @@ async def test_only_endpoints_changed(plane: Plane) -> None:
         await plane.publisher.undo_plan(GROUP)
 
 
+async def test_a_deleted_group_is_told_from_one_that_never_existed(plane: Plane) -> None:
+    await push(plane, cluster("a", 80))
+    await push(plane, cluster("b", 80))
+    await plane.publisher.delete_group(GROUP)
+    with pytest.raises(NotFoundError, match="deleted in revision 3; name a revision to go back to, such as 2"):
+        await plane.publisher.undo_plan(GROUP)
+    with pytest.raises(NotFoundError, match="no such group: 'other'"):
+        await plane.publisher.undo_plan("other")
+    await plane.publisher.rollback(GROUP, 2, keeps_endpoints=True)
+    assert names(plane) == {"b"}
+
+
 async def test_what_its_nodes_refused_is_not_gone_back_to(plane: Plane) -> None:
     await push(plane, cluster("good", 80))
     clients = [Client(plane.fleet, Node(f"n{n}"), GROUP) for n in range(4)]

@@ -31,13 +31,22 @@ def test_nodes_are_counted_by_what_they_follow_and_whether_they_report() -> None
     follow(fleet, 5, THERE, CLUSTER, "web")
     follow(fleet, 6, THERE, CLUSTER, "other")
     follow(fleet, 7, THERE, ENDPOINT, "web-endpoints")
-    senders = fleet.senders("edge", {old: 10.0, young: NOW - 5}, NOW, SETTLED_S)
+    senders = fleet.senders("edge", {old: 10.0, young: NOW - 5}, {}, NOW, SETTLED_S)
     assert senders.of("web", "web-endpoints") == {HERE: Reporting(2, 1, settled=1), THERE: Reporting(0, 2)}
     assert senders.of("none", "none")[THERE] == Reporting()
+
+
+def test_a_node_between_two_load_streams_is_not_silent() -> None:
+    """What it reported is still counted: it would be counted twice."""
+    fleet = Fleet()
+    steady, away = follow(fleet, 1, HERE, CLUSTER), follow(fleet, 2, HERE, CLUSTER)
+    for ended, silent in ((NOW - 2.0, 0), (NOW - SETTLED_S, 1)):
+        senders = fleet.senders("edge", {steady: 10.0}, {away: ended}, NOW, SETTLED_S)
+        assert senders.of("web", "web") == {HERE: Reporting(1, silent, settled=1)}
 
 
 def test_nodes_that_follow_nothing_are_there_and_send_nothing() -> None:
     fleet = Fleet()
     connect(fleet, HERE, "edge")
-    assert fleet.senders("edge", {}, NOW, SETTLED_S).of("web", "web") == {HERE: Reporting()}
-    assert fleet.senders("other", {}, NOW, SETTLED_S).of("web", "web") == {}
+    assert fleet.senders("edge", {}, {}, NOW, SETTLED_S).of("web", "web") == {HERE: Reporting()}
+    assert fleet.senders("other", {}, {}, NOW, SETTLED_S).of("web", "web") == {}

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tests.support.envoy_link import Link, texts_of
+from tests.property.swap_servers import Fleet, HalfOpen
+from tests.property.swap_watch import Watch
+from tests.support.envoy_link import Link
 from tests.support.personas import DRAINED_S, EnvoyLike, assert_in_step, push, spend
-from tests.support.sansio import Server
-from tests.support.texts import BAD, MALFORMED, TARGET, Site, parse
+from tests.support.texts import TARGET, Site
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER
 from xds.protocol.cache import RETAINED_REVISIONS
 from xds.protocol.dialect import Variant
-from xds.protocol.events import Nacked, Send
 
 Made = Callable[[bool, bool], Site]  # guarded or not, with trouble or without
-FEATURES = ("cuts", "restarts", "refusals", "groups", "overlays", "twins", "delays")
+FEATURES = (
+    "cuts",  # connections end
+    "restarts",  # the server starts anew
+    "refusals",  # pushes have what clients refuse
+    "groups",  # the node gets a group of its own
+    "overlays",  # assignments differ by zone
+    "twins",  # two proxies of one node id
+    "delays",  # requests, responses and notices arrive one by one
+    "singles",  # a stream of one type ends alone, off ADS
+    "half-open",  # the server notices late that a connection is broken
+    "replicas",  # there are two servers, and clients move between them
+    "labels",  # pushes have labels of their own, which repeat
+    "sources",  # assignments are observed, beside the pushed ones
+    "ttls",  # clusters and listeners have a TTL, in Delta
+    "picky",  # a proxy refuses what others take
+)
 ZONE = "za"
 DELAYED_S = 8.0  # at most, while something is on its way
 BACK_S = 1.5  # streams that come back do so within a moment
 UNPROMPTED_S = 6.0  # longer waits are of people who read what comes
 CAUGHT_UP_S = 40.0  # whatever was in the way
 BEHIND = RETAINED_REVISIONS - 2  # pushes that a client may have missed
+TTLS = {CLUSTER: 60.0, LISTENER: 90.0}
+MENDED = " @9"  # what makes another text of the same meaning
 
 
 class World:
@@ -29,15 +46,23 @@ class World:
 
     def __init__(self, variant: Variant, split: bool, features: frozenset[str], first: Made) -> None:
         self.split = split
-        self.features = _fair(features, variant)
-        self.server = Server()
-        self.server.history = []
+        self.features = _fair(features, variant, split)
+        self.fleet = Fleet(2 if "replicas" in self.features else 1)
+        self.server = self.fleet.servers[0]
         self.guarded = False
         self.overlaid = ""
+        self.label = ""
+        self.ttls = TTLS if "ttls" in self.features else None
         self.pushed: dict[str, Site] = {}
+        self.observed: dict[str, str] = {}  # assignments of the default group
+        self.picked: set[str] = set()  # what some client alone has refused
         self.delayed_s = 0.0
         self.behind = 0
         self.undrained = 0  # pushes since the last connection of an old listener has ended
+        self.connections = 0
+        self.away: dict[Link, EnvoyLike] = {}  # streams that ended alone
+        self.back_s = 0.0  # when they are back at the latest
+        self.half_open: list[HalfOpen] = []
         self.untold: set[Link] = set()  # those that do not know of the last push
         self.clients: list[EnvoyLike] = []
         self.watches: list[Watch] = []
@@ -63,10 +88,22 @@ class World:
         self.behind += 1
         self.undrained += 1
         self.pushed[group] = apart(content) if self.split else content
-        for watch in self.watches:
-            watch.note_push(self._current(), len(self.server.history or ()))
-        push(self.server, self.pushed[group], group, source="api" if self.split else "ads", wake=told)
+        self._note_content()
+        for server in self.fleet.servers:
+            push(
+                server,
+                self.pushed[group],
+                group,
+                source="api" if self.split else "ads",
+                label=self.label,
+                wake=told,
+                ttls=self.ttls,
+            )
         self.untold = set() if told else {link for client in self.clients for link in client.links}
+
+    def _note_content(self) -> None:
+        for watch in self.watches:
+            watch.note_push(self._current(), len(self.fleet.history))
 
     def _catch_up(self, pushes: int) -> None:
         """Nobody is further behind than the server remembers."""
@@ -81,10 +118,9 @@ class World:
 
     def drop(self) -> None:
         """The group of the node's own is gone, if there was one: with all its history, so that no stream ends now."""
-        if not self.features & {"cuts", "restarts"} and self.pushed.pop("node", None) is not None:
+        if not self.features & {"cuts", "restarts", "singles"} and self.pushed.pop("node", None) is not None:
             self.server.drop("node")
-            for watch in self.watches:
-                watch.note_push(self._current(), len(self.server.history or ()))
+            self._note_content()
 
     def lay_over(self, names: str) -> None:
         """Assignments get a suffix."""
@@ -92,7 +128,30 @@ class World:
         for watch in self.watches:
             watch.forgive(ENDPOINT, set(names) ^ set(self.overlaid))
         self.overlaid = names
-        self.server.lay_over({ZONE: dict.fromkeys(self.overlaid, "+")} if self.overlaid else {})
+        for server in self.fleet.servers:
+            server.lay_over({ZONE: dict.fromkeys(self.overlaid, "+")} if self.overlaid else {})
+
+    def observe(self, texts: Mapping[str, str]) -> None:
+        """Assignments take the place of pushed ones, or stand beside them."""
+        if "sources" in self.features:
+            self.observed |= texts
+            self._note_content()
+            for server in self.fleet.servers:
+                server.observe(texts)
+
+    def pick(self, text: str, choice: int) -> None:
+        """One proxy refuses this text from now on, and no other."""
+        client = self.clients[choice % len(self.clients)]
+        held = {
+            body.decode() for link in client.links for held in link.types.values() for body in held.resources.values()
+        }
+        if "picky" in self.features and text not in held:
+            client.refuses = {text} if text else set()
+            self.picked |= {text}
+
+    def name(self, label: str) -> None:
+        """The label of the next pushes; none: each has its own."""
+        self.label = label if "labels" in self.features else ""
 
     def move(self, choice: int) -> None:
         """One of the things happens that are about to."""
@@ -105,19 +164,32 @@ class World:
                     moves.append(partial(client.step, link))
                 if link in self.untold and link.is_up:
                     moves.append(partial(self._tell, link))
+                if link in self.away:
+                    moves.append(partial(self._come_back, link))
         if moves:
             moves[choice % len(moves)]()
 
     def wait(self, seconds: float) -> None:
         """Time passes."""
+        if self.away:
+            away_s = min(seconds, self.back_s - self.server.now)
+            self._pass(away_s)
+            seconds -= away_s
+            if self.server.now >= self.back_s:
+                self._come_all_back()
+        self._pass(seconds)
+
+    def _pass(self, seconds: float) -> None:
         if seconds > UNPROMPTED_S or self.delayed_s + seconds > DELAYED_S:
             self.flush()
+        if seconds > UNPROMPTED_S:
+            self.notice()
         if seconds > UNPROMPTED_S or not self.slow:
             self._be_slow(False)
             spend(seconds, *self.clients)
             self._be_slow(self.slow)
-            self.behind = self.behind if seconds < CAUGHT_UP_S else 0
-            self.undrained = self.undrained if seconds < DRAINED_S else 0
+            self.behind = self.behind if seconds < CAUGHT_UP_S - BACK_S else 0
+            self.undrained = self.undrained if seconds < DRAINED_S - BACK_S else 0
             return
         self.delayed_s += seconds
         self.server.elapse(seconds)
@@ -126,7 +198,9 @@ class World:
 
     def flush(self) -> None:
         """Everything arrives and is read."""
-        self.server.wake()
+        self._come_all_back()
+        for server in self.fleet.servers:
+            server.wake()
         self.untold.clear()
         self._be_slow(False)
         for _ in range(3):
@@ -135,28 +209,72 @@ class World:
         self._be_slow(self.slow)
         self.delayed_s = 0.0
 
-    def cut(self, missed: Sequence[Made], restart: bool, seconds: float, backwards: bool) -> None:
+    def cut(
+        self, missed: Sequence[Made], restart: bool, seconds: float, backwards: bool, moves: bool, choice: int
+    ) -> None:
         """Streams end, and come back."""
-        restart = restart and "restarts" in self.features
-        if not restart and "cuts" not in self.features:
+        restart, moves = restart and "restarts" in self.features, moves and "replicas" in self.features
+        if not (restart or moves or "cuts" in self.features):
             return
         self._catch_up(len(missed))
-        if restart and self.undrained + len(missed) > BEHIND:
+        if (restart or moves) and self.undrained + len(missed) > BEHIND:
             self.wait(DRAINED_S)  # a new process knows no more of what lingers than the revisions that are retained
-        gone = self.clients if restart else self.clients[:1]
+        gone = self.clients if restart else [self.clients[choice % len(self.clients)]]
         for client in gone:
-            client.disconnect()
+            self._disconnect(client, is_noticed=restart or seconds > BACK_S)
         for made in missed:
             self._publish(made(self.guarded, "refusals" in self.features), False, "default")
         self.wait(seconds)
         if restart:
-            self.server.restart()
-            self.lay_over(self.overlaid)
-            for watch in self.watches:
-                watch.forget()
+            self._restart()
+        for client in gone:
+            if moves:
+                client.move(next(server for server in self.fleet.servers if server is not client.server))
+                self.watches[self.clients.index(client)].forget()
         self.delayed_s = max(self.delayed_s, DELAYED_S - BACK_S)
         for client in gone:
             client.reconnect(lambda links: list(reversed(links)) if backwards else links)
+
+    def _disconnect(self, client: EnvoyLike, *, is_noticed: bool) -> None:
+        self.away = {link: other for link, other in self.away.items() if other is not client}
+        if "half-open" in self.features and not is_noticed:
+            self.half_open += [HalfOpen(link) for link in client.links if link.is_up]
+        client.disconnect()
+        if self.fleet.is_many or "half-open" in self.features:
+            self.connections += 1
+            client.come_from(f"from {self.connections}")
+
+    def _restart(self) -> None:
+        self.notice()
+        for server in self.fleet.servers:
+            server.restart()
+            if self.observed:
+                server.observe(self.observed)
+        self.lay_over(self.overlaid)
+        for watch in self.watches:
+            watch.forget()
+
+    def notice(self) -> None:
+        """The server notices which connections are broken."""
+        for each in self.half_open:
+            each.notice()
+        self.half_open.clear()
+
+    def end_one(self, choice: int) -> None:
+        """The stream of one type ends, and the others go on. It begins anew within a moment."""
+        links = [(link, client) for client in self.clients for link in client.links if link.is_up]
+        if "singles" in self.features and links:
+            link, client = links[choice % len(links)]
+            link.disconnect()
+            self.back_s = self.server.now + BACK_S if not self.away else self.back_s
+            self.away[link] = client
+
+    def _come_back(self, link: Link) -> None:
+        self.away.pop(link).resume(link)
+
+    def _come_all_back(self) -> None:
+        for link in list(self.away):
+            self._come_back(link)
 
     def _tell(self, link: Link) -> None:
         self.untold.discard(link)
@@ -177,18 +295,29 @@ class World:
 
     def finish(self, last: Made) -> None:
         """All that was refused is repaired, all waits end: everybody has what was pushed last."""
-        self.slow = False
+        self.slow, self.label, self.ttls = False, "", None
         self.flush()
+        self.notice()
         self.check()
         for group in list(self.pushed):
-            self._publish(last(self.guarded, False), True, group)
+            self._publish(self._mended(last(self.guarded, False)), True, group)
         spend(2 * DRAINED_S + CAUGHT_UP_S, *self.clients)  # an internal listener lingers, and drains then
         self.check()
         for client in self.clients:
             assert_in_step(client, self._expected())
 
+    def _mended(self, content: Site) -> Site:
+        """Other texts for those that a proxy alone has refused: it is not sent these again."""
+        return {
+            url: {name: text + MENDED if f"{name}={text}" in self.picked else text for name, text in texts.items()}
+            for url, texts in content.items()
+        }
+
     def _current(self) -> Site:
-        return self.pushed.get("node") or self.pushed["default"]
+        if "node" in self.pushed:
+            return self.pushed["node"]
+        content = self.pushed["default"]
+        return {**content, ENDPOINT: {**content[ENDPOINT], **self.observed}}
 
     def _expected(self) -> Site:
         content = self._current()
@@ -197,16 +326,24 @@ class World:
         return {**content, ENDPOINT: laid}
 
 
-def _fair(features: frozenset[str], variant: Variant) -> frozenset[str]:
+def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[str]:
     """Without what a server cannot know.
 
     Of a response that it refused in part, an Envoy tells a new process nothing: neither what it has taken of it nor
     what it has dropped (``tests/spec/test_swap_traps`` has what comes of that); in Delta not even one that remembers. A
-    new process does not know which group a node comes from.
+    new process does not know which group a node comes from, nor what a label meant that repeats.
     """
-    if "refusals" in features:
+    if "replicas" in features:
+        features -= {"groups", "refusals", "picky"}
+    if "labels" in features:
+        features -= {"restarts", "replicas"}
+    if features & {"refusals", "picky"}:
         features -= {"cuts", "restarts"} if variant is Variant.DELTA else {"restarts"}
-    return features - {"groups"} if "restarts" in features else features
+    if "restarts" in features:
+        features -= {"groups"}
+    if variant is Variant.SOTW:
+        features -= {"ttls"}
+    return features if split else features - {"singles"}
 
 
 def apart(content: Site) -> Site:
@@ -219,76 +356,3 @@ def apart(content: Site) -> Site:
         CLUSTER: {**content[CLUSTER], **clusters},
         ENDPOINT: {**content[ENDPOINT], **assignments},
     }
-
-
-Texts = frozenset[tuple[str, str]]
-
-
-class Watch:
-    """What a client refused, and whether it is sent again."""
-
-    def __init__(self) -> None:
-        self._seen = 0  # how much of the server's history was looked at
-        self._sent: dict[tuple[Link, str], tuple[str, dict[str, str], int]] = {}  # by link and nonce; with the position
-        self._pushes: list[tuple[int, Site]] = [(0, {})]  # with their positions
-        self.forget()
-
-    def forget(self) -> None:
-        """The server forgot, too."""
-        self._guilty: set[tuple[str, str, str]] = set()  # type, name, text
-        self._whole: set[tuple[str, Texts]] = set()  # responses, until what is pushed of the type changes
-
-    def note_push(self, content: Site, position: int) -> None:
-        """What is pushed differently is worth another try, though it may be what it was by the next look."""
-        _, pushed = self._pushes[-1]
-        for url in {*pushed, *content}:
-            changed = _changed(url, pushed, content)
-            self.forgive(url, changed)
-            if changed:
-                self._whole = {each for each in self._whole if each[0] != url}
-        self._pushes.append((position, content))
-
-    def forgive(self, url: str, names: Collection[str]) -> None:
-        """These names have other content than before, which is worth a try as if it were pushed."""
-        self._guilty = {each for each in self._guilty if each[0] != url or each[1] not in names}
-
-    def look(self, client: EnvoyLike) -> None:
-        """Look at what happened since the last look."""
-        history = client.server.history or []
-        for position, (link, event) in enumerate(history[self._seen :], self._seen):
-            if link not in client.links:
-                continue
-            if isinstance(event, Send) and not event.response.heartbeat:
-                self._judge(link, event, position)
-            elif isinstance(event, Nacked):
-                self._blame(link, event)
-        self._seen = len(history)
-        for link in client.links:
-            # What is asked for anew is answered, whatever was refused (rule 53).
-            self._guilty = {each for each in self._guilty if each[:2] not in link.asked}
-            link.asked.clear()
-
-    def _judge(self, link: Link, send: Send, position: int) -> None:
-        url, texts = send.type_url, texts_of(link.parse(send.body))
-        self._sent[link, send.nonce] = url, texts, position
-        again = [n for n, text in texts.items() if (url, n, text) in self._guilty and (url, n) not in link.asked]
-        assert not again, f"refused content of {url} is sent again: {again}"
-        assert (url, frozenset(texts.items())) not in self._whole, f"a refused response is sent again: {texts}"
-
-    def _blame(self, link: Link, event: Nacked) -> None:
-        url, texts, sent_at = self._sent.get((link, event.nonce), ("", {}, 0))
-        bad = [name for name, text in texts.items() if {BAD, MALFORMED} & parse(text).flags]
-        named = [name for name in bad if f" {name}: wrong" in event.error.message]
-        # What was taken out before the refusal came is worth another try, should it be pushed again.
-        then = next(content for at, content in reversed(self._pushes) if at <= sent_at)
-        changed = _changed(url, then, self._pushes[-1][1])
-        guilty = bad if len(texts) == 1 else named
-        self._guilty.update((url, name, texts[name]) for name in guilty if name not in changed)
-        if bad and url in (CLUSTER, LISTENER) and not changed:
-            self._whole.add((url, frozenset(texts.items())))
-
-
-def _changed(url: str, before: Site, after: Site) -> set[str]:
-    """The names of a type that two sites do not have in the same text."""
-    texts, others = before.get(url, {}), after.get(url, {})
-    return {name for name in {*texts, *others} if texts.get(name) != others.get(name)}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.property.swap_world import FEATURES, World
 from tests.support.examples import examples
-from tests.support.texts import ADMIN, TARGET, Site
+from tests.support.texts import ADMIN, TARGET, Site, parse, references_of
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET
 from xds.protocol.dialect import Variant
 
@@ -32,7 +32,8 @@ class Plan:
     """A site, in few words that shrink well.
 
     Cluster ``t`` leads over an internal listener where ``behind`` says so: by its own endpoints, or its assignment's.
-    ``within`` is the text of that listener.
+    ``within`` is the text of that listener. ``keys`` and ``filter`` are the contents of secrets and of a filter by
+    ECDS. ``tidy``: assignments, secrets and filters that nothing names are not pushed.
     """
 
     r1: str = "a"
@@ -47,6 +48,9 @@ class Plan:
     trouble: str = ""
     behind: str = ""
     within: str = "to:a"
+    keys: str = "1"
+    filter: str = "@1"
+    tidy: bool = False
 
     def site(self, guarded: bool, troubled: bool) -> Site:
         """The texts.
@@ -71,9 +75,11 @@ class Plan:
             ROUTE: {
                 name: f"{text} {ADMIN}" if guarded else text for name, text in routes.items() if name in modes.values()
             },
-            SECRET: {"s": "@1"},
-            EXTENSION_CONFIG: {"f": "@1 authz" if guarded else "@1"},
+            SECRET: dict.fromkeys("su", f"@{self.keys}"),
+            EXTENSION_CONFIG: {"f": f"{self.filter} authz" if guarded else self.filter},
         }
+        if self.tidy:
+            _tidy(content)
         if troubled:
             self._spoil(content)
         return content
@@ -87,6 +93,7 @@ class Plan:
         used = set().union(
             *({"inline": self.inline, "r1": self.r1, "r2": self.r2}.get(m, "") for m in (self.svc, self.web))
         )
+        used |= set(parse(self.filter).to)
         if TUNNEL in used and self.behind:
             used |= set(self.r2 if self._inner() == "r2" else self._inner().removeprefix("to:"))
         return sorted(used | set(self.whole) if "d" in used else used)
@@ -126,8 +133,16 @@ class Plan:
             content[EXTENSION_CONFIG]["f"] = "bad"
 
 
+def _tidy(content: Site) -> None:
+    """Without assignments, secrets and filters that nothing names."""
+    users = [(url, name, text) for url in (CLUSTER, LISTENER) for name, text in content[url].items()]
+    named = {(each.type_url, each.name) for user in users for each in references_of(*user)}
+    for url in (ENDPOINT, SECRET, EXTENSION_CONFIG):
+        content[url] = {name: text for name, text in content[url].items() if (url, name) in named}
+
+
 _led_to = st.sampled_from(("a", "b", "c", "ab", "bc", "ac", "d", "ad", "t", "bt"))
-_text = st.sampled_from(("@1", "@2", "eds:x", "eds:y", "static", "hc:2", "hc:8", "sds:s"))
+_text = st.sampled_from(("@1", "@2", "eds:x", "eds:y", "static", "hc:2", "hc:8", "sds:s", "sds:u"))
 # Sites of few names, so that the same ones come and go.
 plans = st.builds(
     Plan,
@@ -139,10 +154,13 @@ plans = st.builds(
     texts=st.tuples(_text, _text, _text),
     whole=st.sampled_from(("", "a", "b", "ab")),
     load=st.sampled_from("12"),
-    extra=st.sampled_from(("", "", "ecds:f", "sds:s", "lua")),
+    extra=st.sampled_from(("", "", "ecds:f", "sds:s", "sds:u", "lua")),
     trouble=st.sampled_from(TROUBLES),
     behind=st.sampled_from(("", "cluster", "assignment")),
     within=st.sampled_from(("to:a", "to:c", "r2")),
+    keys=st.sampled_from("12"),
+    filter=st.sampled_from(("@1", "@2", "to:a", "to:b")),
+    tidy=st.booleans(),
 )
 
 
@@ -181,15 +199,31 @@ class Wait:
 
 @dataclass(frozen=True)
 class Cut:
-    """All streams end, of one client or because the server does; a push or two are missed; they come back."""
+    """All streams end, of one client or because the server does; a push or two are missed; they come back.
+
+    ``moves``: to another server.
+    """
 
     restart: bool = False
     missed: tuple[Plan, ...] = ()
     seconds: float = 0
     backwards: bool = False
+    moves: bool = False
+    client: int = 0
 
     def __call__(self, world: World) -> None:
-        world.cut([plan.site for plan in self.missed], self.restart, self.seconds, self.backwards)
+        missed = [plan.site for plan in self.missed]
+        world.cut(missed, self.restart, self.seconds, self.backwards, self.moves, self.client)
+
+
+@dataclass(frozen=True)
+class EndOne:
+    """The stream of one type ends, and begins anew within a moment."""
+
+    stream: int = 0
+
+    def __call__(self, world: World) -> None:
+        world.end_one(self.stream)
 
 
 @dataclass(frozen=True)
@@ -218,15 +252,67 @@ class Guard:
         world.guard()
 
 
+@dataclass(frozen=True)
+class Observe:
+    """Assignments are observed."""
+
+    names: str
+    load: str = "3"
+
+    def __call__(self, world: World) -> None:
+        world.observe(dict.fromkeys(self.names, self.load))
+
+
+@dataclass(frozen=True)
+class Label:
+    """The next pushes have this label; an empty one: each has its own."""
+
+    text: str = ""
+
+    def __call__(self, world: World) -> None:
+        world.name(self.text)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One client refuses a text, such as ``b=@1``; an empty one: nothing."""
+
+    text: str = ""
+    client: int = 0
+
+    def __call__(self, world: World) -> None:
+        world.pick(self.text, self.client)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """The server notices which connections are broken."""
+
+    def __call__(self, world: World) -> None:
+        world.notice()
+
+
 Action = Callable[[World], None]
 # Each asks the world whether it has the feature.
 actions: st.SearchStrategy[Action] = st.one_of(
     st.builds(Push, plans, st.booleans(), st.sampled_from(("default", "node"))),
     st.builds(Go, st.lists(st.integers(0, 7), min_size=1, max_size=12).map(tuple)),
     st.builds(Wait, st.sampled_from((1.0, 3.0, 6.0, 16.0, 40.0, 620.0))),
-    st.builds(Cut, st.booleans(), st.lists(plans, max_size=2).map(tuple), st.sampled_from((0.0, 2.0)), st.booleans()),
+    st.builds(
+        Cut,
+        st.booleans(),
+        st.lists(plans, max_size=2).map(tuple),
+        st.sampled_from((0.0, 2.0)),
+        st.booleans(),
+        st.booleans(),
+        st.integers(0, 1),
+    ),
+    st.builds(EndOne, st.integers(0, 9)),
     st.builds(LayOver, st.sampled_from(("", "a", "abxy"))),
-    st.sampled_from((Drop(), Guard())),
+    st.builds(Observe, st.sampled_from(("a", "b", "ax", "bc", "abxy")), st.sampled_from("34")),
+    st.builds(Label, st.sampled_from(("", "v1", "v2"))),
+    st.builds(Pick, st.sampled_from(("", "b=@1", "svc=r2", "r1=b", "a=2")), st.integers(0, 1)),
+    st.sampled_from((Drop(), Guard(), Notice())),
 )
 
 

@@ -26,6 +26,7 @@ from tests.support.resources import (
     tcp_chain,
 )
 from xds.control.destination_settings import DestinationSettings
+from xds.control.push import PushOptions
 
 HTTP = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
@@ -276,6 +277,25 @@ def test_a_proxy_that_is_moved_to_another_group_gets_the_endpoints_of_that(
     assert removed(stream.next()) == {"127.0.0.1:81"}
     node = site.fleet.node("p.shop")
     assert node is not None and node.group == "p.shop"
+
+
+def test_a_proxy_whose_group_was_deleted_keeps_its_endpoints(site: LinkerdSite, client: LinkerdClient) -> None:
+    """As an Envoy does: whoever deletes a group is told that its nodes keep their configuration."""
+    site.push(cluster("web", 81))
+    site.put("api", instance("10.0.0.1"))
+    streams = [client.get("web"), client.get_2018("web.default.svc.cluster.local")]
+    of_catalog = client.get("api")
+    for stream in (*streams, of_catalog):
+        added(stream.next())
+    site.run(site.publisher.delete_group("default", PushOptions(allow_empty=True)))
+    site.put("api", instance("10.0.0.1"), instance("10.0.0.2"))
+    assert set(added(of_catalog.next())) == {"10.0.0.2:8080"}
+    assert all(stream.is_quiet() for stream in streams)
+    assert no_endpoints(client.get("web").next()) is False  # one that comes now has none to keep
+    site.push(cluster("web", 82))
+    for stream in streams:
+        assert set(added(stream.next())) == {"127.0.0.1:82"}
+        assert removed(stream.next()) == {"127.0.0.1:81"}
 
 
 def test_undo_of_a_push_is_told_as_its_difference(site: LinkerdSite, client: LinkerdClient) -> None:

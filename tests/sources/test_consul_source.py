@@ -133,6 +133,7 @@ async def test_an_index_without_news_gives_on_nothing() -> None:
         ({"index_header": False}, "is this a Consul?"),
         ({"filtered": True, "body": b"[]"}, "may not read"),
         ({"body": b"<html>"}, "no JSON"),
+        ({"body": b"[" * 4_000}, "no JSON"),
         ({"body": b'{"Node": 1}'}, "no list"),
         ({"body": b'[{"Node": {"Node": "n"}, "Service": {"Port": "80"}}]'}, "Port is no integer"),
         ({"body": b'[{"Service": {"Meta": {"a": 1}}}]'}, "Meta has a value that is no string"),
@@ -146,6 +147,7 @@ async def test_an_index_without_news_gives_on_nothing() -> None:
         "other",
         "filtered",
         "html",
+        "deep",
         "object",
         "port",
         "meta",
@@ -295,6 +297,16 @@ async def test_the_token_is_read_again_when_its_file_changes(tmp_path: Path) -> 
         await consul.register("web", "web-1", "10.0.0.3", 80)
         await sink.wait_until(lambda: any("token file" in message for message in sink.failures))
         assert "second" not in "".join(sink.failures)
+
+
+async def test_a_file_with_what_no_token_can_be_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("caf\u00e9")
+    async with FakeConsul() as consul, observing(consul, "web", token_path=token) as sink:
+        await sink.wait_until(lambda: any("no token" in message for message in sink.failures))
+        assert "caf" not in "".join(sink.failures)
+        token.write_text("first")
+        await sink.wait_until(lambda: "web" in sink.services)
 
 
 async def test_a_consul_that_is_not_there_yet_is_waited_for() -> None:

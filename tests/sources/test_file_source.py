@@ -136,6 +136,26 @@ async def test_a_file_with_an_error_keeps_what_it_said(tmp_path: Path) -> None:
         await sink.wait_until(lambda: not sink.rejected_now)
 
 
+async def test_a_file_is_read_once_its_reader_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Granting the right changes neither the content of a file nor its time."""
+    forbidden = True
+    contents = file_source._contents
+
+    def read(path: Path) -> object:
+        if forbidden:
+            raise PermissionError(13, "Permission denied")
+        return contents(path)
+
+    monkeypatch.setattr(file_source, "_contents", read)
+    file = tmp_path / "web.json"
+    file.write_text(targets(web=["1"]))
+    async with running(tmp_path) as sink:
+        await sink.wait_until(lambda: [one.code for one in sink.rejected_now] == ["unreadable"])
+        forbidden = False
+        await sink.wait_until(has(sink, "web", "1"))
+        assert not sink.rejected_now
+
+
 async def test_nothing_is_removed_as_long_as_a_file_was_never_read(tmp_path: Path) -> None:
     """After a restart, the catalog has the last good set of a file that is broken meanwhile."""
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"

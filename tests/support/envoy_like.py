@@ -173,6 +173,19 @@ class EnvoyLike:
             self._left_over = self._error_of_due()
         self._due.clear()
 
+    def resume(self, link: Link) -> None:
+        """With ``split``: a stream that ended alone begins anew, if it is still wanted."""
+        if link in self.links:
+            link.begin_anew()
+            for url in link.types:
+                link.resume(url)
+
+    def come_from(self, peer: str) -> None:
+        """The address of its next connections."""
+        self._node[1]["peer"] = peer
+        for link in self.links:
+            link.peer = peer
+
     def reconnect(self, order: Callable[[list[Link]], Iterable[Link]] = list) -> None:
         """Open new streams, which show what is held; ``order`` puts the streams in order."""
         self.disconnect()

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
 from xds.api.description import describe
-from xds.api.middleware import ConsulToken, Door, Queue, RawPath, RefusedWrites, RequestId
+from xds.api.middleware import ConsulToken, Door, Heads, Queue, RawPath, RefusedWrites, RequestId
 from xds.api.routes import (
     access,
     assignments,
@@ -62,6 +62,7 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(ConsulToken)
     app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
+    app.add_middleware(Heads)
     app.add_middleware(Queue)
     return app
 

@@ -129,6 +129,25 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
+class Heads:
+    """Answers HEAD as GET for what lies outside of the API: probes, metrics, pages. uvicorn leaves the body out.
+
+    Load balancers and monitors probe with HEAD. The API has answers without an end, so its paths take no HEAD.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD" and _is_outside(scope["path"]):
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
+
+
+def _is_outside(path: str) -> bool:
+    return path == METRICS_PATH or path in OPEN_PATHS | PAGE_PATHS or path.startswith(PAGES_PREFIX)
+
+
 class ConsulToken:
     """Takes ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
 

@@ -27,6 +27,9 @@ _RESERVED = 0.01
 # Where demand exceeds all capacity, more stays free: this part of what is between the level and the capacity, but no
 # more than fits nowhere. Else each small change of demand would move requests from one full target to another.
 _FREE_WHEN_FULL = 0.5
+# What leaves a target then is above capacity elsewhere, so that noise is no reason to leave it: requests leave a target
+# only where its load is above its capacity by more than demand varies between two reports, or this part of it.
+_MOST_TOLERATED = 0.02
 # Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
 # it will rise by in the next three intervals.
 _LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
@@ -107,9 +110,12 @@ def hysteresis_band(
     upper = _shares_of(full.flows, demand)
     middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
+    tolerated = min(variation, _MOST_TOLERATED) if full.surplus else 0.0
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
     ceilings = {
-        name: rps if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE) else loads[name] * (1.0 + policy.hysteresis)
+        name: rps * (1.0 + tolerated)
+        if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE)
+        else loads[name] * (1.0 + policy.hysteresis)
         for name, rps in capacity.items()
     }
     return HysteresisBand(middle, relieved, (upper, lower), ceilings, full.surplus)

@@ -8,11 +8,12 @@ no revision and are never rolled back (docs/services.md). Filters see them as re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
+from typing import Any
 
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError, Violation
@@ -116,6 +117,8 @@ def check_service_name(name: str, pointer: str = "") -> list[Violation]:
 
 def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
     """What is wrong with an instance. A source leaves out the instances with findings, and reports them."""
+    if not _has_sound_values(one) and (wrong := list(_check_values(one, pointer))):
+        return wrong
     found = [*_check_place(one, pointer), *_check_sizes(one, pointer)]
     for label, weight in (("weight", one.weight), ("warning_weight", one.warning_weight)):
         if not 0 <= weight <= WEIGHT_LIMIT:
@@ -130,6 +133,69 @@ def require_instance(one: Instance, pointer: str = "") -> Instance:
     if found:
         raise ValidationError(found)
     return one
+
+
+# A source may be of any make: what it passes may have other types, or texts that cannot be encoded.
+
+
+def _has_sound_values(one: Instance) -> bool:
+    """Whether all values have their types and all texts are ASCII. A fast look; False says nothing."""
+    try:
+        where = one.locality
+        texts = [one.id, one.address, one.datacenter, one.node, where.region, where.zone, where.sub_zone]
+        texts += (*one.tags, *one.meta, *one.meta.values(), *one.node_meta, *one.node_meta.values())
+        texts += (*one.ports, *one.virtual_addresses)
+        kinds = {int, type(one.port), type(one.weight), type(one.warning_weight), *map(type, one.ports.values())}
+        for check in one.checks:
+            texts += (check.id, check.name, check.kind, check.output, check.notes)
+            kinds.add(int if type(check.status) is Health else str)
+        return "".join(texts).isascii() and len(kinds) == 1
+    except (TypeError, AttributeError):
+        return False
+
+
+def _check_values(one: Instance, pointer: str) -> Iterator[Violation]:
+    """What is wrong with the types of values and with texts."""
+    for name, is_sound in _SOUND_VALUES.items():
+        try:
+            wrong = "" if is_sound(getattr(one, name)) else "a value of another type"
+        except UnicodeEncodeError:
+            wrong = "a text with half a surrogate pair"
+        except (TypeError, AttributeError):
+            wrong = "a value of another type"
+        if wrong:
+            yield Violation("invalid_value", f"{name} has {wrong}", pointer=f"{pointer}/{name}")
+
+
+def _are_texts(*values: str) -> bool:
+    """Raises ``TypeError`` for what is no text, ``UnicodeEncodeError`` for one that cannot be encoded."""
+    return "".join(values).encode() is not None
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text_map(value: Mapping[str, str]) -> bool:
+    return _are_texts(*value, *value.values())
+
+
+def _are_checks(checks: Iterable[Check]) -> bool:
+    return all(
+        _are_texts(one.id, one.name, one.kind, one.output, one.notes) and isinstance(one.status, Health)
+        for one in checks
+    )
+
+
+_SOUND_VALUES: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("id", "address", "datacenter", "node"), _are_texts),
+    **dict.fromkeys(("port", "weight", "warning_weight"), _is_integer),
+    **dict.fromkeys(("tags", "virtual_addresses"), lambda texts: _are_texts(*texts)),
+    **dict.fromkeys(("meta", "node_meta"), _is_text_map),
+    "ports": lambda ports: _are_texts(*ports) and all(map(_is_integer, ports.values())),
+    "locality": lambda where: _are_texts(where.region, where.zone, where.sub_zone),
+    "checks": _are_checks,
+}
 
 
 def _check_place(one: Instance, pointer: str) -> list[Violation]:

@@ -210,9 +210,14 @@ class MapOf(Shape):
             return {}
         for key in [key for key in given if len(key) > KEY_LIMIT]:
             findings.add("too_large", f"key {short_repr(key)} has {len(key)} characters; {KEY_LIMIT} are allowed", path)
-        return {
-            key: _item(self.item, one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT
-        }
+        return {key: self._value(one, findings, (*path, key)) for key, one in given.items() if len(key) <= KEY_LIMIT}
+
+    def _value(self, value: object, findings: Findings, path: Path) -> Any:
+        """A value. As in Consul, an object may be null: in YAML, that is a key without a value."""
+        if value is None and isinstance(self.item, Message):
+            findings.warn("lax", "null is read as an empty object", path, hint="write {}")
+            value = {}
+        return _item(self.item, value, findings, path)
 
     def write(self, value: Mapping[str, Any]) -> object:
         """The values as JSON, by key."""

@@ -51,7 +51,7 @@ def warnings_of(settings: Settings) -> Iterator[str]:
     if asks and not asks_certificates(door.http.tls) and not auth.accepted():
         yield (
             "server.http: the gRPC port asks for certificates, but every process that reaches"
-            f" {door.http.host}:{door.http.port} may read and push everything; set auth.tokens"
+            f" {place(door.http.host, door.http.port)} may read and push everything; set auth.tokens"
         )
 
 
@@ -136,7 +136,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=HTTP_BACKLOG)
     except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise OSError(f"cannot listen on {place(host, port)}: {error.strerror or error}") from error
 
 
 def reachable(host: str) -> str:
@@ -149,13 +149,20 @@ def reachable(host: str) -> str:
     return ("::1" if address.version == 6 else LOOPBACK) if address.is_unspecified else bare
 
 
-def welcome(grpc: tuple[str, int], http: tuple[str, int]) -> str:
+def place(host: str, port: int) -> str:
+    """``HOST:PORT``, IPv6 hosts in brackets."""
+    bare = host.strip("[]")
+    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+
+
+def welcome(grpc: tuple[str, int], http: tuple[str, int], *, is_https: bool = False) -> str:
     """Both addresses, and the next commands to run."""
-    client = "" if http == (LOOPBACK, HTTP_PORT) else f" --server http://{http[0]}:{http[1]}"
-    proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {grpc[0]}:{grpc[1]}"
+    scheme = "https" if is_https else "http"
+    client = "" if http == (LOOPBACK, HTTP_PORT) and not is_https else f" --server {scheme}://{place(*http)}"
+    proxy = "" if grpc == (LOOPBACK, GRPC_PORT) else f" --xds-addr {place(*grpc)}"
     return (
-        f"xDS   {grpc[0]}:{grpc[1]}\n"
-        f"admin {http[0]}:{http[1]}\n"
+        f"xDS   {place(*grpc)}\n"
+        f"admin {place(*http)}\n"
         "next:\n"
         f"  xds bootstrap --node-id demo{proxy} > envoy.yaml && envoy -c envoy.yaml\n"
         f"  xds apply -g default -f snapshot.yaml --wait{client}\n"

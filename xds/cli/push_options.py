@@ -76,11 +76,11 @@ def moves(answer: Json) -> Iterator[str]:
     would = "would " if answer.get("dry_run") else ""
     for group, number in answer.get("moves", {}).items():
         nodes = "1 node" if number == 1 else f"{number} nodes"
-        verb = "move" if would or number != 1 else "moves"
+        s = "" if would or number != 1 else "s"
         if group:
-            yield f"{nodes} {would}{verb} to {group}"
+            yield f"{nodes} {would}move{s} to {group}"
         else:
-            yield f"{nodes} {would}belong to no group any more, and keep their configuration"
+            yield f"{nodes} {would}belong{s} to no group any more, and keep{s} the present configuration"
 
 
 def tell_more(answer: Json) -> None:

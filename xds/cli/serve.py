@@ -114,7 +114,7 @@ async def _serve(
     following = asyncio.create_task(reloader.follow())
     try:
         await server.start()
-        sys.stderr.write(welcome(*server.addresses()))
+        sys.stderr.write(welcome(*server.addresses(), is_https=settings.server.http.tls is not None))
         sys.stderr.flush()
         await server.run_until(stop)
     finally:

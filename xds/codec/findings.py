@@ -115,6 +115,7 @@ class Findings:
 # Longer names get no hint: the time to compare grows with the square of the length.
 NAME_LIMIT = 120
 _TYPE_CUTOFF = 0.85
+_DURATION_LIMIT_S = 315_576_000_000  # of protobuf's Duration: some 10,000 years
 _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|us|s|m|h)?")
 
 
@@ -189,10 +190,13 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def duration_hint(value: object) -> str:
-    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``."""
+    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``. Empty for what is none."""
     found = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
     if found is None:
         return ""
+    seconds = float(found[1]) * UNIT_S[found[2] or "s"]
+    if seconds > _DURATION_LIMIT_S:
+        return ""
     span = Duration()
-    span.FromNanoseconds(round(float(found[1]) * UNIT_S[found[2] or "s"] * 1e9))
+    span.FromNanoseconds(round(seconds * 1e9))
     return f'write "{span.ToJsonString()}"'

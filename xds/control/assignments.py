@@ -14,7 +14,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
@@ -71,6 +71,10 @@ class DemandSource(Protocol):
 
     def streams(self) -> Iterable[figures.LoadStreamStatus]:
         """The open load streams of all groups."""
+        ...
+
+    def left(self) -> Mapping[str, float]:
+        """When the nodes that lately ended their last load stream did so, by node id."""
         ...
 
 
@@ -142,8 +146,9 @@ class Assignments:
             self._sync_policies()
             due = [self._at_work[key] for key in sorted(self._at_work) if self._is_due(self._at_work[key], now)]
             for group, members in groupby(due, lambda active: active.key[0]):
-                senders = self._senders(group, now)
-                for active in members:
+                decided = list(members)
+                senders = self._senders(group, now, max(active.policy.interval_s for active in decided))
+                for active in decided:
                     await self._decide(active, senders, now)
                     await asyncio.sleep(0)  # let other tasks run
                 self._apply_overlays(group)
@@ -184,7 +189,7 @@ class Assignments:
         held = self._at_work.get(key)
         active = ActivePolicy(key, policy, held.assignment if held is not None else None)
         now = self._clock()
-        outcome = await self._outcome(active, self._senders(key[0], now), now)
+        outcome = await self._outcome(active, self._senders(key[0], now, policy.interval_s), now)
         if outcome is not None:
             active.follow(outcome)
         return active
@@ -285,12 +290,16 @@ class Assignments:
         pairs = len(observed.demand) * len(observed.targets)
         return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
 
-    def _senders(self, group: str, now: float) -> Senders:
-        """Who could send, and who of them reports: a stream that has been open for two intervals says all there is."""
+    def _senders(self, group: str, now: float, window_s: float) -> Senders:
+        """Who could send, and who of them reports: a stream that has been open for two intervals says all there is.
+
+        ``window_s``: what a node reported before it ended its load stream is counted for so long.
+        """
         since: dict[str, float] = {}
         for stream in self._load.streams():
             since[stream.node] = min(stream.opened, since.get(stream.node, stream.opened))
-        return self._fleet.senders(group, since, now, SETTLED_INTERVALS * self._load.interval_s)
+        settled_after_s = max(SETTLED_INTERVALS * self._load.interval_s, window_s)
+        return self._fleet.senders(group, since, self._load.left(), now, settled_after_s)
 
     async def _prepare(self, active: ActivePolicy) -> None:
         """Build the overlaid resources in a thread."""

@@ -68,6 +68,18 @@ class ClientTls:
     private_key: str = ""
     server_name: str = ""
 
+    @classmethod
+    def of(cls, ca: str, certificate: str, private_key: str) -> ClientTls | None:
+        """None without authorities: a proxy connects without TLS then.
+
+        Raises ``ValueError`` for a certificate or key that would not be used.
+        """
+        if bool(certificate) != bool(private_key):
+            raise ValueError("the certificate of a proxy needs its key, and the key its certificate")
+        if certificate and not ca:
+            raise ValueError("the certificate of a proxy needs the trusted certificate authorities, which turn TLS on")
+        return cls(ca, certificate, private_key) if ca else None
+
 
 @dataclass(frozen=True, slots=True)
 class BootstrapOptions:

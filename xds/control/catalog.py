@@ -20,7 +20,7 @@ from xds.control.audit_log import UNKNOWN_CALLER, Caller
 from xds.control.catalog_persistence import CatalogWriter, read_catalog
 from xds.control.lifecycle import BackgroundTask
 from xds.control.source_events import SourceEvents
-from xds.control.source_feed import CONSUL, SourceFeed, SourceStatus, WantedServices
+from xds.control.source_feed import CONSUL, SourceFeed, SourceStatus, WantedServices, encodable
 from xds.fleet.event_log import EventLog
 from xds.model.errors import NotFoundError, Violation
 from xds.store.base import Store
@@ -180,8 +180,8 @@ class ServiceCatalog:
     def findings(self, source: str) -> list[Violation]:
         """What cannot be used of a source, at present. Raises ``NotFoundError``."""
         feed = self._feed(source)
-        own = [replace(each, resource=name) for name, found in sorted(feed.source.findings.items()) for each in found]
-        return [*feed.status.rejected, *own]
+        by_service = ((encodable(name), found) for name, found in sorted(feed.source.findings.items()))
+        return [*feed.status.rejected, *(replace(each, resource=name) for name, found in by_service for each in found)]
 
     def _feed(self, source: str) -> SourceFeed:
         found = self._feeds.get(source)

@@ -184,6 +184,8 @@ def _changes_n(given: Instances | None) -> int:
 
 
 def _instances(service: str, instances: Instances) -> tuple[Instance, ...]:
+    if not isinstance(service, str):
+        raise TypeError(f"{service!r} is no name of a service: it is a {type(service).__name__}")
     given = tuple(instances)
     for one in given:
         if not isinstance(one, Instance):

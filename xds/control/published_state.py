@@ -36,7 +36,7 @@ from xds.model.node import Node
 from xds.model.resource import Resource
 from xds.model.snapshot import Change, Snapshot
 from xds.protocol.cache import RETAINED_REVISIONS, SnapshotCache
-from xds.store.base import Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
+from xds.store.base import DELETE, Commit, CorruptError, Entry, GoneError, Manifest, RevisionInfo, Store
 
 _log = structlog.get_logger(logger_name="xds.control.published_state")
 
@@ -116,7 +116,15 @@ class PublishedState:
         return lines
 
     async def undo_plan(self, group: str) -> UndoPlan:
-        """What ``undo`` would do with a group. Raises ``NotFoundError``, ``StoreError``."""
+        """What ``undo`` would do with a group. Raises ``NotFoundError``, ``StoreError``.
+
+        Whoever undoes the deletion of a group has to name a revision.
+        """
+        if group not in self._contents:
+            lines = await self.history(group, limit=2)
+            if len(lines) == 2 and lines[0].kind == DELETE:
+                hint = f"name a revision to go back to, such as {lines[1].revision}"
+                raise NotFoundError(f"group {group} was deleted in revision {lines[0].revision}; {hint}")
         return await self.undo.plan(self.content(group))
 
     async def rollout(self, group: str) -> RolloutStatus:

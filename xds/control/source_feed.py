@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xds.catalog.service_index import SourceHoldings
 from xds.catalog.source import Instances
@@ -105,7 +105,7 @@ class SourceFeed:
         """As in `Sink`."""
         now, status = self._clock(), self.status
         status.failures_n += 1
-        status.message = message
+        status.message = encodable(str(message))
         status.failing_since = status.failing_since or now
         if not self._was_told and now - self._told_at >= TOLD_EVERY_S:
             self._was_told, self._told_at = True, now
@@ -113,7 +113,7 @@ class SourceFeed:
 
     def rejected(self, findings: Sequence[Violation]) -> None:
         """As in `Sink`."""
-        self.status.rejected = tuple(findings[:FINDINGS_LIMIT])
+        self.status.rejected = tuple(map(_with_encodable_texts, findings[:FINDINGS_LIMIT]))
 
     def wanted(self) -> frozenset[str]:
         """As in `Sink`."""
@@ -149,6 +149,22 @@ class SourceFeed:
         self._pending[service] = instances
         self.status.changes_n += 1
         self._notify()
+
+
+def _with_encodable_texts(finding: Violation) -> Violation:
+    """The finding of a source as it can be shown: names of files may be any bytes."""
+    texts = (finding.detail, finding.source, finding.pointer)
+    detail, source, pointer = (encodable(text) for text in texts)
+    return (
+        finding
+        if (detail, source, pointer) == texts
+        else replace(finding, detail=detail, source=source, pointer=pointer)
+    )
+
+
+def encodable(text: str) -> str:
+    """The text with half surrogate pairs escaped."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 class WantedServices:

@@ -288,9 +288,17 @@ class Fleet:
         nodes = self._nodes.values()
         return frozenset(record.node.locality for record in nodes if record.streams and record.group == group)
 
-    def senders(self, group: str, reporting_since: Mapping[str, float], now: float, settled_after_s: float) -> Senders:
+    def senders(
+        self,
+        group: str,
+        reporting_since: Mapping[str, float],
+        reported_until: Mapping[str, float],
+        now: float,
+        settled_after_s: float,
+    ) -> Senders:
         """Who of a group's connected nodes could send to which cluster, as `take_senders`."""
-        return take_senders(self._connected_among(group, None), reporting_since, now, settled_after_s)
+        nodes = self._connected_among(group, None)
+        return take_senders(nodes, reporting_since, reported_until, now, settled_after_s)
 
     def nodes_by_group(self) -> Counter[str]:
         """The number of connected nodes per group; nodes without a group are under the empty name."""

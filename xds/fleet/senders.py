@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from xds.fleet.node_records import NodeRecord
 from xds.model.node import Locality
@@ -50,18 +51,24 @@ class Senders:
 
 
 def take_senders(
-    nodes: Iterable[NodeRecord], reporting_since: Mapping[str, float], now: float, settled_after_s: float
+    nodes: Iterable[NodeRecord],
+    reporting_since: Mapping[str, float],
+    reported_until: Mapping[str, float],
+    now: float,
+    settled_after_s: float,
 ) -> Senders:
     """The senders among connected nodes. ``reporting_since``: when the nodes with a load stream opened it, by node id.
 
     A node without a load stream is silent once it has been connected for ``settled_after_s``: clients open the stream
-    after that of their configuration.
+    after that of their configuration. So is one that ended its load stream, at ``reported_until``: clients open another
+    one, and what it reported is still counted.
     """
     found = Senders()
     for node in nodes:
         locality = node.node.locality
         found.localities.add(locality)
-        kind = _kind(node, reporting_since.get(node.node.id), now - settled_after_s)
+        name = node.node.id
+        kind = _kind(node, reporting_since.get(name), reported_until.get(name, -inf), now - settled_after_s)
         names, assignments, is_wildcard = _names(node)
         if is_wildcard:
             found.by_kind.setdefault(locality, Counter())[kind] += 1
@@ -70,11 +77,11 @@ def take_senders(
     return found
 
 
-def _kind(node: NodeRecord, reporting_since: float | None, before: float) -> str:
+def _kind(node: NodeRecord, reporting_since: float | None, reported_until: float, before: float) -> str:
     if reporting_since is not None:
         return "settled" if reporting_since <= before else "young"
     opened = min((stream.opened for stream in list(node.streams.values())), default=before + 1.0)
-    return "silent" if opened <= before else "other"
+    return "silent" if max(opened, reported_until) <= before else "other"
 
 
 def _names(node: NodeRecord) -> tuple[frozenset[str], frozenset[str], bool]:

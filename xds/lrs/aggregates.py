@@ -7,7 +7,7 @@ A report goes through these files: `load_stats` parses it, `cluster_counters` re
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from math import inf
 
 from xds.lrs.cluster_counters import CounterReader
@@ -35,6 +35,7 @@ from xds.model.node import Node
 # no longer in progress.
 _OVERDUE_INTERVALS = 2.0
 _OVERDUE_MINIMUM_S, _OVERDUE_MAXIMUM_S = 3.0, 600.0
+LEFT_KEPT_S = 600.0
 DEFAULT_BOUNDS = Bounds()
 
 
@@ -54,6 +55,7 @@ class LoadAggregates:
         self._streams: dict[int, ReportingStream] = {}
         self._nodes: dict[str, NodeTotals] = {}
         self._gone: dict[str, None] = {}  # ids of nodes without a stream, the one that left first comes first
+        self._left: dict[str, float] = {}  # when they left, for `LEFT_KEPT_S`, likewise
         self._latest = 0.0
         self._began: int | None = None  # the edge before which nothing was measured
         self._latest_bytes = 0
@@ -69,6 +71,7 @@ class LoadAggregates:
         if totals is None:
             totals = self._nodes[node.id] = NodeTotals(node, now)
         self._gone.pop(node.id, None)
+        self._left.pop(node.id, None)
         totals.node = node
         source = self._index.source_of(group, node.locality)
         totals.streams[stream] = source.streams[stream] = self._streams[stream] = ReportingStream(
@@ -93,7 +96,8 @@ class LoadAggregates:
         totals = reporting.totals
         del totals.streams[stream]
         if not totals.streams:
-            totals.since = self._clock(now)
+            totals.since = self._left[totals.node.id] = self._clock(now)
+            self._forget_left(totals.since - LEFT_KEPT_S)
             self._gone[totals.node.id] = None
             if len(self._gone) > self._bounds.nodes_gone:
                 oldest = next(iter(self._gone))
@@ -193,6 +197,17 @@ class LoadAggregates:
     def streams(self) -> Iterator[LoadStreamStatus]:
         """The state of all open streams."""
         return map(_status, list(self._streams.values()))
+
+    def left(self) -> Mapping[str, float]:
+        """When the nodes that ended their last stream in the last ``LEFT_KEPT_S`` did so, by node id."""
+        return self._left
+
+    def _forget_left(self, before: float) -> None:
+        while self._left:
+            node, at = next(iter(self._left.items()))
+            if at >= before:
+                return
+            del self._left[node]
 
     def target_totals(self) -> Iterator[TargetTotals]:
         """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""

@@ -36,6 +36,7 @@ from xds.protocol.removals import (
     removed_in_use,
     sent_of,
     start_clock,
+    still_lingering,
     with_accepted,
     with_removed,
     with_sent_clusters,
@@ -206,12 +207,13 @@ class ClientState:
         self.goal = goal
         releases, lingering = self.cache.releases, self.lingering
         if lingering is not NOTHING_LINGERS:
-            lingering = self.lingering = releases.lingerings.missing_in(lingering, goal)
+            lingering = self.lingering = still_lingering(self)
         step = releases.step(self.released, goal, lingering)
         if (
             step.is_simple
             and self.transition is None
             and not self.watches.lagging_types
+            and not lingering.is_pending
             and (not step.has_trees or not awaits_content(self, now_s))
         ):
             # The most frequent pushes: no part of the change has to wait.

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from xds.model.names import NO_NAMES
 from xds.model.resource import Resource, version_stem
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import Derivation, ResourceSet
@@ -46,7 +47,7 @@ class RevisionHistory:
         self._retained = retained
         self._diffs = diffs
         self._followed: dict[str, tuple[str, ...]] = {}  # groups by node id; the node that changed longest ago first
-        self._parts: Memo[tuple[int, frozenset[str], int, int], ResourceSet] = Memo(MEMO_ENTRIES)
+        self._parts: Memo[tuple[int, frozenset[str], int, int, frozenset[str]], ResourceSet] = Memo(MEMO_ENTRIES)
         self._fed: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._mixtures: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
@@ -109,6 +110,7 @@ class RevisionHistory:
         groups: Sequence[str],
         api_version: str = "",
         fed: ResourceSet | None = None,
+        needed: frozenset[str] = NO_NAMES,
     ) -> ResourceSet:
         """The part of a set that a client holds if it subscribes to these names only.
 
@@ -116,10 +118,11 @@ class RevisionHistory:
         set in which it refers only to clusters that the client has (``clusters``). If there is no such revision, it is
         left out: the client was not sent it. If its clusters are unknown (None), it is taken from the earliest revision
         in which it refers only to clusters in ``fed``, else from the earliest one. A later revision of a route may rely
-        on a filter that the client's listener does not have yet.
+        on a filter that the client's listener does not have yet. A name in ``needed`` that no later revision has is
+        taken from the latest one that has it: the set may be that of several revisions.
         """
-        key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0)
-        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed))
+        key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0, needed)
+        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed, needed))
 
     def _part(
         self,
@@ -129,6 +132,7 @@ class RevisionHistory:
         groups: Sequence[str],
         api_version: str,
         fed: ResourceSet | None,
+        needed: frozenset[str],
     ) -> ResourceSet:
         members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
         history = self._retained.retained_sets(groups, held.type.type_url, api_version)
@@ -138,7 +142,9 @@ class RevisionHistory:
             places = [at for at, each in enumerate(history) if _has_all(each, members)]
             at = places[-1] if members and places else len(history)
         for name in sorted(names - members.keys()):
-            versions = [each.resources[name] for each in history[:at] if name in each.resources]
+            versions = _versions(name, history[:at])
+            if not versions and name in needed:
+                versions = _versions(name, history[at:])[:1]
             if versions:
                 fitting = [each for each in versions if leads_within(each, clusters)]
                 if clusters is None:
@@ -195,6 +201,11 @@ def _fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> Reso
             if name not in members and named and assignments.issuperset(named):
                 members[name] = cluster
     return ResourceSet(history[0].type, history[0].version_info, members) if members else None
+
+
+def _versions(name: str, history: Sequence[ResourceSet]) -> list[Resource]:
+    """The resources of a name in these sets."""
+    return [each.resources[name] for each in history if name in each.resources]
 
 
 def _has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool:

@@ -140,6 +140,12 @@ class Lingerings:
         """``lingering`` with this end for all removals that have none, but those of names in ``used``."""
         return self._made.get((lingering, ends_s, used), lambda: _with_ends(lingering, ends_s, used))
 
+    def without_ends(self, lingering: Lingering, names: Names) -> Lingering:
+        """``lingering`` where these names have no end yet."""
+        if not names:
+            return lingering
+        return self._made.get(("no end", lingering, names), lambda: _without_ends(lingering, dict(names)))
+
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
         """What still lingers at ``now_s``."""
         left = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
@@ -221,6 +227,16 @@ def _with_ends(lingering: Lingering, ends_s: float, used: Names) -> Lingering:
         return removal.ends_s is None and all(names.isdisjoint(has(url, ())) for url, names in used)
 
     return Lingering(tuple(replace(each, ends_s=ends_s) if starts(each) else each for each in lingering.removals))
+
+
+def _without_ends(lingering: Lingering, names: Mapping[str, frozenset[str]]) -> Lingering:
+    removals = []
+    for each in lingering.removals:
+        gone = keep_of(each.names)
+        found = keep_of({url: names[url] & wanted for url, wanted in gone if url in names})
+        parts = ((without(gone, found), each.ends_s), (found, None))
+        removals += [replace(each, names=dict(part), ends_s=ends_s) for part, ends_s in parts if part]
+    return Lingering(tuple(removals))
 
 
 def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:

@@ -208,16 +208,23 @@ class Past:
         if found is None:
             return None
         if found.type.full_state:
-            for each in (each for memory in self._own for each in memory.sent.get(type_url, ())):
+            for each in self.sent(type_url):
                 found = releases.common(found, each)
         return found
 
-    def refusals(self, type_url: str) -> Refusals | None:
-        """What the client rejected of a type; None for nothing. Of several memories the latest counts for each name.
+    def sent(self, type_url: str) -> list[ResourceSet]:
+        """The sets of a type that the client was sent and had not ACKed."""
+        return [each for memory in self._own for each in memory.sent.get(type_url, ())]
 
-        docs/protocol.md#refusals: "rejections are remembered per node id, also across a restart of the server".
+    def refusals(self, type_url: str) -> Refusals | None:
+        """What the client rejected of a type, on a stream that ended or before it connected; None for nothing.
+
+        The latest counts for each name. docs/protocol.md#refusals: "rejections are remembered per node id, also across
+        a restart of the server".
         """
         found = Refusals()
+        if self._left_refusals is not None and type_url in self._left_refusals:
+            found.join(self._left_refusals[type_url])
         for memory in self.memories:
             suspected = memory.suspected.get(type_url)
             found.join(suspected if suspected is not None else Refusals(memory.refused.get(type_url)))
@@ -231,7 +238,10 @@ class Past:
         """The stream of this watch ended: keep what it held, rejected and was sent."""
         url = watch.type.type_url
         if watch.refusals:
-            self._left_refusals = {**(self._left_refusals or {}), url: watch.refusals}
+            self._left_refusals = {**(self._left_refusals or {}), url: watch.refusals.for_new_stream()}
+        elif self._left_refusals is not None and watch.type.full_state:
+            # This stream has accepted what an earlier one refused.
+            self._left_refusals = {kind: each for kind, each in self._left_refusals.items() if kind != url}
         if watch.acked_set is not None:
             self._left = {**(self._left or {}), url: _acked_by(watch, (self._left or {}).get(url))}
         if sent := _sent_by(watch):
@@ -282,7 +292,7 @@ class Past:
             if acked is not None:
                 labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
                 held[url] = acked, labels.pop() if len(labels) == 1 else ""
-                latest = {each.digest: each for memory in self._own for each in memory.sent.get(url, ())}
+                latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
 
 

@@ -83,6 +83,18 @@ class Origin(NamedTuple):
         unsure = [n for n in most.resources if n in served and any(n not in each.resources for each in possible)]
         return most.amended(most.version_info, {}, unsure)
 
+    def needed(self, names: frozenset[str], type_url: str) -> frozenset[str]:
+        """The names among these to which clusters refer that the client may hold; all while its clusters are unknown.
+
+        It may hold clusters that it was sent and had not ACKed.
+        """
+        if self.clusters is None or not names:
+            return names
+        sent = self.past.sent(self.clusters.type.type_url)
+        clusters = (cluster for held in (self.clusters, *sent) for cluster in held.resources.values())
+        references = (each for cluster in clusters for each in cluster.references)
+        return names.intersection(each.name for each in references if each.type_url == type_url)
+
     def sets(self, type_url: str) -> list[ResourceSet]:
         """The remembered sets of a type, the latest first."""
         return [memory.sets[type_url] for memory in self.past.memories if type_url in memory.sets]

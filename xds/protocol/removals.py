@@ -42,6 +42,26 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
     return latest
 
 
+def still_lingering(client: ClientState) -> Lingering:
+    """What still lingers now that ``client.goal`` was pushed.
+
+    docs/protocol.md#removals: "what a resource refers to that is pushed again in another version lingers on": the
+    client may use the version that it has until it accepts the new one.
+    """
+    before, lingerings = client.lingering, client.releases.lingerings
+    left = lingerings.missing_in(before, client.goal)
+    if left is before or not left:
+        return left
+    used = {
+        (url, name)
+        for url, names in before.names.items()
+        for name in names & client.goal.get(url).resources.keys()
+        if (held := client.released.get(url).resources.get(name)) is not None
+        and held.version != client.goal.get(url).resources[name].version
+    }
+    return lingerings.without_ends(left, _led_to(client, used))
+
+
 def removed_in_use(client: ClientState) -> Names:
     """The removed listeners that a sent cluster or assignment names, whatever version of it is released now."""
     url = client.url_of("listeners")

@@ -114,7 +114,7 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     internal listener is left out: the client may not have been sent either of them.
     """
     if not origin.is_guarded(held.type):
-        return cache.history.part(held, names, origin.clusters, origin.groups, origin.api, origin.fed)
+        return _part(held, names, origin.groups, cache, origin)
     url = held.type.type_url
     lingered = [
         (memory.lingered[url], _lingering(memory, url, names).difference(held.resources))
@@ -123,11 +123,18 @@ def _with_names(held: ResourceSet, names: frozenset[str], cache: SnapshotCache, 
     ]
     others = names.difference(*(left for _, left in lingered))
     proved = held.resources
-    held = cache.history.part(held, others, origin.clusters, (origin.group,), origin.api, origin.fed)
+    held = _part(held, others, (origin.group,), cache, origin)
     for earlier, left in lingered:
         held = cache.releases.mixed(held, earlier, left)
     over = (name for name in names - proved.keys() if name in held.resources and held.resources[name].references)
     return cache.releases.mixed(held, empty_set(url), frozenset(over))
+
+
+def _part(
+    held: ResourceSet, names: frozenset[str], groups: Sequence[str], cache: SnapshotCache, origin: Origin
+) -> ResourceSet:
+    needed = origin.needed(names.difference(held.resources), held.type.type_url)
+    return cache.history.part(held, names, origin.clusters, groups, origin.api, origin.fed, needed)
 
 
 def _lingering(memory: ClientMemory, url: str, names: frozenset[str]) -> frozenset[str]:

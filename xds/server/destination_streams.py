@@ -21,6 +21,7 @@ from xds.destination.world import DestinationClient
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
+from xds.model.snapshot import Snapshot
 from xds.proto.linkerd import conduit_destination_pb2 as _of_2018  # noqa: F401 - reflection describes it
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.events import Identified, ViewChanged
@@ -78,7 +79,7 @@ class LinkerdHandler(StreamHandler):
 
     __slots__ = (
         "_awaits_since", "_conversation", "_epoch", "_group", "_home_group", "_messages_n", "_method", "_node",
-        "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_timer", "_warned",
+        "_notified", "_periodic_due", "_periodic_s", "_sent_at", "_serving", "_snapshot", "_timer", "_warned",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class LinkerdHandler(StreamHandler):
         self._group = ""
         self._home_group = ""  # the node's by the selectors of ``_epoch`` of the cache
         self._epoch = -1
+        self._snapshot: Snapshot | None = None  # of the last group: a node without one keeps what it has
         self._awaits_since: float | None = None  # what is not known yet
         self._messages_n = 0
         self._sent_at = 0.0
@@ -281,11 +283,13 @@ class LinkerdHandler(StreamHandler):
         assert self._conversation is not None
         token = self._conversation.token
         view = self._serving.cache.view(self._group, "", self._node.locality) if self._group else None
+        if view is not None:
+            self._snapshot = view.snapshot
         zone = token.zone or self._serving.destinations.zone_of(token.node_name)
         now = monotonic()
         waits = self._awaits_since is None or now - self._awaits_since < self._serving.settle_s
         starts = now - self._serving.started_at < self._serving.start_s
-        return DestinationClient(zone, token.node_name, view.snapshot if view is not None else None, waits, starts)
+        return DestinationClient(zone, token.node_name, self._snapshot, waits, starts)
 
     def _note_awaiting(self, conversation: Conversation) -> None:
         if not conversation.is_awaiting:

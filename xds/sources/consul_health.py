@@ -40,7 +40,7 @@ def read_instances(body: bytes, reading: Reading) -> list[Instance]:
     """
     try:
         answer = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"the answer is no JSON: {error}") from error
     return [_instance(entry, reading) for entry in _objects(answer, "the answer")]
 

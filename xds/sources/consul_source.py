@@ -301,6 +301,8 @@ class _Token:
                 if self._read_at != (state.st_mtime_ns, state.st_ino):
                     self._token = self._path.read_text().strip()
                     self._read_at = (state.st_mtime_ns, state.st_ino)
+                if not (self._token.isascii() and self._token.isprintable()):
+                    raise SourceError(f"the token file {self._path}: no token")
             except (OSError, UnicodeDecodeError) as error:
                 raise SourceError(f"the token file {self._path}: {error}") from error
         return self._token

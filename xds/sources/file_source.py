@@ -50,6 +50,7 @@ class _File:
     read: Stamp | None = None
     content: Content | None = None  # the last one without errors
     findings: tuple[Violation, ...] = ()
+    is_unreadable: bool = False  # it is tried again at each look: a right that is granted changes no stamp
 
 
 @dataclass(slots=True)
@@ -176,7 +177,7 @@ class _Reading:
 
     async def _read(self, path: Path, file: _File) -> None:
         """Read a file that rests, if it has changed since it was read."""
-        if file.read == file.stamp:
+        if file.read == file.stamp and not file.is_unreadable:
             return
         try:
             data, stamp = await asyncio.to_thread(_contents, path)
@@ -184,12 +185,13 @@ class _Reading:
                 return  # it changes after all
             content = await asyncio.to_thread(read_targets, data, str(path), path.stem, self._service_label)
         except ValidationError as error:
-            file.findings = tuple(error.violations)
+            file.findings, file.is_unreadable = tuple(error.violations), False
         except OSError as error:
             file.findings = (Violation("unreadable", error.strerror or str(error), source=str(path)),)
+            file.is_unreadable = True
         else:
             self._affected.update(file.content or (), content)
-            file.content, file.findings = content, ()
+            file.content, file.findings, file.is_unreadable = content, (), False
         file.read = file.stamp
 
     async def _tell(self, seen: _Look, now: float) -> None:

@@ -246,6 +246,10 @@ async def get_bootstrap(
     """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
     own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
     host, port = split_address(address) if address else own
+    try:
+        tls = ClientTls.of(ca, certificate, private_key)
+    except ValueError as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
     options = BootstrapOptions(
         node_id,
         cluster,
@@ -254,7 +258,7 @@ async def get_bootstrap(
         mode,
         admin_port,
         Locality(region, zone, sub_zone),
-        ClientTls(ca, certificate, private_key) if ca else None,
+        tls,
         load_reports=load_reports,
     )
     document = bootstrap(options)

@@ -109,7 +109,12 @@ def bootstrap(
 
     default = f"{LOOPBACK}:{HTTP_PORT if mode is BootstrapMode.REST else GRPC_PORT}"
     host, port = parse_address(xds_addr or default)
-    tls = ClientTls(ca, cert, key) if ca else None
+    if not node_id:
+        raise CommandError(Exit.USAGE, "--node-id: a proxy without an id is refused")
+    try:
+        tls = ClientTls.of(ca, cert, key)
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"--ca, --cert, --key: {error}") from None
     locality = Locality(region, zone, sub_zone)
     options = BootstrapOptions(
         node_id, cluster, host, port, mode, admin_port, locality, tls, token=token, load_reports=lrs

@@ -1,0 +1,71 @@
+"""The stories of streams that end alone, of servers between which clients move, and of pushes with nothing unused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.property.test_swaps import PLAIN, Cut, EndOne, Go, Plan, Push, Story, Wait, play
+from xds.protocol.dialect import Variant
+
+SOTW, DELTA = Variant.SOTW, Variant.DELTA
+
+STORIES: dict[str, Story] = {
+    "what a stream refused that ended alone is not sent on the next one": (
+        SOTW,
+        True,
+        "refusals singles",
+        PLAIN,
+        [Push(Plan(trouble="cluster")), Wait(1.0), EndOne(0), Wait(3.0)],
+        PLAIN,
+    ),
+    "the same in Delta": (
+        DELTA,
+        True,
+        "refusals singles",
+        PLAIN,
+        [Push(Plan(trouble="cluster")), Wait(1.0), EndOne(0), Wait(3.0)],
+        PLAIN,
+    ),
+    "a name that a push dropped is answered, though what a client shows fits that push": (
+        DELTA,
+        False,
+        "replicas",
+        PLAIN,
+        [Push(Plan(texts=("eds:y", "@1", "@1"))), Go((0,)), Cut(missed=(Plan(tidy=True),), moves=True)],
+        PLAIN,
+    ),
+    "the same after a restart": (
+        DELTA,
+        False,
+        "restarts",
+        PLAIN,
+        [Push(Plan(texts=("eds:y", "@1", "@1"))), Go((0,)), Cut(True, (Plan(tidy=True),))],
+        PLAIN,
+    ),
+    "the same on the same server": (
+        DELTA,
+        False,
+        "cuts",
+        PLAIN,
+        [Push(Plan(texts=("eds:y", "@1", "@1"))), Go((0,)), Cut(missed=(Plan(tidy=True),))],
+        PLAIN,
+    ),
+    "what a listener leads to that is pushed again and refused lingers on": (
+        SOTW,
+        True,
+        "refusals",
+        Plan(r2="c", svc="r2"),
+        [
+            Push(Plan(inline="t", svc="inline", behind="assignment", within="to:c")),
+            Push(PLAIN),
+            Wait(40.0),
+            Push(Plan(inline="t", web="inline", trouble="inner", behind="cluster")),
+        ],
+        PLAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_saved_stream_loses_no_request(name: str) -> None:
+    play(*STORIES[name])
