@@ -91,7 +91,7 @@ class PolicyRoute:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """The routes of a service, the last one for every request; ``skipped`` says what a policy cannot say, and why."""
+    """The routes of a service, the last one for every request; ``skipped``: what a policy cannot express, and why."""
 
     routes: tuple[PolicyRoute, ...] = ()
     skipped: tuple[str, ...] = ()
