@@ -1,8 +1,8 @@
-"""Consul's ways on its own paths: the form of answers and errors, and the query parameters.
+"""What Consul's own paths share: the form of answers and errors, and the query parameters.
 
 Consul answers 500 for a config entry that breaks a rule; its clients print the text behind the code.
 
-Beside the path, its clients say datacenter, namespace, and how long to wait for a change. A blocking query
+Query parameters give the datacenter, the namespace, and how long to wait for a change. A blocking query
 (``?index=&wait=``) is answered when what it asks for has changed since the index, or after the wait. An index is a
 revision of what is read plus one: of config entries, 1 says that there is none yet, and 0 would never wait.
 """
