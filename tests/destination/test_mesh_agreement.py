@@ -1,7 +1,7 @@
 """A request comes to the same endpoints through Envoy and through a Linkerd proxy, over random entries and instances.
 
 Envoy's side are the lowered resources, Linkerd's the outbound policy and `Get` of each name in it. Where a policy
-cannot say a route, that is reported, and nothing is compared.
+cannot express a route, that is reported, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from xds.proto.linkerd import outbound_pb2
 Shares = Mapping[frozenset[Place], Fraction]
 
 CLIENT = DestinationClient()
-UNSAID = ("which a policy cannot say", "cannot be said in a policy", "contradict")
+UNSAID = ("which a policy cannot express", "cannot be expressed in a policy", "contradict")
 
 
 class FixedCatalog:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -242,6 +243,8 @@ def _secret_cluster(folder: Path, kind: str) -> Json:
 
 
 def _route_listener(folder: Path) -> Json:
+    """A listener for the routes. The name of its socket is that of no other judge: such names have no directory."""
+    judge = sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     manager = {
         TYPE_KEY: f"{_PACKAGE}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": _NAME,
@@ -250,6 +253,6 @@ def _route_listener(folder: Path) -> Json:
     }
     return {
         "name": f"{_NAME}-holder",
-        "address": {"pipe": {"path": f"@xds-mistakes-{_NAME}-holder-{folder.parent.name}"}},
+        "address": {"pipe": {"path": f"@xds-mistakes-{_NAME}-holder-{judge}"}},
         "filter_chains": [{"filters": [{"name": "manager", "typed_config": manager}]}],
     }

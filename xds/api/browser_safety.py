@@ -1,9 +1,9 @@
 """Refuses requests that a browser makes for a page of another origin.
 
-Without tokens, everybody who reaches the server may do everything, and a browser on the operator's machine reaches it
-for every open page. Such a page can send requests that need no preflight (CSRF), and with a name of its own that
-resolves to this server it can pass for this server (DNS rebinding). So the host name must be known, and a change must
-not come from another origin.
+Without tokens, everybody who reaches the server may do everything, and so may every page that is open in a browser on
+the operator's machine. Such a page can send requests that need no preflight (CSRF). It can also use a host name of its
+own that resolves to this server, so that the browser takes the server for the page's origin (DNS rebinding). So the
+host name must be known, and a change must not come from another origin.
 
 REST xDS is for proxies, which send no ``Origin``. Its host name is not checked, because Envoy sends the name of its
 cluster there.

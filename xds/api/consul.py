@@ -1,8 +1,8 @@
-"""Consul's ways on its own paths: the form of answers and errors, and the query parameters.
+"""What Consul's own paths share: the form of answers and errors, and the query parameters.
 
 Consul answers 500 for a config entry that breaks a rule; its clients print the text behind the code.
 
-Beside the path, its clients say datacenter, namespace, and how long to wait for a change. A blocking query
+Query parameters give the datacenter, the namespace, and how long to wait for a change. A blocking query
 (``?index=&wait=``) is answered when what it asks for has changed since the index, or after the wait. An index is a
 revision of what is read plus one: of config entries, 1 says that there is none yet, and 0 would never wait.
 """
@@ -32,7 +32,7 @@ from xds.control.tokens import READ
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
-_SIZE_OF_PART = 5  # writing an entry or a node takes as long as so many resources
+_SIZE_OF_PART = 5  # writing an entry or a node takes as long as this many resources
 # What Consul finds while it reads an entry, before it looks at the rules of its kind.
 _UNREADABLE = frozenset(
     {
@@ -48,7 +48,7 @@ _UNREADABLE = frozenset(
 
 DEFAULT_WAIT_S = 300.0
 LONGEST_WAIT_S = 600.0
-JITTER = 16  # up to one part in so many is added to a wait
+JITTER = 16  # up to one part in this many is added to a wait
 INDEX_LIMIT = 2**64
 _NAMESPACES = {
     "ns": ("x-consul-namespace", "Namespaces are"),

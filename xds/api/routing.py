@@ -27,7 +27,7 @@ API_PREFIX = "/api/v1"
 def api_router(tag: str, prefix: str = "") -> APIRouter:
     """A router whose routes lie under the API's prefix and check the caller's scopes.
 
-    Its routes are complete when they are defined. FastAPI builds other routers anew for each application, within the
+    Its routes are complete when they are defined. FastAPI builds other routers again for each application, within the
     first request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
     return APIRouter(

@@ -33,11 +33,11 @@ from xds.assignment.policy import Policy
 from xds.assignment.reasons import locality_label
 from xds.model.node import Locality
 
-MISSES_LIMIT = 2  # in turn, then the nodes have left the target
-# Of the requests that were to go to a target: with so many it is followed, with fewer it was left. Some nodes may keep
-# old weights for ever: a target that was never followed is left only when next to nothing arrives.
+MISSES_LIMIT = 2  # misses one after the other: then the nodes have left the target
+# Parts of the requests that were to go to a target: from the first on it is followed, below the second it was left.
+# Some nodes may keep old weights for ever: a target that was never followed is left only below the third.
 FOLLOWED_FROM, LEFT_BELOW, NEVER_FOLLOWED_BELOW = 0.5, 0.4, 0.1
-# So long proxies may take to follow.
+# How long proxies may take to follow.
 FOLLOW_INTERVALS = 6
 # Fewer requests in a window tell nothing.
 LEAST_REQUESTS = 20.0

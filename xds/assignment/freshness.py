@@ -22,7 +22,7 @@ _AN_INTERVAL = 0.9  # a timer may fire a little early
 class Freshness(StrEnum):
     """How old the reports of a source are.
 
-    ``FRESH``: the source is decided anew. ``STALE``: its assignment is held. ``LOST``: stale for longer than
+    ``FRESH``: the source is decided again. ``STALE``: its assignment is held. ``LOST``: stale for longer than
     ``fallback_after_s``. ``NEVER``: no node of the source ever reported.
     """
 

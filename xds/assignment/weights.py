@@ -18,7 +18,7 @@ from xds.model.node import Locality
 # Priorities of failover. Envoy refuses priorities above 128, and many priorities cost a proxy time. The farthest
 # localities share the last one.
 FAILOVER_PRIORITIES = 16
-# Failover weights that change by less than this fraction are not served anew: no request uses them now.
+# Failover weights that change by less than this fraction are not served again: no request uses them now.
 FAILOVER_TOLERANCE = 0.1
 
 # A probe adds a locality to priority 0 that may be dead. So that Envoy still takes the priority for healthy, localities

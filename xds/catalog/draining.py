@@ -1,4 +1,4 @@
-"""Instances that go drain for a set time first: their last load reports count, and their connections end well."""
+"""Removed instances drain for a set time first: their last load reports count, and their connections end well."""
 
 from __future__ import annotations
 

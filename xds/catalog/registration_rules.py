@@ -104,7 +104,7 @@ def read_catalog_registration(value: object) -> CatalogRegistration:
     if form.service is not None:
         registration = _registration(form.service, form.node, findings, ("Service",))
         if form.service.check is not None or form.service.checks:
-            told = "checks of the catalog stand beside the service, not in it"
+            told = "checks of the catalog belong into the field Checks beside Service"
             findings.add("unknown_field", told, ("Service", "Checks"))
         if form.locality is not None and form.service.locality is None:
             where = form.locality

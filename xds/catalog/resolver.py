@@ -389,7 +389,7 @@ def check_balancer(balancer: LoadBalancer, findings: Findings) -> None:
 def _check_config(balancer: LoadBalancer, field: str, config: object, policy: str, findings: Findings) -> None:
     if config is not None and balancer.policy != policy:
         told = f"{field} specified for incompatible load balancing policy {short_repr(balancer.policy)}"
-        findings.add("incompatible_policy", told, (*_BALANCER, field), hint=f"it goes with {policy}")
+        findings.add("incompatible_policy", told, (*_BALANCER, field), hint=f"it needs the policy {policy}")
 
 
 def _check_hash_policy(policy: HashPolicy, index: int, findings: Findings) -> None:

@@ -170,7 +170,7 @@ class ServiceIndex:
         self._note(source, service, holding)
 
     def accept(self, source: SourceHoldings, services: Collection[str], now: float) -> dict[str, int]:
-        """Accept the losses that are held of these services. Returns the number of instances that go, by service."""
+        """Accept the losses that are held of these services. Returns the number of removed instances, by service."""
         accepted = {}
         for service in sorted(source.held.intersection(services)):
             holding = source.by_service[service]

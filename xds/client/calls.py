@@ -69,7 +69,7 @@ class EntryArguments(TypedDict, total=False):
 class PushArguments(EntryArguments, total=False):
     """Options of pushes: those of config entries, and two of the fleet.
 
-    ``wait_s``: answer when all connected nodes have ACKed or rejected the push, after at most so many seconds
+    ``wait_s``: answer when all connected nodes have ACKed or rejected the push, after at most this many seconds
     (300 at most); the result has ``progress`` then. ``allow_empty`` lets connected nodes lose their configuration.
     """
 

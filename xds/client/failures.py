@@ -79,7 +79,7 @@ def _told(outcome: PushOutcome) -> str:
     place = f"group {outcome.group!r}, revision {outcome.revision}"
     progress = outcome.progress
     if progress is None:
-        return f"{place}: nobody waited for the proxies; give wait_s"
+        return f"{place}: the push did not wait for the proxies; give wait_s"
     if not progress.nacks:
         return f"{place}: {progress.pending} nodes have not ACKed it yet"
     first = progress.nacks[0]

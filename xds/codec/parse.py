@@ -398,7 +398,7 @@ class MessageParser:
         """Bytes given in base64; bytes of a known type must parse, and are made canonical."""
         for key in sorted(value.keys() - {TYPE_KEY, VALUE_KEY} - ignored):
             self._path.append(key)
-            self._note("unknown_field", f"{short_repr(key)} cannot stand beside {VALUE_KEY}")
+            self._note("unknown_field", f"{short_repr(key)} is not allowed beside {VALUE_KEY}")
             self._path.pop()
         self._path.append(VALUE_KEY)
         self._secrets += 1  # the bytes may hold a secret

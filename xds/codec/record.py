@@ -2,7 +2,7 @@
 
 A blob is a serialized ``envoy.service.discovery.v3.Resource``: any reader of xDS can read the store. It holds what
 defines the resource, and marks a lowered one in the wrapper's metadata. References and the duration of the first health
-check are derived anew when it is loaded, so that a newer release can find more (docs/design.md#storage).
+check are derived again when it is loaded, so that a newer release can find more (docs/design.md#storage).
 """
 
 from __future__ import annotations

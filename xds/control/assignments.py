@@ -51,7 +51,7 @@ from xds.protocol.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5
-SETTLED_INTERVALS = 2.0  # of load reports: after so many a stream that says nothing means zero
+SETTLED_INTERVALS = 2.0  # of load reports: after this many a stream that says nothing means zero
 SAVE_EVERY_S = 5.0  # per policy
 
 # Wakes the streams of these groups whose nodes are in these localities.
@@ -363,7 +363,7 @@ class Assignments:
 
 
 def _read(key: Key, body: bytes) -> tuple[Assignment | None, DecisionHistory]:
-    """A stored assignment with its history; None for one that this release cannot read. It is then decided anew."""
+    """A stored assignment with its history; None for one that this release cannot read. It is then decided again."""
     try:
         document = json.loads(body)
         assignment = Assignment.from_document(document)

@@ -28,7 +28,7 @@ from xds.store.base import Store
 TICK_S = 0.05
 LONGEST_PAUSE_S = 1.0
 SLICE_INSTANCES = 2_000  # that are taken over before other tasks run
-SETTLED_SERVICES = 100  # at most so many are taken over at once for a reader
+SETTLED_SERVICES = 100  # at most this many are taken over at once for a reader
 
 # Called with the names of services whose instances may have changed.
 Listener = Callable[[Collection[str]], Awaitable[None]]
@@ -166,7 +166,7 @@ class ServiceCatalog:
         return {each: len(feed.source.by_service[each].kept) for each in sorted(services)}
 
     def accept(self, source: str, service: str = "", by: Caller = UNKNOWN_CALLER) -> dict[str, int]:
-        """Accept the losses of a source that are held, of one service or all; the instances that go, by service.
+        """Accept the losses of a source that are held, of one service or all; the removed instances, by service.
 
         Raises ``NotFoundError`` for an unknown source.
         """
@@ -233,7 +233,7 @@ class ServiceCatalog:
     def is_shown(self, service: str) -> bool:
         """Whether a source shows a service at present, with instances or without.
 
-        Consul has no service without instances: what it answers for an unknown one shows nothing.
+        Consul has no service without instances: its answer for an unknown service does not show a service.
         """
         self.instances(service)  # what a source has shown before the call is contained
         for feed in self._feeds.values():

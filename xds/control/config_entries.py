@@ -45,7 +45,7 @@ from xds.store.base import Commit, Delta, GroupPush, Meta, Store, StoreError
 
 WAITERS_LIMIT = 1_000
 DELETIONS_REMEMBERED = 100_000
-# Compiling a chain, and writing an entry, take as long as so many resources.
+# Compiling a chain, and writing an entry, take as long as this many resources.
 _SIZE_OF_CHAIN, _SIZE_OF_ENTRY = 10, 3
 _RETRY_S = 1.0
 

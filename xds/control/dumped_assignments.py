@@ -1,6 +1,6 @@
 """The assignments in Envoy's ``/config_dump?include_eds``, as a server would send them.
 
-Envoy does not keep the assignments that it received. It writes them anew out of its hosts, with a value in each field:
+Envoy does not keep the assignments that it received. It writes them from its hosts, with a value in each field:
 a weight of 0 for a locality without one, which the server and Envoy itself refuse, and the state of health that it
 found. Measured with Envoy 1.40 (``tests/e2e/test_dump_conversion.py``).
 """

@@ -70,7 +70,7 @@ class FollowedAssignment:
 class FollowedAssignments:
     """The assignments of one kind of owner. ``user`` is their name in the catalog; ``owner`` stands for the kind.
 
-    ``grace_s``: an assignment with a service that no source knows is laid after so many seconds, without its
+    ``grace_s``: an assignment with a service that no source knows is laid after this many seconds, without its
     instances; None: never.
     """
 

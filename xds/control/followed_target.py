@@ -13,7 +13,7 @@ from xds.catalog.draining import DRAINING_LIMIT, Place
 from xds.catalog.service_index import ServiceInstance
 from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint_of
 
-REMEMBERED_FROM = 200  # instances: below it, making all endpoints anew costs less than it is worth to remember them
+REMEMBERED_FROM = 200  # instances: below it, making all endpoints again costs less than it is worth to remember them
 
 Leaving = dict[Place, tuple[ServedEndpoint, float]]  # endpoints that drain, and when they are gone (epoch seconds)
 

@@ -61,8 +61,8 @@ class Edited:
 class HandChange:
     """The result of a change.
 
-    ``changed`` is False where it was so before; ``before`` is None where nothing was set. ``absent`` are addresses that
-    were to be removed and are not there.
+    ``changed`` is False if nothing changed; ``before`` is None if nothing was set. ``absent`` are addresses to remove
+    that the assignment did not have.
     """
 
     after: HandAssignment | None
@@ -77,7 +77,7 @@ Edit = Callable[[Resource | None, tuple[DrainingEndpoint, ...]], Edited]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """``etag`` must be that of the present assignment. Endpoints that go drain for ``drain_s``; None: the default."""
+    """``etag`` must be that of the present assignment. Removed endpoints drain for ``drain_s``; None: the default."""
 
     etag: str = ""
     drain_s: float | None = None
@@ -205,7 +205,7 @@ class HandAssignments:
     # Writing
 
     async def edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
-        """Set what ``edit`` makes of the present assignment. Endpoints that go drain first.
+        """Set what ``edit`` makes of the present assignment. Removed endpoints drain first.
 
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.

@@ -109,7 +109,7 @@ def stored_content(content: GroupContent | None, made: LoweredContent) -> Lowere
     records = {key: LoweredRecord(one, ids[key]) for one in marked if (key := (one.type_url, one.name))}
     if {key: one.blob_id for key, one in records.items()} == {key: one.blob_id for key, one in made.records.items()}:
         return made
-    return replace(made, records=records, parts={})  # without parts, so that all of it is made anew next
+    return replace(made, records=records, parts={})  # without parts, so that all of it is made again next
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ from xds.store.base import DocumentWrite, Store
 
 KIND = "upstreams"
 GROUPS_LIMIT = 1_000
-# Compiling a chain and lowering an upstream take as long as so many resources.
+# Compiling a chain and lowering an upstream take as long as this many resources.
 _SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
 
 _log = structlog.get_logger(logger_name="xds.control.lowered_groups")

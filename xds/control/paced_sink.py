@@ -11,7 +11,7 @@ from xds.catalog.source import Instances, Sink
 from xds.model.errors import Violation
 
 WAITING_LIMIT = 100_000  # services whose latest state waits for the bound
-INSTANCES_A_CHANGE = 1_000  # a service with so many more instances counts as another change
+INSTANCES_A_CHANGE = 1_000  # a service with this many more instances counts as another change
 _SOONEST_S = 0.01  # changes that wait are handed on together
 
 Given = tuple[Instance, ...] | None  # None: the service is gone

@@ -62,7 +62,7 @@ def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
 
 
 def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
-    """Warnings about sources of which so many nodes do not report that their demand is a guess."""
+    """Warnings about sources of which this many nodes do not report that their demand is a guess."""
     found = []
     for source, own in sorted(observed.demand.items(), key=lambda one: str(one[0])):
         if own.silent > _SILENT_LIMIT * (own.nodes + own.silent):

@@ -104,7 +104,7 @@ class Registrations:
         sink.replace({service: self.table.instances(service) for service in self.table.services()})
 
     def start(self) -> None:
-        """Let the clocks of all checks begin: from now on callers are heard."""
+        """Start the TTLs of all checks: from now on heartbeats can arrive."""
         self._ttls, self._reaps = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
         for one in (*self.table, *self.table.nodes()):
             self._set_clocks(one.key, ())
@@ -122,7 +122,7 @@ class Registrations:
 
     @property
     def ttl_checks_n(self) -> int:
-        """How many TTL checks have a clock that runs."""
+        """How many TTL checks have a running TTL."""
         return len(self._ttls)
 
     @property
@@ -132,7 +132,7 @@ class Registrations:
 
     @property
     def lost_s(self) -> float:
-        """For how long the clocks stood still, because the server did not run."""
+        """For how long the TTLs were paused because the server did not run."""
         return self._ttls.lost_s
 
     def expires_at(self, check: CheckKey) -> float | None:

@@ -143,7 +143,7 @@ def _problem(address: Any, place: Any) -> str:
     if not is_ip_address(place.address):
         return f"{place.address!r:.80} is no IP address: names are not resolved"
     if place.protocol == _UDP:
-        return "UDP cannot be told"
+        return "Linkerd's API has no UDP"
     return "" if 0 < place.port_value <= _PORT_MAX else "no port number"
 
 

@@ -35,7 +35,7 @@ _DEFAULT = "default"
 
 
 class UnsayableError(Exception):
-    """A policy cannot say it; the message says what."""
+    """A policy cannot express it; the message says what."""
 
 
 def chain_policy(chain: DiscoveryChain, own: str, name: NameTarget) -> PolicyRules:
@@ -74,7 +74,7 @@ class _ChainPolicy:
                 matches = tuple(_matches(http))
                 backends = self._backends(self._chain.nodes[route.next_node])
             except UnsayableError as reason:
-                self._skipped.append(f"route {number}: {reason}, which a policy cannot say")
+                self._skipped.append(f"route {number}: {reason}, which a policy cannot express")
                 continue
             yield self._route(route_name(number, http), matches, to, backends)
         last = reached[-1]
@@ -108,7 +108,7 @@ class _ChainPolicy:
         try:
             return self._backends(node)
         except UnsayableError as reason:
-            self._skipped.append(f"default route: {reason}, which a policy cannot say")
+            self._skipped.append(f"default route: {reason}, which a policy cannot express")
             return (PolicyBackend(self._own),)
 
     def _backends(self, node: Node) -> tuple[PolicyBackend, ...]:

@@ -65,13 +65,13 @@ def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -
 
 
 def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
-    """Why a route cannot be said; empty where it can."""
+    """Why a route cannot be expressed; empty if it can."""
     if route.next_node != default.key:
-        return "it leads to another destination than the default one, which a profile cannot say"
+        return "it leads to another destination than the default one, which a profile cannot express"
     if http is not None and http.header:
-        return "it matches headers, which a profile cannot say"
+        return "it matches headers, which a profile cannot express"
     if http is not None and http.query_param:
-        return "it matches query parameters, which a profile cannot say"
+        return "it matches query parameters, which a profile cannot express"
     if http is not None and not is_readable(http.path_regex):
         return "the proxy may read the regular expression of the path otherwise"
     return ""

@@ -69,7 +69,7 @@ class PolicyBackend:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRetry:
-    """So many further attempts after one of the statuses."""
+    """This many further attempts after one of the statuses."""
 
     count: int
     statuses: tuple[StatusRange, ...]
@@ -91,7 +91,7 @@ class PolicyRoute:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """The routes of a service, the last one for every request; ``skipped`` says what a policy cannot say, and why."""
+    """The routes of a service, the last one for every request; ``skipped``: what a policy cannot express, and why."""
 
     routes: tuple[PolicyRoute, ...] = ()
     skipped: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ def in_order(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyR
     for route in reversed(_reached(routes)):
         matches = _raised(route.matches, tuple(later))
         if len(matches) > MATCHES_LIMIT or any(len(one.headers) > HEADERS_LIMIT for one in matches):
-            skipped.append(f"route {route.name!r}: its order among the later ones cannot be said in a policy")
+            skipped.append(f"route {route.name!r}: its order among the later ones cannot be expressed in a policy")
             continue
         later |= dict.fromkeys(matches)
         found.append(replace(route, matches=matches))

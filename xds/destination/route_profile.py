@@ -31,7 +31,9 @@ _ALTERNATIVES = 16
 
 def host_rules(host: Any, own: str, name: NameCluster) -> ProfileRules:
     """The rules for the clients of a virtual host. ``own`` is the authority that they asked for."""
-    skipped = [f"virtual host {host.name!r:.80}: {word} cannot be said in a profile" for word in host_omissions(host)]
+    skipped = [
+        f"virtual host {host.name!r:.80}: {word} cannot be expressed in a profile" for word in host_omissions(host)
+    ]
     default = default_route(host)
     routes = list(_routes(host, default, skipped))
     overrides = _overrides(default, own, name, skipped) if default is not None else ()
@@ -66,7 +68,9 @@ def _routes(host: Any, default: Any, skipped: list[str]) -> Iterator[ProfileRout
         if problem:
             skipped.append(f"route {number}: {problem}")
         elif condition is not None:
-            skipped.extend(f"route {number}: {word} cannot be said in a profile" for word in route_omissions(route))
+            skipped.extend(
+                f"route {number}: {word} cannot be expressed in a profile" for word in route_omissions(route)
+            )
             found = _route(host, route, number, condition)
             if not is_catch_all(route.match) or found.is_retryable or found.timeout_s:
                 yield found
@@ -81,7 +85,7 @@ def _problem(route: Any, default: Any) -> str:
     if default is None:
         return "no route matches every request, so there is no default destination"
     if route is not default and not _is_same_target(route.route, default.route):
-        return "it leads to other clusters than the default route, which a profile cannot say"
+        return "it leads to other clusters than the default route, which a profile cannot express"
     return ""
 
 
@@ -100,21 +104,21 @@ def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition 
     methods: tuple[str, ...] = ()
     inverted = False
     if kind not in (*_PATHS, "safe_regex"):
-        skipped.append(f"route {number}: {kind or 'no path'} cannot be said in a profile")
+        skipped.append(f"route {number}: {kind or 'no path'} cannot be expressed in a profile")
         return None
     for header in match.headers:
         found = _methods(header)
         if not found or methods:
-            skipped.append(f"route {number}: it matches headers, which a profile cannot say")
+            skipped.append(f"route {number}: it matches headers, which a profile cannot express")
             return None
         methods, inverted = found, header.invert_match
     for field in ("query_parameters", "dynamic_metadata"):
         if getattr(match, field):
-            skipped.append(f"route {number}: {field} cannot be said in a profile")
+            skipped.append(f"route {number}: {field} cannot be expressed in a profile")
             return None
     for field in ("runtime_fraction", "grpc", "tls_context"):
         if match.HasField(field):
-            skipped.append(f"route {number}: {field} cannot be said in a profile")
+            skipped.append(f"route {number}: {field} cannot be expressed in a profile")
             return None
     regex = _regex(match, kind)
     if regex is None:
@@ -177,7 +181,7 @@ def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) ->
     kind = action.WhichOneof("cluster_specifier")
     if kind != "weighted_clusters":
         if kind != "cluster":
-            skipped.append(f"default route: {kind} cannot be said in a profile")
+            skipped.append(f"default route: {kind} cannot be expressed in a profile")
         return ()
     found = []
     for one in action.weighted_clusters.clusters:

@@ -17,7 +17,7 @@ SKIPPED_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class ProfileRules:
-    """The routes and overrides of a destination; ``skipped`` says what a profile cannot say, and why."""
+    """The routes and overrides of a destination; ``skipped`` has what a profile cannot express, and why."""
 
     routes: tuple[ProfileRoute, ...] = ()
     overrides: tuple[WeightedAuthority, ...] = ()

@@ -20,21 +20,21 @@ _CLASS_CONFUSING = ("[", "&&", "--", "~~")
 
 
 def whole(text: str) -> str:
-    """The expression over the whole text: the proxy takes the leftmost match, and looks whether it is the whole."""
+    """The expression for a match of the whole text: the proxy checks only whether its leftmost match is the whole."""
     return f"^(?:{text})$"
 
 
 def anchored(text: str) -> str:
-    """The same for the path of a profile, before which the proxy puts ``^`` and behind which ``$``, where they are not.
+    """The same for the path of a profile; an expression that keeps its meaning there is sent unchanged.
 
-    It strips spaces, too. What that leaves as it is meant is told as it is.
+    The proxy strips spaces from such a path, and adds ``^`` and ``$`` where they are missing.
     """
     is_plain = text == text.strip() and "|" not in text and not text.startswith("^") and not text.endswith("$")
     return text if is_plain else whole(text)
 
 
 def is_readable(text: str) -> bool:
-    """Whether the proxy reads an expression, and as RE2 does."""
+    """Whether the proxy accepts an expression and reads it as RE2 does."""
     if len(text) > _LENGTH_LIMIT or not text.isascii() or not text.isprintable():
         return False
     try:

@@ -14,7 +14,7 @@ from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labe
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """These endpoints are new, or are others than before. The first one on a stream replaces what the client has."""
+    """These endpoints are new or changed. The first `Add` on a stream replaces everything that the client has."""
 
     endpoints: tuple[DestinationEndpoint, ...]
     labels: Labels
@@ -23,7 +23,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The endpoints at these places are gone."""
+    """The endpoints at these addresses are removed."""
 
     places: tuple[Place, ...]
 
@@ -39,7 +39,7 @@ Update = Add | Remove | NoEndpoints
 
 
 def updates(sent: DestinationState | None, now: DestinationState) -> list[Update]:
-    """The messages that lead from what was sent to what is so now; ``sent`` is None before the first message."""
+    """The messages that lead from the sent state to the present one; ``sent`` is None before the first message."""
     return [] if sent is now else list(_updates(sent, now))
 
 
@@ -61,7 +61,7 @@ def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[U
 
 
 def _told(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
-    """The endpoints that are new or changed. An endpoint is told with the labels of the set and its nearness."""
+    """The endpoints that are new or changed, also by the labels of the set, or by their distance."""
     if sent.labels != now.labels:
         return now.endpoints
     before = {one.place: one for one in sent.endpoints}

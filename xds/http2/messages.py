@@ -1,4 +1,4 @@
-"""gRPC messages in the DATA of a stream: a flag, a length, and so many bytes."""
+"""gRPC messages in the DATA of a stream: a flag, a length, and this many bytes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ COPIED_BYTES = DEFAULT_MAX_FRAME
 # WINDOW_UPDATEs that are expected for a message or a new stream; more count as abuse. Clients send two or three;
 # Envoy allows its own clients twenty for each DATA frame.
 UPDATES = 10
-UPDATE_BYTES = 256  # one more is expected for so many bytes of a longer message
+UPDATE_BYTES = 256  # one more is expected for this many bytes of a longer message
 UPDATES_LIMIT = 10_000  # the most that long messages may add up to
 
 

@@ -26,7 +26,7 @@ def pack(*counters: int) -> int:
 
 
 def shift_lanes(packed: int, lanes: int) -> int:
-    """Packed counters, moved up by so many lanes, so that others fit below them."""
+    """Packed counters, moved up by this many lanes, so that others fit below them."""
     return packed << _LANE_BITS * lanes
 
 

@@ -141,7 +141,7 @@ class LoadReportStream:
 WORK_SHARE = 0.3  # of a core, for reading reports
 RETURN_SHARE = 0.2  # to this much at most, before the interval is shortened again: it would be exceeded at once else
 STEP = 2.0  # the interval is doubled and halved: each change reconnects the clients that read one response only
-MEASURED_INTERVALS = 2.0  # over so many intervals work is measured, so that all clients follow a change before the next
+MEASURED_INTERVALS = 2.0  # intervals over which work is measured, so that all clients follow a change before the next
 MEASURED_MINIMUM_S = 20.0
 
 
@@ -175,7 +175,7 @@ class ReportInterval:
         return self.interval_s > self.set_s
 
     def add(self, work_s: float, now: float) -> IntervalChange | None:
-        """Reading a report took so many seconds of CPU, and ended at ``now``."""
+        """Reading a report took this many seconds of CPU, and ended at ``now``."""
         if self._begun_at is None:
             self._begun_at = now
         self._work_s += work_s

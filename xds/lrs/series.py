@@ -101,7 +101,7 @@ class SourceSeries:
         self.by_names = {names: series for names, series in self.by_names.items() if series in kept}
 
 
-IDLE_S = 3_600.0  # series and windows that no report named for so long are dropped
+IDLE_S = 3_600.0  # series and windows that no report named for this long are dropped
 IDLE_WHEN_FULL_S = 120.0  # likewise, when a bound is reached
 SWEEP_S = 600.0  # between two sweeps for idle ones
 SWEEP_WHEN_FULL_S = 10.0
@@ -251,7 +251,7 @@ class SeriesIndex:
         return True
 
     def _forget(self, now: float, idle_s: float) -> Counter[str]:
-        """Drop what was idle for so long. Returns how many series and windows that were."""
+        """Drop what was idle for this long. Returns how many series and windows that were."""
         self._swept = now
         before = Counter(services=self.services, windows=self.windows)
         for source in self._sources.values():

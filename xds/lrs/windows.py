@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from xds.lrs.packed_counters import TRAFFIC_LANES, unpack_traffic
 
-SECONDS = 120  # reports that ended in the last so many seconds are kept by their end
+SECONDS = 120  # reports that ended within this time are kept by their end
 MINUTES = 62  # an hour that begins anywhere in a minute, and late reports
 ODD_REPORTS = 16  # of one window: reports with another length than others that ended at the same edge
 

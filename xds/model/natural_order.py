@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 
-# The keys of names are kept, since a list is ordered anew for each page. Longer names than usual are not.
+# The keys of names are kept, since a list is ordered again for each page. Longer names than usual are not.
 _KEPT_NAMES = 1 << 14
 _KEPT_LENGTH = 200
 _DIGITS = re.compile(r"0*([0-9]+)")

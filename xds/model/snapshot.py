@@ -243,7 +243,7 @@ def _moved_digest(digest: bytes, gone: Iterable[Resource], put: Iterable[Resourc
 def _carry_over(base: ResourceSet, made: ResourceSet, gone: Collection[Resource], put: Collection[Resource]) -> None:
     """Derive what is cached of ``base`` for the set made of it by taking out ``gone`` and putting in ``put``."""
     known, derived = base.__dict__, made.__dict__
-    if "digest" not in derived and "digest" in known and len(gone) + len(put) < len(made):  # else: sooner computed anew
+    if "digest" not in derived and "digest" in known and len(gone) + len(put) < len(made):  # else computed again
         derived["digest"] = _moved_digest(base.digest, gone, put)
     if "by_alias" in known and not any(resource.aliases for resource in (*gone, *put)):
         derived["by_alias"] = base.by_alias

@@ -409,8 +409,8 @@ def precompute(
 ) -> Precomputed:
     """What the streams that hold ``old`` will ask for when they are given ``new``.
 
-    ``parts_of`` returns what is encoded already of a set. A snapshot of 10,000 clusters takes 25 ms: without this the
-    first stream of the group would hold the event loop for so long.
+    ``parts_of`` returns what is encoded already of a set. A snapshot of 10,000 clusters takes 25 ms. Without this, the
+    first stream of the group would hold the event loop for that time.
     """
     made = Precomputed()
     for type_url, after in new.sets.items():

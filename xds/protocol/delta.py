@@ -156,8 +156,8 @@ class Heartbeats:
     def doubtful(self, watch: Watch) -> Collection[str]:
         """The names that get no heartbeat: their version is unknown (rule 18), and they are sent whole next.
 
-        Not those of a rejected response: "Envoy goes on with the versions and TTLs from before a response that it
-        NACKs" (docs/clients.md#ttl).
+        Not those of a rejected response: docs/clients.md#ttl: "After a NACK, Envoy continues with the versions and TTLs
+        from before the rejected response".
         """
         uncertain = watch.known.uncertain
         if not uncertain or watch.refusals is None:

@@ -162,7 +162,7 @@ def _sums(choices: _Choices) -> _Sums:
 def _within(starts: _Sums, lacking: int) -> Iterator[tuple[_Other, ...]]:
     """The combinations whose sums are ``lacking``, up to the bits that a label does not have; ``starts`` are sorted."""
     end = lacking + (1 << _HASH_SHIFT)
-    for first, last in ((lacking, end), (0, end - _ALL_BITS - 1)):  # sums begin anew behind the last one
+    for first, last in ((lacking, end), (0, end - _ALL_BITS - 1)):  # sums begin again behind the last one
         for at in range(bisect_left(starts, (first,)), len(starts)):
             if starts[at][0] >= last:
                 break

@@ -45,8 +45,8 @@ def with_removed(client: ClientState, removed: Names, revision: int) -> Lingerin
 def still_lingering(client: ClientState) -> Lingering:
     """What still lingers now that ``client.goal`` was pushed.
 
-    docs/protocol.md#removals: "what a resource refers to that is pushed again in another version lingers on": the
-    client may use the version that it has until it accepts the new one.
+    docs/protocol.md#removals: "if a resource is pushed again in another version, what its old version refers to lingers
+    on: the client uses the old version until it accepts the new one".
     """
     before, lingerings = client.lingering, client.releases.lingerings
     left = lingerings.missing_in(before, client.goal)

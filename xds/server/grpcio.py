@@ -27,7 +27,7 @@ from xds.server.options import ServerOptions
 from xds.server.tls import PemFiles
 
 COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop
-_CERTIFICATES_KEPT = 10_000  # grpcio hands over the PEM text anew with each call
+_CERTIFICATES_KEPT = 10_000  # grpcio hands over the PEM text again with each call
 _OPEN_FILES = Path("/dev/fd")
 _BYTES = 1 << 10  # a socket pair holds some 280 of them
 _LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number: to combine flags takes 1 us

@@ -31,7 +31,7 @@ HANDSHAKE_S = 10.0
 AT_ONCE = 64  # connections accepted in an iteration of the loop
 PAUSE_S = 0.2  # before accepting again when it failed
 REPORT_EVERY_S = 60.0
-SHARE = 4  # one in so many file descriptors
+SHARE = 4  # one in this many file descriptors
 LEAST_CONNECTIONS, MOST_CONNECTIONS = 16, 20_000
 
 PIECE_BYTES = 16 << 10  # given to the parser at once, so that the bytes of a head are counted exactly

@@ -26,7 +26,7 @@ class ServerOptions:
     * ``client_cert_optional``: a client without a certificate needs a token.
     * ``access``: the rules for clients and nodes. None: every client with one of ``tokens``, or every client if there
       are none.
-    * ``expiry_spread_s``: streams whose certificate has expired are closed over so many seconds.
+    * ``expiry_spread_s``: streams whose certificate has expired are closed over this many seconds.
     * ``limits``: how much one stream may request; ``order``: how pushes are ordered (docs/design.md#order-of-updates).
     * ``max_receive_bytes``: one request.
     * ``requests_per_s``, ``requests_burst``: per stream. A faster stream is read more slowly, never closed: a client

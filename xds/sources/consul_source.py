@@ -41,8 +41,8 @@ class ConsulOptions:
 
     * ``address``: the URL of an agent or of a server; ``datacenter``: empty for the agent's own;
     * ``token``, or a file at ``token_path``, which is read again when it changes;
-    * ``connections``: at most so many; with more services they are asked in rotation;
-    * ``queries_per_s``: at most so many, over all services; ``every_s``: the least time between two of one service;
+    * ``connections``: at most this many; with more services they are asked in rotation;
+    * ``queries_per_s``: at most this many, over all services; ``every_s``: the least time between two of one service;
     * ``wait_s``: how long Consul holds a query without news. So long, a Consul that lost its state between two queries
       and counts from a lower index again may be misunderstood. ``late_s`` beyond it a query counts as lost;
     * ``stale``: any Consul server may answer, not only the leader.
@@ -131,7 +131,7 @@ class ConsulSource:
             self._assign(client, sink, watching, known)
             change = asyncio.create_task(sink.wait_for_wanted(wanted))
             try:
-                # A watch ends only by a fault of this program: it is raised, and the source is started anew.
+                # A watch ends only by a fault of this program: it is raised, and the source is started again.
                 done, _ = await asyncio.wait((change, *watching.values()), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 change.cancel()
@@ -309,7 +309,7 @@ class _Token:
 
 
 class _Rate:
-    """At most so many turns per second; who comes early waits."""
+    """At most this many turns per second; who comes early waits."""
 
     def __init__(self, per_s: float) -> None:
         self._step_s = 1 / per_s

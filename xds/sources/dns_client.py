@@ -24,7 +24,7 @@ from xds.sources.dns_memory import NoAnswer, NoRecords, Outcome, Question, Recor
 
 PAYLOAD_BYTES = 1232  # of an answer over UDP that is never fragmented; longer ones come over TCP
 RESOLV_CONF = Path("/etc/resolv.conf")
-SYSTEM_S = 10.0  # /etc/resolv.conf is read again after so long
+SYSTEM_S = 10.0  # /etc/resolv.conf is read again after this long
 
 Server = tuple[str, int]  # address and port
 

@@ -88,7 +88,7 @@ class Pace:
         return min(max(ttl_s, self.shortest_s), self.longest_s)
 
     def after_failures(self, failures_n: int) -> float:
-        """The seconds after which to ask again when so many attempts in a row have failed."""
+        """The seconds after which to ask again when this many attempts in a row have failed."""
         return float(min(self.retry_s * 2 ** min(failures_n - 1, 30), self.longest_retry_s))
 
 

@@ -27,9 +27,9 @@ from xds.sources.target_files import FILE_LIMIT_BYTES, Content, read_targets
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
-REST_S = 0.2  # a file is read when it has not changed for so long: it may be written in several steps
+REST_S = 0.2  # a file is read when it has not changed for this long: it may be written in several steps
 PATIENCE_S = 2.0  # changes of several files are taken over together if they all rest within this time
-RESTLESS_S = 10.0  # a file that has been changing for so long is reported
+RESTLESS_S = 10.0  # a file that has been changing for this long is reported
 DEBOUNCE_MS = 50
 
 Stamp = tuple[int, int, int]  # inode, size, modification time in ns

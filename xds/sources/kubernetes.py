@@ -41,7 +41,7 @@ class FollowRules:
 
     * ``labels``: a label selector; Kubernetes copies the labels of a Service to its slices;
     * ``watch_s``: after this time the server is to end a watch, which is then resumed;
-    * ``relist_s``: everything is listed again so often, in case a watch lost something;
+    * ``relist_s``: everything is listed again this often, in case a watch lost something;
     * ``events_per_s``: beyond it, events wait at the API server;
     * ``retry_s``, ``longest_retry_s``: the delay after a failure, and what it grows to.
     """

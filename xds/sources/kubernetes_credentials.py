@@ -1,6 +1,6 @@
 """Where a Kubernetes API is, and who we are there: a kubeconfig, or the service account of the pod that we run in.
 
-Files are read anew when they change: a service account's token lives for an hour, certificates are rotated.
+Files are read again when they change: a service account's token lives for an hour, certificates are rotated.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
     ``keep`` lists resources (type URL, name) that stay as they are now: with ``keeps_endpoints``, assignments; and what
-    is lowered. ``leave`` are resources of ``to`` that do not come back. The caller computes both anew for each attempt,
+    is lowered. ``leave`` are resources of ``to`` that do not return. The caller computes both again for each attempt,
     so they do not count when a repeated push is compared with the first one.
     """
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-GAP = 1 << 24  # allows 2**39 appended resources, and 24 insertions at one place before all ranks are assigned anew
+GAP = 1 << 24  # allows 2**39 appended resources, and 24 insertions at one place before all ranks are assigned again
 
 
 def assign(ranks: Sequence[int | None]) -> list[int]:
@@ -24,7 +24,7 @@ def _afresh(count: int) -> list[int]:
 
 
 def _around(ranks: Sequence[int | None], kept: Sequence[int]) -> list[int]:
-    """Keep the ranks at the positions ``kept`` and place the others in between; all anew where there is no room."""
+    """Keep the ranks at the positions ``kept`` and place the others in between; all again where there is no room."""
     assigned: list[int] = []
     low: int | None = None
     for start, stop in pairwise([-1, *kept, len(ranks)]):

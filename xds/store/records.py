@@ -215,7 +215,7 @@ def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) ->
     """The merged audit list of a server and a backup, oldest first; None where the server has all entries already.
 
     A restore must not hide what was done to the server before. Entries keep their numbers from the backup when the
-    server has no entries, else they are numbered anew.
+    server has no entries, else they are numbered again.
     """
     known = {_identity(entry) for entry in own}
     added = sorted((entry for entry in given if _identity(entry) not in known), key=lambda entry: entry.position)

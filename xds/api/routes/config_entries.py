@@ -40,7 +40,7 @@ from xds.model.errors import NotFoundError
 
 REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
-_SIZE_GUESS = 5  # writing one entry takes as long as so many resources
+_SIZE_GUESS = 5  # writing one entry takes as long as this many resources
 
 router = api_router("config entries", "/config-entries")
 

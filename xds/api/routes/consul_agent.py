@@ -1,4 +1,4 @@
-"""Consul's own paths with which instances register themselves, and tell the status of their checks.
+"""Consul's own paths with which instances register themselves, and report the status of their checks.
 
 There is one agent for all, so ids of instances and of checks are unique on the whole server
 (docs/services.md#registration).

@@ -28,7 +28,7 @@ from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
 _ETAG_BYTES = 4
-_SIZE_OF_NODE = 5  # writing one takes as long as so many resources
+_SIZE_OF_NODE = 5  # writing one takes as long as this many resources
 
 router = api_router("config entries")
 

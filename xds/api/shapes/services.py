@@ -149,7 +149,7 @@ class BindingDeleted(TypedDict):
 
 
 class AcceptedLosses(TypedDict):
-    """The losses of a source that are accepted: the number of instances that go, by service."""
+    """The losses of a source that are accepted: the number of removed instances, by service."""
 
     source: str
     accepted: dict[str, int]

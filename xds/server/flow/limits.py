@@ -60,7 +60,7 @@ class FlowLimits:
     * ``report_read_s_per_byte``, ``report_count_s``: estimates of the time that a piece of a report takes to decode,
       and that counting takes between two pauses of `LoadAggregates.add_in_steps`. The work queue plans with them.
     * ``report_notify_s``, ``report_notify_batch``: changes of the requested clusters within 0.2 s are sent together, to
-      so many streams between two barriers.
+      this many streams between two barriers.
 
     Client status
 

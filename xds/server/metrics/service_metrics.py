@@ -135,7 +135,7 @@ class LiveMetrics(Collector):
         owned: Counter[Labels] = Counter()
         for (group, kind), number in self._live.counts().items():
             owned[self._metrics.group(group), str(kind)] += number
-        text = "Assignments that are laid over pushed ones, or beside them"
+        text = "Live assignments, which replace pushed ones or are added to them"
         yield family(GaugeMetricFamily, "live_assignments", text, owned, ("group", "owner"))
         changes: dict[Labels, float] = {
             (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)

@@ -3,7 +3,7 @@
 ``trim`` deletes rows of ``past`` and puts the blobs that they named into ``doomed`` in the same transaction. Then all
 blobs that are still named are removed from ``doomed``: first those named in ``entry``, then those in ``past``, which is
 the order in which rows move between the tables. Meanwhile triggers of this connection remove blobs that pushes name
-anew. The blobs that remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm:
+again. The blobs that remain are named nowhere, and ``sweep`` deletes them. A crash between two steps does no harm:
 ``doomed`` is a table, and the next collection starts this search over.
 
 Each function does one step and says how to continue; pushes run between the steps.
