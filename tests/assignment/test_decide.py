@@ -654,6 +654,20 @@ def test_a_clock_that_goes_back_harms_nothing() -> None:
     assert sum(own.shares(A).values()) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("back_s", [15, 10_000])
+def test_after_a_clock_that_went_back_decisions_are_as_fast_as_before(back_s: int) -> None:
+    """Steps and dwell were measured from a time that had not come yet: nothing moved until it came."""
+    own = _settled(world({A: 50, B: 20}, THREE))
+    own.demand[A] = 150
+    own.step()
+    own.now -= back_s
+    own.step(6)
+    assert own.loads()[A] <= 100
+    own.demand[A] = 50
+    own.step(20)
+    assert own.shares(A) == {A: 1.0}
+
+
 def test_every_change_is_told_in_words() -> None:
     own = world({A: 50, B: 20}, THREE)
     for rps, healthy in [(50, 10), (180, 10), (180, 10), (180, 0), (50, 10), (50, 10), (50, 10), (50, 10), (50, 10)]:

@@ -55,6 +55,18 @@ def test_drops_are_demand_and_nodes_that_do_not_report_scale_it() -> None:
     assert [rate.rps, rate.errors_ps] == pytest.approx([80.0, 8.0]), "drops that count as errors are none"
 
 
+def test_drops_of_one_target_are_errors_of_no_other_one() -> None:
+    """``max_requests`` counts the drops at B as errors too; connections to A fail. Half of the nodes are silent."""
+    own = SourceDemand(A, 100.0, 40.0, 30.0, 0, 4, 99.0, attempted_ps=140.0)
+    flows = (Flow(A, B, 50.0, 30.0, 0, unissued_ps=30.0), Flow(A, A, 50.0, 10.0, 0, unissued_ps=10.0))
+    found = observe(reported(own, flows=flows), {A: Reporting(4, 4)}, PUSHED, None, 0.0, 100.0)
+    assert found.flows is not None
+    rates = found.flows.rates[A]
+    # Reports do not tell the errors apart: the drops are shared out by the errors that were not issued.
+    assert rates[B].errors_ps == pytest.approx(2 * 30 * (1 - 30 / 40))
+    assert rates[A].errors_ps == pytest.approx(2 * 10 * (1 - 30 / 40))
+
+
 def test_no_more_than_half_of_the_nodes_are_made_up() -> None:
     own = SourceDemand(A, 50.0, 0, 0, 1, 1, 99.0, 50.0)
     found = observe(reported(own), {A: Reporting(1, 9)}, PUSHED, None, 0.0, 100.0)

@@ -247,6 +247,19 @@ async def test_a_proxy_that_opens_its_load_stream_anew_is_not_counted_twice(plan
     assert steered.shares(A) == {"za": 1.0}
 
 
+async def test_a_clock_that_goes_back_stops_no_decision(steered: Steered) -> None:
+    steered.reports.rps = {A: 50.0}
+    await steered.assignments.put(KEY, policy())
+    await steered.step(10)
+    await steered.step(-3_600)
+    steered.reports.rps = {A: 200.0}
+    for _ in range(6):
+        await steered.step()
+    assert steered.shares(A)["za"] == pytest.approx(0.5, abs=0.05)
+    (stored,) = await steered.plane.store.docs(DECIDED_KIND)
+    assert json.loads(stored.body)["memory"]["observed_at"] > steered.now - SAVE_EVERY_S
+
+
 async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
     """The stored decision is served from the first response on, with its version_info, and held until reports come."""
     steered.reports.rps = {A: 150.0, B: 10.0}

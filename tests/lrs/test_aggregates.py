@@ -464,6 +464,33 @@ def test_clocks_may_be_set_back(book: Books) -> None:
     assert found(book, 90).figures.issued == 2
 
 
+@pytest.mark.parametrize("back_s", [6, 60, 3_600])
+def test_a_clock_that_is_set_back_counts_nothing_twice(book: Books, back_s: int) -> None:
+    """All reports ended at one and the same second until the clock was where it had been: the rate rose and rose."""
+    for at in range(10, 210, 10):
+        book.tell(1, at, stats("web", row(issued=100, in_progress=1)))
+    book.open(2, 195 - back_s)
+    for at in range(210 - back_s, 410 - back_s, 10):
+        book.tell(2, at)
+        book.tell(1, at, stats("web", row(issued=100, in_progress=1)))
+        figures = found(book, at + 1, 10)
+        assert figures.figures.rps == pytest.approx(10.0)
+        assert (figures.until, figures.reported) == (T0 + at, T0 + at), "by the clock of now"
+        (told,) = found(book, at, 10, by="node").rows
+        assert told.reported == T0 + at
+        assert book.demand("", "web", T0 + at, 10).sources[0].reported == T0 + at
+    last = 400 - back_s
+    assert found(book, last).figures.rps == pytest.approx(10.0), "over the minute before, too"
+    first, second = book.streams()
+    assert (first.reported, second.opened) == (T0 + last, T0 + 195 - back_s)
+    # How long it was from the last report to the step of the clock, nobody knows.
+    assert first.opened - T0 == pytest.approx(-back_s, abs=5)
+    (line,) = book.series("web", T0 + last, 60, 10)
+    assert [point.at for point in line.points] == [T0 + last - 60 + 10 * step for step in range(6)]
+    book.close(2, last)
+    assert book.left() == {"node-2": T0 + last}
+
+
 def test_localities_may_be_written_in_several_ways(book: Books) -> None:
     """Fields in another order are the same locality."""
     turned = wire_pb2.LocalityTally(locality=b"\x12\x01a\x0a\x01r", total_issued_requests=2).SerializeToString()

@@ -213,6 +213,7 @@ def test_any_order_and_any_split_of_a_report_counts_the_same(
         by_message[stream, message].append(stats(cluster, *made))
     for stream in (1, 2, 3):
         book.open(stream, 0, ZONES[stream % 2])
+    for stream in (1, 2, 3):
         book.tell(stream, 10)  # windows wait for those that have not reported
     for (stream, message), clusters in by_message.items():
         shuffler.shuffle(clusters)

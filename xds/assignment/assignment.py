@@ -7,7 +7,7 @@ of a stored assignment is known after a restart. Assignments are stored as JSON 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -204,6 +204,11 @@ class PathMemory:
     failed: float = 0.0
     risen_from: float = 0.0
 
+    def moved_by(self, seconds: float) -> PathMemory:
+        """With all times so much later; 0, for never, stays."""
+        times = {name: getattr(self, name) for name in ("since", "judged_at", "left_at", "probed_at")}
+        return replace(self, **{name: at + seconds for name, at in times.items() if at})
+
 
 Path = tuple[Locality, Locality]  # source and target
 
@@ -233,6 +238,20 @@ class Assignment:
 
     sources: Mapping[Locality, SourceAssignment]
     memory: AssignmentMemory
+
+    def moved_by(self, seconds: float) -> Assignment:
+        """The assignment as if it had been decided so much later: for a clock that was set anew."""
+        memory = self.memory
+        return Assignment(
+            {name: replace(own, changed_at=own.changed_at + seconds) for name, own in self.sources.items()},
+            replace(
+                memory,
+                observed_at=memory.observed_at + seconds,
+                sources={name: replace(own, heard_at=own.heard_at + seconds) for name, own in memory.sources.items()},
+                lapses={name: replace(own, ill_at=own.ill_at + seconds) for name, own in memory.lapses.items()},
+                paths={name: own.moved_by(seconds) for name, own in memory.paths.items()},
+            ),
+        )
 
     def document(self) -> dict[str, Any]:
         """The assignment as JSON for the store. ``from_document`` reads it back as an equal assignment."""

@@ -72,9 +72,12 @@ def decide(policy: Policy, observed: Observation, previous: Assignment | None, n
     """Decide the assignment at ``now`` (epoch seconds). ``previous`` is the assignment of the decision before, if any.
 
     A source that ``observed`` does not have is forgotten. A figure that is negative or not a number counts as missing,
-    with a reason.
+    with a reason. Where the clock was set back since the decision before, no time has passed.
     """
-    return _Decider(policy, observed, previous or Assignment({}, AssignmentMemory(now)), now).decide()
+    before = previous or Assignment({}, AssignmentMemory(now))
+    if before.memory.observed_at > now:
+        before = before.moved_by(now - before.memory.observed_at)
+    return _Decider(policy, observed, before, now).decide()
 
 
 @dataclass(slots=True)

@@ -99,6 +99,7 @@ class ActivePolicy:
 
 def resumed(assignment: Assignment, now: float) -> Assignment:
     """The assignment from before a restart. Reports count as missing from ``now`` on."""
+    assignment = assignment.moved_by(min(now - assignment.memory.observed_at, 0.0))  # the clock may have been set back
     memory = assignment.memory
     heard = {source: replace(own, heard_at=now) for source, own in memory.sources.items()}
     return replace(assignment, memory=replace(memory, observed_at=now, sources=heard))

@@ -88,11 +88,21 @@ def _demand(own: figures.SourceDemand, senders: Reporting, now: float) -> Demand
 
 
 def _flows(reported: figures.ClusterDemand, flows: Iterable[figures.Flow]) -> ObservedFlows:
-    """The flows by source and target. Errors of requests that were not issued are drops as far as there are drops."""
-    dropped = {one.source: one.dropped_ps for one in reported.sources}
+    """The flows by source and target. Errors of requests that were not issued are drops as far as there are drops.
+
+    Reports tell the drops of a source, not those of a target: they are shared out by the errors that were not issued.
+    """
+    unissued: dict[Locality, float] = defaultdict(float)
+    for flow in reported.flows:
+        unissued[flow.source] += flow.unissued_ps
+    dropped = {
+        one.source: min(one.dropped_ps / unissued[one.source], 1.0)
+        for one in reported.sources
+        if unissued[one.source] > 0
+    }
     rates: dict[Locality, dict[Locality, FlowRate]] = defaultdict(dict)
     for flow in flows:
-        drops = min(flow.unissued_ps, dropped.get(flow.source, 0.0))
+        drops = flow.unissued_ps * dropped.get(flow.source, 0.0)
         rates[flow.source][flow.target] = FlowRate(flow.rps, max(flow.errors_ps - drops, 0.0))
     return ObservedFlows(reported.until - reported.window_s, reported.window_s, rates)
 

@@ -256,7 +256,7 @@ class Assignments:
                 held.policy, held.due_at = policy, 0.0
 
     def _is_due(self, active: ActivePolicy, now: float) -> bool:
-        if active.due_at <= now:
+        if not 0 < active.due_at - now <= active.policy.interval_s:  # the clock may have been set back
             return True
         pushed = self._pushed(active)
         return pushed is not None and active.is_news(pushed)
@@ -348,7 +348,7 @@ class Assignments:
     async def _save(self, policies: Iterable[ActivePolicy], now: float) -> None:
         """Store new decisions, each policy at most every ``SAVE_EVERY_S``. A failure is logged and retried."""
         for active in policies:
-            if active.is_unsaved and now - active.saved_at >= SAVE_EVERY_S:
+            if active.is_unsaved and not 0 <= now - active.saved_at < SAVE_EVERY_S:
                 active.is_unsaved, active.saved_at = False, now
                 try:
                     await self._store_decided(active)

@@ -8,7 +8,8 @@ A report goes through these files: `load_stats` parses it, `cluster_counters` re
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from math import inf
+from dataclasses import replace
+from math import ceil, inf
 
 from xds.lrs.cluster_counters import CounterReader
 from xds.lrs.figures import (
@@ -36,6 +37,8 @@ from xds.model.node import Node
 _OVERDUE_INTERVALS = 2.0
 _OVERDUE_MINIMUM_S, _OVERDUE_MAXIMUM_S = 3.0, 600.0
 LEFT_KEPT_S = 600.0
+# A clock that is set back by less stands still for so long.
+_STANDS_STILL_S = 5.0
 DEFAULT_BOUNDS = Bounds()
 
 
@@ -57,6 +60,7 @@ class LoadAggregates:
         self._gone: dict[str, None] = {}  # ids of nodes without a stream, the one that left first comes first
         self._left: dict[str, float] = {}  # when they left, for `LEFT_KEPT_S`, likewise
         self._latest = 0.0
+        self._ahead_s = 0  # of the clock, since it was set back
         self._began: int | None = None  # the edge before which nothing was measured
         self._latest_bytes = 0
         self._reports = self._refused = 0
@@ -169,7 +173,7 @@ class LoadAggregates:
 
     def clusters(self, now: float, window_s: float) -> list[ClusterFigures]:
         """The load of each (cluster, service name), by name, without rows."""
-        return self._queries.clusters(self._span(now, window_s))
+        return list(map(self._by_clock, self._queries.clusters(self._span(now, window_s))))
 
     def cluster(
         self, cluster: str, now: float, window_s: float, by: Breakdown = "locality", service_name: str | None = None
@@ -178,7 +182,8 @@ class LoadAggregates:
 
         None for a cluster that no client reported.
         """
-        return self._queries.cluster(cluster, self._span(now, window_s), by, service_name)
+        found = self._queries.cluster(cluster, self._span(now, window_s), by, service_name)
+        return self._by_clock(found) if found is not None else None
 
     def series(
         self, cluster: str, now: float, window_s: float, step_s: float, by: Breakdown | None = None
@@ -188,19 +193,22 @@ class LoadAggregates:
         One line for the cluster, or one for each pair of localities, or for each endpoint. There is no line for nodes:
         their counts over time are not kept.
         """
-        return self._queries.series(cluster, self._span(now, window_s), step_s, by)
+        lines = self._queries.series(cluster, self._span(now, window_s), step_s, by)
+        return lines if not self._ahead_s else list(map(self._line_by_clock, lines))
 
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
         """The demand of a group's nodes, for traffic assignment. Without sources where none of them reported."""
-        return self._queries.demand(group, cluster, self._span(now, window_s))
+        found = self._queries.demand(group, cluster, self._span(now, window_s))
+        sources = tuple(replace(source, reported=self._shown(source.reported)) for source in found.sources)
+        return replace(found, until=self._shown(found.until), sources=sources)
 
     def streams(self) -> Iterator[LoadStreamStatus]:
         """The state of all open streams."""
-        return map(_status, list(self._streams.values()))
+        return map(self._status, list(self._streams.values()))
 
     def left(self) -> Mapping[str, float]:
         """When the nodes that ended their last stream in the last ``LEFT_KEPT_S`` did so, by node id."""
-        return self._left
+        return {node: self._shown(at) for node, at in self._left.items()}
 
     def _forget_left(self, before: float) -> None:
         while self._left:
@@ -232,9 +240,29 @@ class LoadAggregates:
     # Time
 
     def _clock(self, now: float) -> float:
-        """Windows only go forward: a clock that is set back stands still."""
-        self._latest = max(self._latest, now)
+        """The time that reports are counted at. It only goes forward, as windows do.
+
+        A clock that is set back a little stands still. When it is set back by more, this time goes on, and is ahead of
+        the clock from then on: all reports would end in one and the same second else. `_shown` is the reverse.
+        """
+        back_s = self._latest - (now + self._ahead_s)
+        if back_s > _STANDS_STILL_S:
+            self._ahead_s += ceil(back_s)
+        self._latest = max(self._latest, now + self._ahead_s)
         return self._latest
+
+    def _shown(self, at: float) -> float:
+        """A time of `_clock` by the clock of now; 0, for never, stays."""
+        return at - self._ahead_s if at else at
+
+    def _by_clock(self, figures: ClusterFigures) -> ClusterFigures:
+        if not self._ahead_s:
+            return figures
+        rows = tuple(replace(row, reported=self._shown(row.reported)) for row in figures.rows)
+        return replace(figures, until=self._shown(figures.until), reported=self._shown(figures.reported), rows=rows)
+
+    def _line_by_clock(self, line: ChartLine) -> ChartLine:
+        return replace(line, points=tuple(replace(point, at=self._shown(point.at)) for point in line.points))
 
     @property
     def _overdue_s(self) -> float:
@@ -242,7 +270,7 @@ class LoadAggregates:
 
     def _span(self, now: float, window_s: float) -> TimeSpan:
         """The window up to the edge that all streams have reached. It does not begin before the first report."""
-        now = max(now, self._latest)
+        now = max(now + self._ahead_s, self._latest)
         reached = (stream.reached for stream in list(self._streams.values()))
         end = edge_of(min((at for at in reached if now - at <= self._overdue_s), default=now))
         begin = end - max(1, round(min(window_s, WINDOW_LIMIT_S)))
@@ -250,16 +278,15 @@ class LoadAggregates:
             begin = min(max(begin, self._began), end - 1)
         return TimeSpan(begin, end)
 
-
-def _status(reporting: ReportingStream) -> LoadStreamStatus:
-    return LoadStreamStatus(
-        stream=reporting.id,
-        node=reporting.node.id,
-        locality=reporting.node.locality,
-        opened=reporting.opened,
-        reported=reporting.reported,
-        interval_s=reporting.interval_s,
-        reports=reporting.reports,
-        refused=reporting.refused,
-        left_out=reporting.left_out,
-    )
+    def _status(self, reporting: ReportingStream) -> LoadStreamStatus:
+        return LoadStreamStatus(
+            stream=reporting.id,
+            node=reporting.node.id,
+            locality=reporting.node.locality,
+            opened=self._shown(reporting.opened),
+            reported=self._shown(reporting.reported),
+            interval_s=reporting.interval_s,
+            reports=reporting.reports,
+            refused=reporting.refused,
+            left_out=reporting.left_out,
+        )

@@ -176,8 +176,8 @@ class ReportInterval:
 
     def add(self, work_s: float, now: float) -> IntervalChange | None:
         """Reading a report took this many seconds of CPU, and ended at ``now``."""
-        if self._begun_at is None:
-            self._begun_at = now
+        if self._begun_at is None or now < self._begun_at:  # the clock may be set back
+            self._begun_at, self._work_s = now, 0.0
         self._work_s += work_s
         lasted_s = now - self._begun_at
         if lasted_s < max(MEASURED_MINIMUM_S, MEASURED_INTERVALS * self.interval_s):
