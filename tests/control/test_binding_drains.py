@@ -335,6 +335,32 @@ async def test_a_restore_may_replace_a_binding_by_what_was_set_by_hand(serving: 
     assert found is not None and found[10] == "HEALTHY"
 
 
+async def test_a_restore_may_bind_to_a_service_that_nobody_knows(serving: Plane) -> None:
+    await push(serving, 1)
+    sink(serving).put("web", instances(10))
+    await bind(serving, "unknown")
+    (doc,) = await serving.store.docs(KIND)
+    await bind(serving)
+    await serving.store.put_doc(KIND, doc.id, doc.body)
+    async with asyncio.timeout(5), serving.by_hand.lock, serving.bindings.lock:
+        await serving.publisher.reload()
+    assert served(serving) == {1: "UNKNOWN", 10: "DRAINING"}
+
+
+async def test_a_leaving_name_that_is_bound_to_a_service_that_nobody_knows_ends_draining(serving: Plane) -> None:
+    serving.catalog._rule = type(serving.catalog._rule)(drain_s=0.2)
+    await push(serving, 1)
+    sink(serving).put("web", instances(10))
+    await bind(serving)
+    await serving.bindings.delete(KEY, by=BY)
+    await bind(serving, "unknown")
+    assert served(serving) == {1: "UNKNOWN", 10: "DRAINING"}
+    serving.now_s += 0.2
+    async with asyncio.timeout(5):
+        while served(serving) != {1: "UNKNOWN"}:
+            await asyncio.sleep(0.02)
+
+
 async def test_an_end_that_cannot_be_stored_changes_nothing(serving: Plane) -> None:
     await push(serving, 1)
     sink(serving).put("web", instances(10))

@@ -209,11 +209,38 @@ async def test_a_binding_that_changes_lets_what_it_selected_drain(plane: Plane) 
     await bind(plane)
     await bind(plane, "api")
     assert served(plane) == {10: "DRAINING", 11: "HEALTHY", 12: "HEALTHY"}
+    plane.bindings.start()
     await bind(plane, "unknown")
-    assert served(plane) == {10: "DRAINING", 11: "HEALTHY", 12: "HEALTHY"}, "nothing is known of the new service"
+    drains = dict.fromkeys((10, 11, 12), "DRAINING")
+    assert served(plane) == {1: "UNKNOWN", **drains}, "nothing is known of the new service"
     targets.put("unknown", instances(13))
     await plane.catalog.tick()
-    assert served(plane) == {10: "DRAINING", 11: "DRAINING", 12: "DRAINING", 13: "HEALTHY"}
+    assert served(plane) == {1: "DRAINING", **drains, 13: "HEALTHY"}
+
+
+async def test_bound_to_a_service_that_nobody_knows_the_push_is_served_and_not_what_was_laid_before(
+    plane: Plane,
+) -> None:
+    """The instances of the service before are not followed any more, and a restart would not have them."""
+    plane.bindings.start()
+    plane.catalog._rule = type(plane.catalog._rule)(drain_s=0.2)
+    await push(plane, 1)
+    sink(plane).put("web", instances(10, 11))
+    await bind(plane)
+    await bind(plane, "unknown")
+    assert served(plane) == {1: "UNKNOWN", 10: "DRAINING", 11: "DRAINING"}
+    await push(plane, 2, 10)
+    plane.now_s += 0.2
+    async with asyncio.timeout(5):
+        while served(plane) != {2: "UNKNOWN", 10: "UNKNOWN"}:
+            await asyncio.sleep(0.02)
+    await push(plane, 3)
+    assert served(plane) == {3: "UNKNOWN"}
+    owner = plane.publisher.live.owner(*KEY)
+    assert owner is not None and owner.service == "unknown"
+    sink(plane).put("unknown", instances(12))
+    await plane.catalog.tick()
+    assert served(plane) == {3: "DRAINING", 12: "HEALTHY"}
 
 
 async def test_what_drains_of_a_binding_is_gone_without_another_change(plane: Plane) -> None:

@@ -1,7 +1,8 @@
 """Assignments that follow services of the catalog: those of bindings, and those of lowered clusters.
 
 What they lay is observed state: it changes with the instances and makes no revision. While the instances of a service
-are not known, its assignments are not computed, and the former ones stay.
+are not known, its assignments are not computed. Those with a grace keep the former ones that long; the others give the
+name back to what was pushed, and what was laid before drains.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from xds.control.followed_target import FollowedTarget, Leaving
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
 from xds.control.policies import Key
 from xds.lower.instances import ServedEndpoint, priorities_in
+from xds.lower.live_assignment import (
+    DrainingEndpoint,
+    drain_missing,
+    empty_assignment,
+    still_draining,
+    with_draining,
+)
 from xds.model.resource import Resource
 
 _LAID_AT_ONCE = 200  # before other tasks run
 _LATER_S = 0.01  # a timer must not end before the time that it waits for
+_FOLLOW_PUSHES_S = 1.0  # after so long a push is served where a former owner's endpoints drain
 
 Lower = Callable[[Sequence[Collection[ServedEndpoint]]], Resource]
 
@@ -34,7 +43,8 @@ class FollowedAssignment:
 
     ``targets`` are in the order that ``lower`` takes them in, and that of the priorities. ``is_overdue``: it is laid
     though it is not known. ``takes_over``: proxies may hold another assignment of this name; when it is laid next, the
-    endpoints of that one go.
+    endpoints of that one go. ``giving_back`` are endpoints of a former owner that drain over the pushed ones while the
+    instances are not known; None: it has given nothing back.
     """
 
     key: Key  # group and assignment
@@ -43,6 +53,7 @@ class FollowedAssignment:
     is_laid: bool = False
     is_overdue: bool = False
     takes_over: bool = False
+    giving_back: tuple[DrainingEndpoint, ...] | None = None
 
     @property
     def services(self) -> frozenset[str]:
@@ -255,7 +266,10 @@ class FollowedAssignments:
             self._later(max(held.next_end - now, 0) + _LATER_S, self._drained, held)
 
     def _wait_for_instances(self, held: FollowedAssignment) -> None:
-        if self._grace_s is None or held.key in self._timers:
+        if self._grace_s is None:
+            self._give_back(held)
+            return
+        if held.key in self._timers:
             return
         if self._catalog.is_started:
             self._later(self._grace_s, self._lay_overdue, held)
@@ -263,6 +277,24 @@ class FollowedAssignments:
         self._early.add(held.key)
         if self._early_timer is None:
             self._look_for_start_later(self._grace_s)
+
+    def _give_back(self, held: FollowedAssignment) -> None:
+        """Serve what was pushed. What a former owner of the name has laid drains first, over what is pushed by then."""
+        laid, (group, name), now = self._live.get(*held.key), held.key, self._clock()
+        if laid is None:
+            return
+        pushed = self._live.pushed(group, name) or empty_assignment(name)
+        if held.giving_back is None:
+            until = now + self._catalog.drain_s if self._serves else now
+            held.giving_back = drain_missing(laid, pushed, until)
+        held.giving_back = still_draining(held.giving_back, pushed, now)
+        self._stop_timer(held.key)
+        if not held.giving_back:
+            self._live.give_back(group, name)
+            return
+        self._live.assign(group, self._owner, {name: with_draining(pushed, held.giving_back)})
+        next_end = min(one.until_s for one in held.giving_back)
+        self._later(min(next_end - now, _FOLLOW_PUSHES_S) + _LATER_S, self._drained, held)
 
     def _look_for_start_later(self, after_s: float) -> None:
         self._early_timer = asyncio.get_running_loop().call_later(after_s, self._look_for_start, after_s)

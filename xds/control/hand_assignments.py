@@ -178,8 +178,7 @@ class HandAssignments:
 
     def pushed(self, key: Key) -> Resource | None:
         """The assignment that was pushed under this name; None for none."""
-        snapshot = self._cache.pushed(key[0])
-        return snapshot.get(ENDPOINT).resources.get(key[1]) if snapshot is not None else None
+        return self._live.pushed(*key)
 
     def served(self, group: str) -> Mapping[str, Resource]:
         """All assignments that a group is served, by name, without the weights of traffic assignment."""

@@ -87,6 +87,11 @@ class LiveEndpoints:
         snapshot = self._cache.get(group)
         return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else self.get(group, name)
 
+    def pushed(self, group: str, name: str) -> Resource | None:
+        """The assignment that was pushed under this name; None for none."""
+        snapshot = self._cache.pushed(group)
+        return snapshot.get(ENDPOINT).resources.get(name) if snapshot is not None else None
+
     def check(self, group: str, names: Iterable[str], owner: Owner) -> None:
         """Raises ``OwnedError`` for the first name that has an owner of another kind, and is not ``LEAVING``."""
         held = self.owners(group)
@@ -132,6 +137,13 @@ class LiveEndpoints:
         if changed and wakes:
             self._wake((group,))
         return changed
+
+    def give_back(self, group: str, name: str) -> None:
+        """Serve the pushed assignment again under a name. Its owner has not provided one yet, and keeps the name."""
+        owner = self.owner(group, name)
+        if owner is not None:
+            self.release(group, (name,), owner)
+        self.give(group, name, owner)
 
     def disown_all(self) -> None:
         """Forget all owners, before they are loaded again: their assignments stay until ``sweep``."""
