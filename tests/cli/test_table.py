@@ -10,9 +10,11 @@ import yaml
 
 from xds.cli import output
 from xds.cli.commands.events import event_line
+from xds.cli.commands.nodes import nodes_layout
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Color, Format, paint
 from xds.cli.table import Column, Style, TableLayout, rendered
+from xds.cli.wait import late
 
 VIEW = TableLayout(
     name=lambda item: str(item["name"]),
@@ -111,6 +113,21 @@ def test_only_sequences_of_our_own_reach_the_stream(capsys: pytest.CaptureFixtur
     written = capsys.readouterr()
     assert written.out.startswith("\x1b[31mred\x1b[0m \\x1b[31mnot\\x1b[0m\ttab esc\\x1b]0;PWN\\x07\\x1b[31mRED")
     assert not set(written.out[14:] + written.err) & {"\x1b", "\x07", "\x9b", "\x7f", "\r"}
+
+
+def test_a_name_stays_one_line() -> None:
+    """A script reads a name per line: a proxy must not add lines by its node id."""
+    assert rendered([{"name": "a\nb\u202e"}], VIEW, Style(Format.NAME)) == "a\\nb\\u202e\n"
+
+
+def test_a_type_that_a_proxy_asks_for_is_no_line_of_the_table() -> None:
+    layout = nodes_layout([{"types": {"x/a\r\n\u202eb": {}}}])
+    assert "X/A \\u202eB" in [column.header for column in layout.columns]
+
+
+def test_what_a_wait_says_of_a_node_is_one_line() -> None:
+    told = late({"pending": 1, "pending_nodes": ["a\nxds: done\u202e"], "held": []})
+    assert told == "timed out waiting for 1 nodes: a xds: done\\u202e"
 
 
 def test_an_event_stays_one_line() -> None:

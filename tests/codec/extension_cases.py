@@ -153,7 +153,15 @@ _REPORTING = {"reporting_interval": "1s"}
 _PERCENT = {"header": {"key": "a", "value": "5%"}}
 _A, _UPPER_A = {"prefix": "a", "cluster": "c"}, {"prefix": "A", "cluster": "c"}
 
+
+def _bucket(code: str, fill_interval: str) -> Case:
+    kind = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+    bucket = {"max_tokens": 1, "fill_interval": fill_interval}
+    return first_case(code, "/token_bucket/fill_interval", kind, stat_prefix="x", token_bucket=bucket)
+
+
 REFUSED_EXTENSIONS: Mapping[str, Case] = {
+    "a bucket that fills too often": _bucket("out_of_range", "0.049s"),
     "a script that is no Lua": _script("bad_script", "oops"),
     "a script without its end": _script("bad_script", "function envoy_on_request(handle)\n  handle:logInfo('x')\n"),
     "an operator of Lua 5.3": _script("bad_script", "local a = 3 // 2"),
@@ -268,6 +276,7 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
 }
 
 TAKEN_EXTENSIONS: Mapping[str, Case] = {
+    "a bucket that fills as often as it can": _bucket("", "0.05s"),
     "no script": _script("", ""),
     "a script of many statements": _script("", _LONG_SCRIPT),
     "what LuaJIT adds": _script("", "local é, x = 0b11, 1LL local y = '\\z  \\x41'"),

@@ -127,7 +127,52 @@ def _per_filter(code: str, pointer: str, config: Json) -> Case:
 
 _FILTER_CONFIG = {"@type": f"{TYPE}envoy.config.route.v3.FilterConfig"}
 
+
+def _changed(code: str, pointer: str, **headers: Any) -> Case:
+    return route_case(code, pointer, **headers)
+
+
+def _set(key: str) -> list[Json]:
+    return [{"header": {"key": key, "value": "x"}}]
+
+
+def _rewritten(code: str, pointer: str, **rewrites: Any) -> Case:
+    return route_case(code, f"/route{pointer}", route={"cluster": "c", **rewrites})
+
+
+def _split(code: str, pointer: str, *legs: Json) -> Case:
+    return route_case(
+        code, f"/route/weighted_clusters/clusters{pointer}", route={"weighted_clusters": {"clusters": list(legs)}}
+    )
+
+
+_REGEX = {"pattern": {"regex": "a"}, "substitution": "b"}
+
 REFUSED_ROUTES: Mapping[str, Case] = {
+    # Headers that a route cannot change
+    "a request with another host": _changed(
+        "not_allowed", "/request_headers_to_add/0/header/key", request_headers_to_add=_set("Host")
+    ),
+    "a request with another path": _changed(
+        "not_allowed", "/request_headers_to_add/0/header/key", request_headers_to_add=_set(":path")
+    ),
+    "a response with another status": _changed(
+        "not_allowed", "/response_headers_to_add/0/header/key", response_headers_to_add=_set(":status")
+    ),
+    "a request without a host": _changed(
+        "not_allowed", "/request_headers_to_remove/1", request_headers_to_remove=["a", "host"]
+    ),
+    "a response without a status": _changed(
+        "not_allowed", "/response_headers_to_remove/0", response_headers_to_remove=[":status"]
+    ),
+    "two rewrites of a path": _rewritten("not_allowed", "/regex_rewrite", prefix_rewrite="/a", regex_rewrite=_REGEX),
+    # Legs
+    "a leg by name and by header": _split(
+        "not_allowed", "/0/cluster_header", {"name": "c", "cluster_header": "x", "weight": 1}
+    ),
+    "weights beyond 32 bits": _split(
+        "out_of_range", "", {"name": "c", "weight": 2**32 - 1}, {"name": "c", "weight": 1}
+    ),
     "no configuration for a filter": _per_filter("missing_config", "", {}),
     "nothing for a filter": _per_filter("missing_config", "/config", _FILTER_CONFIG),
     "a mirror without a cluster": _mirror("missing_field", "/cluster"),
@@ -175,6 +220,9 @@ REFUSED_ROUTES: Mapping[str, Case] = {
 }
 
 TAKEN_ROUTES: Mapping[str, Case] = {
+    "a header that begins like host": _changed("", "", request_headers_to_add=_set("hostname")),
+    "one rewrite of a path and one of a host": _rewritten("", "", regex_rewrite=_REGEX, host_rewrite_literal="a"),
+    "weights of 32 bits": _split("", "", {"name": "c", "weight": 2**32 - 2}, {"name": "c", "weight": 1}),
     "a filter that is disabled": _per_filter("", "", {**_FILTER_CONFIG, "disabled": True}),
     "an empty configuration for a filter": _per_filter("", "", {**_FILTER_CONFIG, "config": {}}),
     "a mirror": _mirror("", "", cluster="c"),

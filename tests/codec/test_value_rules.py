@@ -8,6 +8,7 @@ import pytest
 
 from tests.codec import value_cases
 from tests.codec.case_forms import Case, Json
+from tests.codec.cluster_cases import REFUSED_CLUSTERS, TAKEN_CLUSTERS
 from tests.codec.extension_cases import REFUSED_EXTENSIONS, TAKEN_EXTENSIONS, users
 from tests.codec.filter_cases import REFUSED_FILTERS, TAKEN_FILTERS
 from tests.codec.route_cases import REFUSED_ROUTES, TAKEN_ROUTES
@@ -18,8 +19,22 @@ from xds.codec.lua_syntax import lua_fault
 from xds.codec.resources import DecodedPush, ResourceDecoder
 from xds.model.errors import ValidationError, Violation
 
-REFUSED = {**value_cases.REFUSED, **REFUSED_EXTENSIONS, **REFUSED_FILTERS, **REFUSED_ROUTES, **REFUSED_TRANSPORTS}
-TAKEN = {**value_cases.TAKEN, **TAKEN_EXTENSIONS, **TAKEN_FILTERS, **TAKEN_ROUTES, **TAKEN_TRANSPORTS}
+REFUSED = {
+    **value_cases.REFUSED,
+    **REFUSED_CLUSTERS,
+    **REFUSED_EXTENSIONS,
+    **REFUSED_FILTERS,
+    **REFUSED_ROUTES,
+    **REFUSED_TRANSPORTS,
+}
+TAKEN = {
+    **value_cases.TAKEN,
+    **TAKEN_CLUSTERS,
+    **TAKEN_EXTENSIONS,
+    **TAKEN_FILTERS,
+    **TAKEN_ROUTES,
+    **TAKEN_TRANSPORTS,
+}
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else _spelt(each) for each in text)
 
 
+def one_line(text: str) -> str:
+    """The same with spaces in place of line ends: what a client says of itself must not look like further lines."""
+    return printable(" ".join(text.split()))
+
+
 def _spelt(character: str) -> str:
     return character.encode("unicode_escape").decode()
 

@@ -14,7 +14,20 @@ from typing import Any
 
 from xds.cli.errors import CommandError, Exit
 from xds.cli.fitting import GAP, ColumnWidth, fitted, shortened, terminal_width, text_width, total
-from xds.cli.output import Color, Format, age, is_colored, is_quiet, paint, printable, say, to_json, to_yaml, write
+from xds.cli.output import (
+    Color,
+    Format,
+    age,
+    is_colored,
+    is_quiet,
+    one_line,
+    paint,
+    printable,
+    say,
+    to_json,
+    to_yaml,
+    write,
+)
 from xds.model.natural_order import natural_key
 
 Json = dict[str, Any]
@@ -91,7 +104,7 @@ def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: st
     found = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{layout.name(item)}\n" for item in found)
+            return "".join(f"{printable(layout.name(item))}\n" for item in found)
         case Format.JSON:
             return to_json({"items": list(found)})
         case Format.YAML:
@@ -193,7 +206,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
     cell = column.cell(item)
     if column.is_time and not style.timestamps:
         return age(cell)
-    return printable(" ".join(cell.split())) if cell else "-"
+    return one_line(cell) if cell else "-"
 
 
 def who(item: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import held_text, some
 from xds.cli.nack_table import alike
-from xds.cli.output import printable, say
+from xds.cli.output import one_line, say
 
 if TYPE_CHECKING:
     from xds.control.progress import PushVerdict
@@ -79,8 +79,8 @@ def report(group: str, revision: int, found: Json) -> None:
 def refusals(found: Json) -> str:
     """The NACKs of a push, with the error messages of the nodes. Equal ones of several nodes are one line."""
     records = alike(found["nacks"])[:SHOWN]
-    lines = [f"{some(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records]
-    return "\n".join(lines) or f"{found['nacked']} nodes rejected the push"
+    lines = (f"{some(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records)
+    return "\n".join(map(one_line, lines)) or f"{found['nacked']} nodes rejected the push"
 
 
 def _rejected(nack: Json) -> str:
@@ -90,7 +90,7 @@ def _rejected(nack: Json) -> str:
 def late(found: Json) -> str:
     """The pending nodes, and what is held for them."""
     first = f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
-    return "\n".join((first, *held_lines(found)))
+    return "\n".join(map(one_line, (first, *held_lines(found))))
 
 
 def held_lines(found: Json) -> list[str]:
@@ -106,7 +106,7 @@ def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
         for line in held_lines(found):
             if line not in told:
                 told.add(line)
-                tell(printable(line))
+                tell(one_line(line))
 
     return show
 

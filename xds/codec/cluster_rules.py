@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -15,10 +16,15 @@ from xds.codec.upstream_rules import HTTP_OPTIONS, transport_problems
 from xds.model.resource_type import TYPE_PREFIX
 
 _STATIC, _STRICT_DNS, _LOGICAL_DNS, _EDS, _ORIGINAL_DST = range(5)  # Cluster.DiscoveryType
-_CLUSTER_PROVIDED, _BY_CONFIG = 6, 7  # Cluster.LbPolicy
+_RING_HASH, _MAGLEV, _CLUSTER_PROVIDED, _BY_CONFIG = 2, 5, 6, 7  # Cluster.LbPolicy
+_HASHING = (_RING_HASH, _MAGLEV)
+_RING_MIN, _RING_MAX, _TABLE = 1024, 8 << 20, 65_537  # Envoy's defaults
+_KEYS_SUBSET = 4  # LbSubsetSelector.LbSubsetSelectorFallbackPolicy
+_STATUS_MIN, _STATUS_MAX = 100, 600
 _CODE = "cluster_conflict"
 _TYPES = "envoy.extensions."
 _FIELD = "typed_extension_protocol_options"
+_HEX = re.compile(r"([0-9A-Fa-f]{2})+")
 _NOTHING: list[Problem] = []
 
 
@@ -29,6 +35,8 @@ def _cluster(cluster: Any) -> list[Problem]:
     """
     kind = cluster.type
     found = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
+    if cluster.lb_policy in _HASHING:
+        found = [*found, *_table(cluster)]
     has_eds = cluster.HasField("eds_cluster_config")
     if cluster.lb_policy < _CLUSTER_PROVIDED and (
         (kind == _STRICT_DNS and not has_eds) or (kind == _EDS and cluster.eds_cluster_config.HasField("eds_config"))
@@ -112,6 +120,54 @@ def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
         yield Problem(("lb_policy",), _CODE, detail, is_absence=True)
 
 
+def _table(cluster: Any) -> Iterator[Problem]:
+    """The table of a policy that hashes; Envoy reads its size only if the policy is used."""
+    if cluster.lb_policy == _MAGLEV:
+        config = cluster.maglev_lb_config
+        size = config.table_size.value if config.HasField("table_size") else _TABLE
+        if not _is_prime(size):
+            yield Problem(("maglev_lb_config", "table_size"), "out_of_range", "table_size must be a prime number")
+        return
+    config = cluster.ring_hash_lb_config
+    least = config.minimum_ring_size.value if config.HasField("minimum_ring_size") else _RING_MIN
+    most = config.maximum_ring_size.value if config.HasField("maximum_ring_size") else _RING_MAX
+    if least > most:
+        name = "maximum_ring_size" if config.HasField("maximum_ring_size") else "minimum_ring_size"
+        detail = f"minimum_ring_size is {least}, and maximum_ring_size {most}"
+        yield Problem(("ring_hash_lb_config", name), "out_of_range", detail)
+
+
+@cache
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % each for each in range(2, min(int(number**0.5), 100_000) + 1))
+
+
+def _selector(selector: Any) -> list[Problem]:
+    """A ``LbSubsetSelector``: it falls back to fewer of its own keys."""
+    fewer, keys = set(selector.fallback_keys_subset), set(selector.keys)
+    if selector.fallback_policy != _KEYS_SUBSET or not fewer or fewer < keys:
+        return _NOTHING
+    detail = "fallback_keys_subset must be some of the keys, and not all of them"
+    return [Problem(("fallback_keys_subset",), _CODE, detail)]
+
+
+def _statuses(ranges: Any) -> list[Problem]:
+    """Of an ``HttpHealthCheck``; the end does not belong to the range."""
+    detail = f"a range begins at {_STATUS_MIN} or more, ends at {_STATUS_MAX} or less, and begins before it ends"
+    return [
+        Problem((index,), "out_of_range", detail)
+        for index, one in enumerate(ranges)
+        if not _STATUS_MIN <= one.start < one.end <= _STATUS_MAX
+    ]
+
+
+def _payload(payload: Any) -> list[Problem]:
+    """What a health check sends or expects: ``text`` is hexadecimal."""
+    if payload.WhichOneof("payload") != "text" or _HEX.fullmatch(payload.text):
+        return _NOTHING
+    return [Problem(("text",), "bad_text", "text is pairs of hexadecimal digits", "PING is 50494e47")]
+
+
 def _policies(policies: Any) -> list[Problem]:
     """Of a ``LoadBalancingPolicy``: Envoy takes the first that it knows by its type."""
     if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
@@ -134,9 +190,15 @@ def _health_checks(checks: Any) -> list[Problem]:
 
 CLUSTER_RULES: Mapping[str, MessageRule] = {
     "envoy.config.cluster.v3.Cluster": _cluster,
+    "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _selector,
     "envoy.config.core.v3.BindConfig": bound_address_problems,
+    "envoy.config.core.v3.HealthCheck.Payload": _payload,
 }
 CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
     "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _policies},
+    "envoy.config.core.v3.HealthCheck.HttpHealthCheck": {
+        "expected_statuses": _statuses,
+        "retriable_statuses": _statuses,
+    },
 }

@@ -12,7 +12,7 @@ from xds.codec.filter_rules import is_empty, unknown_config
 from xds.codec.findings import FieldPath
 from xds.codec.inline_data import content, inline_content, specifier
 from xds.codec.lua_syntax import lua_fault
-from xds.codec.rules import MessageRule, Problem
+from xds.codec.rules import MessageRule, Problem, nanoseconds
 
 _HTTP = "envoy.extensions.filters.http"
 _NETWORK = "envoy.extensions.filters.network"
@@ -21,6 +21,7 @@ _ROUTE_FUNCTION = "envoy_on_route"
 _SHA1 = "{SHA}"
 _SHA1_LENGTH = 28  # in base64
 _LINES_LIMIT = 10_000
+_FILL_MIN_NS = 50_000_000
 
 
 # Lua
@@ -194,8 +195,19 @@ EXTENSION_RULES: Mapping[str, MessageRule] = {
     "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _route_script,
     "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _source(config, "source_code"),
 }
+
+
+def _bucket(bucket: Any) -> list[Problem]:
+    """The ``token_bucket`` of a local rate limit."""
+    if nanoseconds(bucket.fill_interval) >= _FILL_MIN_NS:
+        return []
+    return [Problem(("fill_interval",), "out_of_range", "fill_interval must be at least 50 ms", "0.05s")]
+
+
 EXTENSION_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     f"{_HTTP}.composite.v3.ExecuteFilterAction": {"typed_config": _extension},
+    f"{_HTTP}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _bucket},
+    f"{_NETWORK}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _bucket},
     f"{_NETWORK}.generic_proxy.v3.GenericProxy": {"codec_config": _extension},
     f"{_NETWORK}.http_connection_manager.v3.HttpConnectionManager": dict.fromkeys(
         ("early_header_mutation_extensions", "original_ip_detection_extensions"), _extensions

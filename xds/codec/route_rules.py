@@ -18,16 +18,60 @@ FORMAT_CODE = "bad_format"
 _FORMAT_HINT = "a command is %NAME%, %NAME(argument)% or %NAME(argument):LENGTH%; a percent sign is %%"
 _COMMAND = re.compile(r"%%|%[A-Z0-9_]+(?:\(.*?\))?(?::[0-9]+)?%")
 _NOTHING: list[Problem] = []
+_WEIGHTS_MAX = 2**32 - 1
+_PATH_REWRITES = ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy")
 
 
 # Routes
 
 
 def _weights(weighted: Any) -> list[Problem]:
-    """Of a route's ``WeightedCluster``."""
+    """Of a route's ``WeightedCluster``. Envoy adds the weights up in 32 bits."""
+    if sum(one.weight.value for one in weighted.clusters) > _WEIGHTS_MAX:
+        return [Problem(("clusters",), "out_of_range", f"the sum of the weights must be at most {_WEIGHTS_MAX}")]
     if any(one.weight.value for one in weighted.clusters) or not weighted.clusters:
         return []
     return [Problem(("clusters",), "out_of_range", "the sum of the weights must be above zero", is_absence=True)]
+
+
+def _leg(one: Any) -> list[Problem]:
+    """One of a ``WeightedCluster``."""
+    if not (one.name and one.cluster_header):
+        return _NOTHING
+    return [Problem(("cluster_header",), "not_allowed", "only one of name and cluster_header can be set")]
+
+
+def _rewrites(action: Any) -> list[Problem]:
+    """A ``RouteAction`` rewrites the path in one way."""
+    given = [name for name in _PATH_REWRITES if _is_set(action, name)]
+    detail = f"only one of {', '.join(_PATH_REWRITES)} can be set"
+    return [Problem((name,), "not_allowed", detail) for name in given[1:2]]
+
+
+def _is_set(message: Any, name: str) -> bool:
+    return any(field.name == name for field, _ in message.ListFields())
+
+
+def _added(options: Any) -> list[Problem]:
+    """The ``*_headers_to_add`` of a route and what it is in."""
+    return [
+        Problem((index, "header", "key"), "not_allowed", _fixed(option.header.key))
+        for index, option in enumerate(options)
+        if _is_fixed(option.header.key)
+    ]
+
+
+def _removed(names: Any) -> list[Problem]:
+    """The ``*_headers_to_remove`` of a route and what it is in."""
+    return [Problem((index,), "not_allowed", _fixed(name)) for index, name in enumerate(names) if _is_fixed(name)]
+
+
+def _is_fixed(header: str) -> bool:
+    return header.startswith(":") or header.lower() == "host"
+
+
+def _fixed(header: str) -> str:
+    return f"Envoy neither sets nor removes {header[:80]!r} here: rewrites of host and path are fields of the route"
 
 
 def _back_off(one: Any) -> list[Problem]:
@@ -226,12 +270,19 @@ def _string(name: str) -> MessageRule:
     return lambda text: [one._replace(path=()) for one in _format(text, (name,))]
 
 
+_HEADER_CHANGES: Mapping[str, MessageRule] = {
+    f"{side}_headers_to_{change}": rule
+    for side in ("request", "response")
+    for change, rule in (("add", _added), ("remove", _removed))
+}
 _UPGRADE_CONFIGS: Mapping[str, MessageRule] = {"upgrade_configs": _upgrades}
 ROUTE_RULES: Mapping[str, MessageRule] = {
     f"{_ROUTE}.FilterConfig": _filter_config,
     f"{_ROUTE}.RouteAction.RequestMirrorPolicy": _mirror,
+    f"{_ROUTE}.RouteAction": _rewrites,
     f"{_ROUTE}.RouteConfiguration": _bodies,
     f"{_ROUTE}.WeightedCluster": _weights,
+    f"{_ROUTE}.WeightedCluster.ClusterWeight": _leg,
     f"{_ROUTE}.RetryPolicy.RetryBackOff": _back_off,
     "envoy.config.core.v3.HeaderValueOption": _header,
     "envoy.config.core.v3.SubstitutionFormatString": _substitution,
@@ -251,7 +302,7 @@ ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
         **{name: _string(name) for name in ("host_rewrite", "path_rewrite")},
     },
     **{
-        f"{_ROUTE}.{holder}": {"typed_per_filter_config": _per_filter}
+        f"{_ROUTE}.{holder}": {"typed_per_filter_config": _per_filter, **_HEADER_CHANGES}
         for holder in ("Route", "RouteConfiguration", "VirtualHost", "WeightedCluster.ClusterWeight")
     },
     _MANAGER: _UPGRADE_CONFIGS,

@@ -20,7 +20,7 @@ from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.linkerd_table import DESTINATIONS
 from xds.cli.nack_table import ALIKE, NACKS, alike
-from xds.cli.output import Format, age, printable
+from xds.cli.output import Format, age, one_line, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
 from xds.cli.table import Column, Style, TableLayout, rendered
@@ -197,9 +197,12 @@ def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
-    """The last word of each type in capitals; the whole name where two types share it."""
+    """The last word of each type in capitals; the whole name where two types share it. Clients name types as they
+    like."""
     last = [alias.rpartition(".")[2].upper() for alias in aliases]
-    return {word if last.count(word) == 1 else alias: alias for word, alias in zip(last, aliases, strict=True)}
+    return {
+        one_line(word if last.count(word) == 1 else alias): alias for word, alias in zip(last, aliases, strict=True)
+    }
 
 
 HELD = TableLayout(
