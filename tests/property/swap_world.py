@@ -191,10 +191,19 @@ class World:
             self.behind = self.behind if seconds < CAUGHT_UP_S - BACK_S else 0
             self.undrained = self.undrained if seconds < DRAINED_S - BACK_S else 0
             return
+        if self.delayed_s + seconds > BACK_S:
+            self._be_heard()
         self.delayed_s += seconds
         self.server.elapse(seconds)
         for client in self.clients:
             client.tick()
+
+    def _be_heard(self) -> None:
+        """New streams are there within a moment, whatever else is delayed."""
+        for client in self.clients:
+            for link in client.links:
+                if link.stream.node is None:
+                    link.deliver()
 
     def flush(self) -> None:
         """Everything arrives and is read."""

@@ -166,6 +166,19 @@ STORIES: dict[str, Story] = {
         [Cut(), Go((6,)), Push(PLAIN, group="node")],
         PLAIN,
     ),
+    "a cluster that needs no assignment lingers as the client has it": (
+        SOTW,
+        True,
+        "cuts delays groups refusals",
+        Plan(r1="c"),
+        [
+            Cut(missed=(Plan(inline="c", svc="inline", texts=("@1", "@1", "static"), trouble="leading"),)),
+            Wait(3.0),
+            Cut(),
+            Push(Plan(tidy=True), group="node"),
+        ],
+        PLAIN,
+    ),
 }
 
 

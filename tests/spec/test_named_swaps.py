@@ -13,7 +13,7 @@ import pytest
 from tests.support.personas import DRAIN_S, DRAINED_S, REMOVED_S, EnvoyLike, assert_in_step, live, push, spend
 from tests.support.sansio import Server
 from tests.support.texts import MALFORMED, TARGET, Site, joined, site
-from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 from xds.protocol.dialect import Variant
 
 Start = Callable[..., EnvoyLike]
@@ -94,6 +94,42 @@ def test_b1_what_comes_back_while_it_lingers_stays(server: Server, start: Start)
     assert set(client.active) == {"a", "b", "c"}
     spend(DRAINED_S, client)
     assert_in_step(client, inline("b"))
+
+
+# -- secrets that a push renames -------------------------------------------------------------------------------------
+
+
+def secured(secret: str, *, by_cluster: bool) -> Site:
+    """A cluster or a listener that needs this secret, and no other secret."""
+    cluster, listener = (f"sds:{secret}", "to:a") if by_cluster else ("@1", f"to:a sds:{secret}")
+    return joined(site("a", listener=listener, text=cluster), {SECRET: {secret: "@1"}})
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+@pytest.mark.parametrize("by_cluster", [False, True], ids=["listener", "cluster"])
+def test_a_secret_is_there_while_what_named_it_may_use_it(
+    server: Server, start: Start, *, by_cluster: bool, split: bool
+) -> None:
+    """A push names another secret and drops the old one; a connection is cut before its client has the new one."""
+    before, after = secured("s", by_cluster=by_cluster), secured("u", by_cluster=by_cluster)
+    client = start(before, split=split)
+    url = CLUSTER if by_cluster else LISTENER
+    push(server, after, source="api" if split else "ads")
+    assert client.step(next(link for link in client.links if link.pending(url)))
+    client.reconnect()
+    client.run()
+    assert client.texts(SECRET).keys() >= {"u"}
+    assert client.serving()[url] == after[url]
+    if not by_cluster:  # its old connections are on the old filter chain, which needs the old secret
+        spend(DRAIN_S / 2, client)
+        client.reconnect()
+        client.run()
+        assert client.texts(SECRET) == {"s": "@1", "u": "@1"}
+        assert all("s" not in status.missing for status in client.status())
+    spend(DRAINED_S, client)
+    assert not client.lost
+    assert_in_step(client, after)
+    assert client.texts(SECRET) == {"u": "@1"}
 
 
 # -- B2: no CDS on a new stream while a cluster warms ------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import ResourceType, alias_of
+from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.awaited import over_unshown_filters
 from xds.protocol.cache import SnapshotCache
@@ -359,16 +359,21 @@ def _removed_internal(client: ClientState, origin: Origin, url: str, removed: Se
 def _as_warm(client: ClientState, held: ResourceSet, origin: Origin) -> ResourceSet:
     """The clusters that a client shows; those of a former group that linger in the versions that were warm.
 
-    On separate streams a client shows a cluster before it is warm, and the assignments of a former group that it was
-    not sent may not be sent to it any more.
+    On separate streams a client shows a cluster before it is warm, and the assignments and secrets of a former group
+    that it was not sent may not be sent to it any more. A cluster that needs none is warm at once.
     """
     warm = client.past.warm
     if not held.type.is_route_target or client.is_aggregated or warm is None or not origin.has_moved:
         return held
     goal = client.goal.get(held.type.type_url).resources
-    return client.releases.mixed(
-        held, warm, frozenset(name for name in held.resources if name in warm.resources and name not in goal)
+    unproved = (
+        name
+        for name, cluster in held.resources.items()
+        if name in warm.resources
+        and name not in goal
+        and any(resource_type(each.type_url).kept_on_move for each in cluster.references)
     )
+    return client.releases.mixed(held, warm, frozenset(unproved))
 
 
 def _over(client: ClientState, goal: ResourceSet, names: frozenset[str]) -> frozenset[str]:
