@@ -76,6 +76,43 @@ async def test_a_change_of_some_endpoints(api: Api) -> None:
     assert shown((await api.client.get(f"{PATH}/web")).json())["82"] == "UNKNOWN", "a strict refusal changes nothing"
 
 
+async def test_all_spellings_of_an_ipv6_address_are_one_endpoint(api: Api) -> None:
+    """Envoy takes two spellings for one endpoint, and keeps the first."""
+    assignment = cluster_load_assignment("web", 81, 82)
+    for each in assignment["endpoints"][0]["lb_endpoints"]:
+        each["endpoint"]["address"]["socket_address"]["address"] = "2001:DB8::1"
+    await api.put("edge", eds_cluster("web"), assignment)
+    body = (
+        await api.client.patch(f"{PATH}/web", json={"put": [{"address": "[2001:db8:0::1]:81", "weight": 3}]})
+    ).json()
+    assert [(each["address"], each.get("weight")) for each in body["endpoints"]] == [
+        ("[2001:db8::1]:81", 3),
+        ("[2001:db8::1]:82", None),
+    ]
+    answer = await api.client.patch(f"{PATH}/web?strict=true", json={"remove": ["[2001:db8::0:1]:82"]})
+    assert shown(answer.json()) == {"81": "UNKNOWN", "82": "DRAINING"}
+    clash = {"put": [{"address": "[2001:db8::1]:81"}], "remove": ["[2001:DB8::1]:81"]}
+    assert (await api.client.patch(f"{PATH}/web", json=clash)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b'{"put": [{"address": "1.2.3.4:5", "locality": {"zone": "\\uD800"}}]}', "/put/0/locality/zone"),
+        (b'{"put": [{"address": "1.2.3.4:5", "\\udFff": 1}]}', "/put/0"),
+        (b'{"put": [{"address": "1.2.3.4:5", "hostname": "a\\ude00\\ud83d"}]}', "/put/0/hostname"),
+    ],
+)
+async def test_half_a_surrogate_pair_is_refused_with_its_place(api: Api, body: bytes, pointer: str) -> None:
+    await pushed(api, 81)
+    headers = {"Content-Type": "application/json"}
+    answer = await api.client.patch(f"{PATH}/web", content=body, headers=headers)
+    assert answer.status_code == 422
+    assert [each["pointer"] for each in answer.json()["errors"]] == [pointer]
+    whole = b'{"put": [{"address": "1.2.3.4:5", "locality": {"zone": "\\ud83d\\ude00"}}]}'
+    assert (await api.client.patch(f"{PATH}/web", content=whole, headers=headers)).status_code == 200
+
+
 async def test_the_list_names_the_owner_of_each(api: Api) -> None:
     await api.put("edge", *(cluster_load_assignment(name, 81) for name in ("a", "b", "c")))
     await api.client.put(f"{PATH}/b", json=load_assignment("b", 82, 83))

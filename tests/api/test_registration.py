@@ -469,3 +469,10 @@ async def test_near_keeps_the_order_as_consul_does_without_coordinates(api: Api,
     assert asked.status_code == 200
     assert asked.json() == plain.json()
     assert asked.headers["X-Consul-Index"] == plain.headers["X-Consul-Index"]
+
+
+async def test_an_output_that_cannot_be_encoded_is_refused(api: Api) -> None:
+    await register(api, Check={"TTL": "10s"})
+    answer = await put(api, "agent/check/update/service:web-1", {"Status": "passing", "Output": "half: \ud800"})
+    assert answer.status_code == 400
+    assert "/Output: a string with half a surrogate pair" in answer.text

@@ -209,6 +209,22 @@ async def test_many_that_register_at_once_are_written_together(world: World, sto
     assert sum(method == "put" for method, _ in world.sink.calls) <= 4  # the catalog is not shown each one by itself
 
 
+async def test_one_that_cannot_be_encoded_holds_nobody_up(world: World, store: Obstructed) -> None:
+    await world.register(WEB)
+    store.may_go_on.clear()
+    first = asyncio.create_task(world.register({**WEB, "ID": "web-2", "Port": 82}))
+    await store.is_held.wait()
+    bad = asyncio.create_task(world.tells(Health.PASSING, "half: \ud800"))
+    last = asyncio.create_task(world.register({**WEB, "ID": "web-3", "Port": 83}))
+    await asyncio.sleep(0.01)
+    store.may_go_on.set()
+    async with asyncio.timeout(5):
+        assert await first and await last
+        with pytest.raises(UnicodeEncodeError):
+            await bad
+        assert await world.register({**WEB, "ID": "web-4", "Port": 84})
+
+
 # Checks
 
 

@@ -5,8 +5,10 @@ Large bodies are decoded in a thread, not on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Request
@@ -14,6 +16,7 @@ from fastapi import Depends, Header, Request
 from xds.api.problem import RETRY_AFTER_S, RequestError
 from xds.api.services import Here, Services
 from xds.codec.document import parse_values
+from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
 from xds.control.threads import run_sized
 from xds.model.errors import ValidationError, Violation
@@ -69,7 +72,47 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     values = await run_sized(lambda: parse_values(body, media), bytes=len(body))
     if len(values) != 1:
         raise ValidationError([Violation("wrong_type", f"expected {noun} as one object, not {len(values)} documents")])
+    if _HALF_PAIR.search(body):
+        check_texts(values[0])
     return values[0]
+
+
+# JSON and YAML can say half a surrogate pair, which can be neither stored nor shown.
+_HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
+
+
+def check_texts(value: object) -> None:
+    """Raises ``ValidationError`` with the place of each text that cannot be encoded."""
+    found = [
+        Violation("encoding", "a string with half a surrogate pair", pointer=json_pointer(path))
+        for path in islice(_half_pairs(value, ()), FINDINGS_LIMIT)
+    ]
+    if found:
+        raise ValidationError(found)
+
+
+def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """The places of these texts; that of a key is the object that has it."""
+    if isinstance(value, str):
+        if not _is_encodable(value):
+            yield path
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _half_pairs(each, (*path, index))
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if _is_encodable(str(key)):
+                yield from _half_pairs(each, (*path, key))
+            else:
+                yield path
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _MEDIA: Mapping[str, InputFormat] = {

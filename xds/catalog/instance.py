@@ -92,7 +92,7 @@ class Instance:
 
     def __post_init__(self) -> None:
         if ":" in self.address:
-            object.__setattr__(self, "address", _canonical_ipv6(self.address))
+            object.__setattr__(self, "address", canonical_ipv6(self.address))
 
     @property
     def health(self) -> Health:
@@ -242,7 +242,7 @@ def is_ip_address(text: str) -> bool:
         return False
 
 
-def _canonical_ipv6(text: str) -> str:
+def canonical_ipv6(text: str) -> str:
     """The spelling of RFC 5952; what is no IPv6 address stays."""
     if not is_ip_address(text):
         return text

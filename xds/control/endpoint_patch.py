@@ -16,6 +16,7 @@ from xds.lower.live_assignment import (
     HEALTH_NAMES,
     DrainingEndpoint,
     EndpointChange,
+    canonical_address,
     change_endpoints,
     change_weights,
     empty_assignment,
@@ -79,7 +80,7 @@ class _Reader:
         held = self._object(document, "", _FIELDS)
         put = tuple(self._change(one, f"/put/{at}") for at, one in enumerate(self._list(held, "put")))
         addresses = enumerate(self._list(held, "remove"))
-        removed = frozenset(self._text(one, f"/remove/{at}") for at, one in addresses)
+        removed = frozenset(canonical_address(self._text(one, f"/remove/{at}")) for at, one in addresses)
         places = [self._weight(one, f"/localities/{at}") for at, one in enumerate(self._list(held, "localities"))]
         if not (put or removed or places or self.findings):
             self._add("empty", "nothing to change: give put, remove or localities", "")
@@ -116,7 +117,7 @@ class _Reader:
         is_port = port.isascii() and port.isdigit() and port == str(int(port)) and 0 < int(port) <= _PORT_LIMIT
         if not (colon and is_port and is_ip_address(bare) and (":" in bare) == (bare != host)):
             self._add("invalid_address", f"{text[:100]!r} is no address: 10.0.0.1:80 or [::1]:80", pointer)
-        return text
+        return canonical_address(text)
 
     def _health(self, held: Mapping[str, Any], pointer: str) -> int | None:
         value = held.get("health")

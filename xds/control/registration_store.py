@@ -21,7 +21,7 @@ from xds.catalog.registration_table import Edit, RegistrationTable
 from xds.control.audit_log import NAMES_SHOWN, Caller
 from xds.control.threads import run_rarely_collected
 from xds.store.audit_entries import AuditLane, AuditNote
-from xds.store.base import ObservedRecord, Store, StoreError
+from xds.store.base import ObservedRecord, Store
 
 RECORDS = "registration/records"  # what the store keeps them under; no source has such a name
 BATCH = 500  # edits that are written together
@@ -32,6 +32,7 @@ _log = structlog.get_logger(logger_name="xds.control.registration")
 
 class _Write(NamedTuple):
     edit: Edit
+    bodies: tuple[bytes, ...]  # of what is put
     note: AuditNote | None
     done: asyncio.Future[None]
 
@@ -54,7 +55,8 @@ class RegistrationStore:
     async def write(self, edit: Edit, note: AuditNote | None = None) -> None:
         """Write an edit, and its note for the audit list, durably. Raises ``StoreError``."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Write(edit, note, done))
+        # What cannot be encoded fails here, alone, and not with all that are written with it.
+        self._waiting.append(_Write(edit, tuple(map(encode, edit.put)), note, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         await done
@@ -75,24 +77,24 @@ class RegistrationStore:
     async def _write_batch(self, batch: list[_Write]) -> None:
         put: dict[Key, ObservedRecord] = {}
         gone: dict[Key, None] = {}
-        for edit, _, _ in batch:
+        for edit, bodies, _, _ in batch:
             for key in edit.gone:
                 put.pop(key, None)
                 gone[key] = None
-            for one in edit.put:
+            for one, body in zip(edit.put, bodies, strict=True):
                 gone.pop(one.key, None)
-                put[one.key] = ObservedRecord(RECORDS, record_id(one.key), encode(one))
+                put[one.key] = ObservedRecord(RECORDS, record_id(one.key), body)
         notes = [each.note for each in batch if each.note is not None]
         try:
             await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in gone], notes)
-        except StoreError as error:
-            for _, _, done in batch:
-                if not done.done():
-                    done.set_exception(error)
+        except Exception as error:  # whoever waits is told, whatever it is
+            for each in batch:
+                if not each.done.done():
+                    each.done.set_exception(error)
             return
-        for _, _, done in batch:
-            if not done.done():
-                done.set_result(None)
+        for each in batch:
+            if not each.done.done():
+                each.done.set_result(None)
 
 
 def _read(records: Iterable[ObservedRecord]) -> list[Registered]:

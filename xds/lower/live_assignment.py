@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from xds.catalog.instance import canonical_ipv6
 from xds.codec import schema
 from xds.codec.references import references_of
 from xds.codec.resources import resource_from_bytes
@@ -73,7 +74,10 @@ class EndpointState:
 
 
 def address_text(endpoint: Any) -> str:
-    """What names an LbEndpoint: ``10.0.0.1:80``, ``[::1]:80``, ``unix:PATH``, ``internal:LISTENER/ID``."""
+    """What names an LbEndpoint: ``10.0.0.1:80``, ``[::1]:80``, ``unix:PATH``, ``internal:LISTENER/ID``.
+
+    An IPv6 address is in its canonical spelling: all spellings of it are one endpoint.
+    """
     if endpoint.WhichOneof("host_identifier") == "endpoint_name":
         return f"endpoint:{endpoint.endpoint_name}"
     address = endpoint.endpoint.address
@@ -84,9 +88,15 @@ def address_text(endpoint: Any) -> str:
         internal = address.envoy_internal_address
         return f"internal:{internal.server_listener_name}/{internal.endpoint_id}"
     socket = address.socket_address
-    host = f"[{socket.address}]" if ":" in socket.address else socket.address
+    host = f"[{canonical_ipv6(socket.address)}]" if ":" in socket.address else socket.address
     text = f"{host}:{socket.named_port or socket.port_value}"
     return text if socket.protocol == 0 else f"udp:{text}"
+
+
+def canonical_address(text: str) -> str:
+    """The text that names an endpoint, for one that somebody has written."""
+    host, _, port = text.rpartition("]:")
+    return f"[{canonical_ipv6(host[1:])}]:{port}" if host.startswith("[") and ":" in host else text
 
 
 def addresses_of(assignment: Resource) -> dict[str, None]:
