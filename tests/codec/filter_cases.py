@@ -145,7 +145,18 @@ def _chains(code: str, pointer: str, *names: str) -> Case:
     return listener_case(code, f"/filter_chains{pointer}", filter_chains=chains, filter_chain_matcher=matcher)
 
 
+def _detected(code: str, pointer: str, **fields: Any) -> Case:
+    kind = "envoy.extensions.http.original_ip_detection.xff.v3.XffConfig"
+    found = [configured("xff", kind, xff_num_trusted_hops=1)]
+    one = manager(original_ip_detection_extensions=found, **fields)
+    return network_case(code, FILTER + pointer if code else "", one)
+
+
 REFUSED_FILTERS: Mapping[str, Case] = {
+    "trusted hops twice": _detected("not_allowed", "/xff_num_trusted_hops", xff_num_trusted_hops=1),
+    "an extension and the address of the peer": _detected(
+        "not_allowed", "/use_remote_address", use_remote_address=True
+    ),
     # What the JWT filter names
     "a provider that there is not": _rule("unknown_name", "/provider_name", {"provider_name": "q"}),
     "a provider without a name": _rule("unknown_name", "/provider_name", {"provider_name": ""}),
@@ -220,6 +231,7 @@ REFUSED_FILTERS: Mapping[str, Case] = {
 }
 
 TAKEN_FILTERS: Mapping[str, Case] = {
+    "an extension for the address of the client": _detected("", "", use_remote_address=False),
     "a provider or none": _rule("", "", {_ANY: {"requirements": [{"provider_name": "p"}, {"allow_missing": {}}]}}),
     "a requirement by its name": _named("r", requirement_map={"r": {"provider_name": "p"}}),
     "a rule that requires nothing": _jwt("", "", rules=[{"match": {"prefix": "/"}}]),

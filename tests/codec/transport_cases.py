@@ -13,6 +13,8 @@ from tests.codec.case_forms import (
     cluster_case,
     configured,
     listener_case,
+    sds_secret,
+    upstream_tls_case,
 )
 from tests.support.resources import TYPE
 
@@ -73,7 +75,22 @@ def _source(code: str, field: str, kind: str, **fields: Any) -> Case:
     return cluster_case(code, place if code else "", type="EDS", eds_cluster_config=given)
 
 
+_NAMES: list[Json] = [{"san_type": "DNS", "matcher": {"exact": "a"}}]
+
+
+def _verified(code: str, pointer: str, **validation: Any) -> Case:
+    return upstream_tls_case(code, f"/validation_context{pointer}", validation_context=validation)
+
+
+def _internal(code: str, **fields: Any) -> Case:
+    return listener_case(code, "/address", internal_listener={}, **fields)
+
+
 REFUSED_TRANSPORTS: Mapping[str, Case] = {
+    "names of a peer without an authority": _verified(
+        "missing_field", "/match_typed_subject_alt_names", match_typed_subject_alt_names=_NAMES
+    ),
+    "an internal listener with an address": _internal("not_allowed"),
     "a source of two services": _source("too_many", "grpc_services", "GRPC", grpc_services=[_SERVICE, _SERVICE]),
     "a source of two services of deltas": _source(
         "too_many", "grpc_services", "DELTA_GRPC", grpc_services=[_SERVICE, _SERVICE]
@@ -121,6 +138,15 @@ REFUSED_TRANSPORTS: Mapping[str, Case] = {
 }
 
 TAKEN_TRANSPORTS: Mapping[str, Case] = {
+    "names of a peer whose authority comes by SDS": upstream_tls_case(
+        "",
+        "",
+        combined_validation_context={
+            "default_validation_context": {"match_typed_subject_alt_names": _NAMES},
+            "validation_context_sds_secret_config": sds_secret("v"),
+        },
+    ),
+    "an internal listener": _internal("", address=None),
     "a source of a service": _source("", "", "DELTA_GRPC", grpc_services=[_SERVICE]),
     "a source by REST": _source("", "", "REST", cluster_names=["c"], refresh_delay="1s"),
     "HTTP/3 over QUIC": _socket("", _HTTP3, _QUIC),

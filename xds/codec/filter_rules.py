@@ -178,7 +178,20 @@ def _http_filters(manager: Any) -> list[Problem]:
     if filters and filters[-1].disabled and _type_of(filters[-1]) in _TERMINAL_HTTP:
         detail = "the terminal filter cannot be disabled"
         found.append(Problem(("http_filters", len(filters) - 1, "disabled"), _ORDER, detail))
+    if manager.original_ip_detection_extensions:
+        found += _detection(manager)
     return found
+
+
+def _detection(manager: Any) -> Iterator[Problem]:
+    """Extensions that find the address of a client take the place of these."""
+    for name, is_set in (
+        ("use_remote_address", manager.use_remote_address.value),
+        ("xff_num_trusted_hops", manager.xff_num_trusted_hops > 0),
+    ):
+        if is_set:
+            detail = f"original_ip_detection_extensions and {name} cannot be combined"
+            yield Problem((name,), "not_allowed", detail)
 
 
 def _upstream_filters(field: str) -> MessageRule:
@@ -210,6 +223,9 @@ def _listener(listener: Any) -> list[Problem]:
 
 def _addresses(listener: Any) -> Iterator[Problem]:
     if listener.WhichOneof("listener_specifier") == "internal_listener":
+        if listener.HasField("address"):
+            detail = "an internal listener has no address: endpoints name the listener"
+            yield Problem(("address",), "not_allowed", detail)
         return
     if not listener.HasField("address"):
         detail = "a listener needs an address"

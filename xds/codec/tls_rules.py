@@ -97,6 +97,25 @@ def _downstream(context: Any) -> list[Problem]:
     return [Problem(("common_tls_context",), "missing_field", detail, hint, is_absence=True)]
 
 
+_AUTHORITIES = (
+    *("trusted_ca", "system_root_certs", "ca_certificate_provider_instance", "custom_validator_config"),
+    "watched_directory",
+)
+
+
+def _names_alone(validation: Any) -> list[Problem]:
+    """A ``validation_context`` of its own: a name proves nothing without an authority. One by SDS may bring that."""
+    given = {field.name for field, _ in validation.ListFields()}
+    names = [name for name in ("match_typed_subject_alt_names", "match_subject_alt_names") if name in given]
+    if not names or not given.isdisjoint(_AUTHORITIES):
+        return []
+    detail = "names of a peer are verified with a trusted_ca only"
+    return [Problem((names[0],), "missing_field", detail)]
+
+
+TLS_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
+    f"{_TLS}.CommonTlsContext": {"validation_context": _names_alone},
+}
 TLS_RULES: Mapping[str, MessageRule] = {
     f"{_TLS}.TlsCertificate": _certificate,
     f"{_TLS}.CertificateValidationContext": _validation,

@@ -22,7 +22,7 @@ from xds.codec.metadata_rules import METADATA_RULES
 from xds.codec.route_rules import FORMAT_CODE, LITERAL_FIELDS, ROUTE_FIELD_RULES, ROUTE_RULES
 from xds.codec.rules import MessageRule
 from xds.codec.source_rules import SOURCE_FIELD_RULES
-from xds.codec.tls_rules import TLS_RULES
+from xds.codec.tls_rules import TLS_FIELD_RULES, TLS_RULES
 from xds.codec.upstream_rules import UPSTREAM_RULES
 from xds.codec.walk import ANY
 from xds.proto import field_options
@@ -55,7 +55,7 @@ _OF_MESSAGES: Mapping[str, MessageRule] = {
     **UPSTREAM_RULES,
 }
 _OF_VALUES: dict[str, dict[str, MessageRule]] = {}
-for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES, SOURCE_FIELD_RULES):
+for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES, SOURCE_FIELD_RULES, TLS_FIELD_RULES):
     for _type, _fields in _rules.items():
         _OF_VALUES.setdefault(_type, {}).update(_fields)
 # What Envoy loads: not what it answers, logs or reports.
