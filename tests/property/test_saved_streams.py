@@ -63,6 +63,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "an internal listener and the others of its tree do not wait for each other over a filter": (
+        SOTW,
+        True,
+        "",
+        Plan(r2="t", svc="r2", extra="ecds:f", filter="to:b"),
+        [],
+        Plan(r1="t", extra="ecds:f", behind="assignment", within="r2"),
+    ),
 }
 
 

@@ -153,7 +153,7 @@ def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released
         clusters,
         needs,
         within,
-        _besides({**first, **then}, within, released),
+        _besides({**first, **then}, within, released, goal),
         WILDCARD in leads_to,
         has_added,
         has_removed,
@@ -181,17 +181,31 @@ def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -
     return needed - listeners, needed & listeners
 
 
-def _besides(parts: Mapping[str, Iterable[str]], within: frozenset[str], released: Snapshot) -> Names:
-    """What waits for the internal listeners ``within``: other listeners, and what is in use already."""
+def _besides(parts: Mapping[str, Iterable[str]], within: frozenset[str], released: Snapshot, goal: Snapshot) -> Names:
+    """What waits for the internal listeners ``within``: other listeners, and what is in use already.
+
+    Not extension configurations that do not lead over these: the internal listeners may wait for their ACK.
+    """
     if not within:
         return ()
     found = {}
     for url, names in parts.items():
-        is_listeners = alias_of(url) == "listeners"
-        found[url] = {
-            name for name in names if (name not in within if is_listeners else name in released.get(url).resources)
-        }
+        type, before, after = resource_type(url), released.get(url).resources, goal.get(url).resources
+        if type.alias == "listeners":
+            found[url] = {name for name in names if name not in within}
+        elif type.after_listeners:
+            found[url] = {name for name in names if name in before}
+        else:
+            found[url] = {name for name in names if name in before and _leads_over(after.get(name), within, goal)}
     return keep_of(found)
+
+
+def _leads_over(resource: Resource | None, listeners: frozenset[str], goal: Snapshot) -> bool:
+    """Whether the clusters that a resource refers to have endpoints that name one of these internal listeners."""
+    if resource is None:
+        return False
+    clusters = with_members(_clusters(resource, goal) - {WILDCARD}, goal)
+    return not listeners.isdisjoint(_behind(clusters, goal))
 
 
 def _behind(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
