@@ -57,6 +57,10 @@ class Targets:
         for name, part in (("a.json", parts[0]), ("b.yaml", parts[1])):
             self._write(name, part)
 
+    def write_at_once(self, weights: Weights) -> None:
+        """All instances are in one file, so nobody reads a part of the change."""
+        self._write("c.json", weights)
+
     def _write(self, name: str, weights: Weights) -> None:
         instances = [{"address": LOOPBACK, "port": port, "weight": weight} for port, weight in weights.items()]
         text = json.dumps({"services": {SERVICE: instances}})
@@ -226,12 +230,12 @@ def test_a_file_that_loses_nearly_all_is_held_until_it_is_accepted(
     sources = {"targets": {"kind": "files", "paths": [str(targets.directory)]}}
     site = ServiceSite(tmp_path, background, running, sources)
     weights = {site.upstream().port: 1 for _ in range(4)}
-    targets.write(weights)
+    targets.write_at_once(weights)
     envoy = site.envoy()
     wait_serving(envoy, weights)
     load = site.load(envoy)
     kept = dict(list(weights.items())[:1])
-    targets.write(kept)
+    targets.write_at_once(kept)
     wait_until(lambda: site.source("targets")["held"] == [SERVICE], "the loss is held")
     load.wait_total(REQUESTS_BETWEEN)
     assert serving(envoy) == weights
