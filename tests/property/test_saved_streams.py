@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, EndOne, Go, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, EndOne, Go, Guard, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -70,6 +70,46 @@ STORIES: dict[str, Story] = {
         Plan(r2="t", svc="r2", extra="ecds:f", filter="to:b"),
         [],
         Plan(r1="t", extra="ecds:f", behind="assignment", within="r2"),
+    ),
+    "routes of a listener's earlier version wait while it warms after a restart": (
+        SOTW,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(svc="r2")), Go((0,)), Guard(), Cut(True, (PLAIN,))],
+        PLAIN,
+    ),
+    "routes of a listener's earlier version wait in Delta, too": (
+        DELTA,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(svc="r2")), Go((0,)), Guard(), Cut(True, (PLAIN,))],
+        PLAIN,
+    ),
+    "routes of a listener's earlier version wait after a cut, too": (
+        SOTW,
+        True,
+        "cuts delays",
+        PLAIN,
+        [Push(Plan(svc="r2")), Go((0,)), Guard(), Cut(missed=(PLAIN,))],
+        PLAIN,
+    ),
+    "routes of a listener's earlier version wait though another listener names them": (
+        DELTA,
+        True,
+        "restarts",
+        Plan(web="r1"),
+        [Push(Plan(svc="r2", web="r1")), Go((0,)), Guard(), Cut(True, (Plan(svc="r2", web="r1"),))],
+        PLAIN,
+    ),
+    "routes of a listener's earlier version wait while it warms for a secret": (
+        SOTW,
+        True,
+        "restarts",
+        PLAIN,
+        [Push(Plan(svc="inline", extra="sds:s")), Go((0,)), Guard(), Cut(True, (PLAIN,))],
+        PLAIN,
     ),
 }
 

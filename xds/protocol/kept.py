@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import Snapshot
+from xds.protocol.diffs import leads_within
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
-from xds.protocol.trees import Part
+from xds.protocol.trees import Part, without_parts
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -83,7 +84,7 @@ def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returni
     if not named:
         return NO_NAMES_BY_TYPE
     used = frozenset[Part]().union(*(releases.used_by(frozenset(each.get(url).resources), each) for each in users))
-    return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in named})
+    return without_parts(named, used)
 
 
 def _requested_yet(client: ClientState, named: Names) -> Names:
@@ -93,3 +94,13 @@ def _requested_yet(client: ClientState, named: Names) -> Names:
         if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
             found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
     return keep_of(found)
+
+
+def routes_in_use(client: ClientState) -> frozenset[Part]:
+    """The routes that new connections of a client may use: it holds them, and all clusters that they refer to.
+
+    What only draining listeners use may refer to clusters that were removed.
+    """
+    url, held = client.url_of("clusters"), client.watches.held_routes()
+    clusters = client.release_of(url) if client.watches.of(url) else None
+    return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))

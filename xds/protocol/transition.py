@@ -37,12 +37,13 @@ from xds.protocol.kept import (
     aggregates_of_cold,
     outdated_names,
     over_absent_listeners,
+    routes_in_use,
     without_endpoints,
 )
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of, without
 from xds.protocol.readiness import Readiness
 from xds.protocol.release import joined
-from xds.protocol.trees import Part, Tree, listeners_naming
+from xds.protocol.trees import Part, Tree, listeners_naming, without_parts
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
@@ -150,7 +151,9 @@ class Transition:
             or not tree.listeners.isdisjoint(back)
         ]
         partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
+        unshown = self._used_by_unshown(client)
         stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
+        stale = without_parts(stale, unshown)
         behind = listeners_naming(stale, client.goal) if stale else NO_NAMES
         changing = self._filters_changing(client)
         if changing:
@@ -169,12 +172,22 @@ class Transition:
         # Until a listener is ready, new connections use its earlier versions and what those refer to.
         used = _NO_PARTS
         if unready:
-            used = used.union(*(client.releases.used_by(unready, each) for each in (self.origin, *self.met)))
+            used = unshown.union(*(client.releases.used_by(unready, each) for each in (self.origin, *self.met)))
         waiting = joined(*(tree.changed for tree in trees if tree not in held and _waits(tree, unready, used)))
         if waiting:
             # A listener does not become ready without the resources that it newly names: these do not wait for it.
             waiting = self._without_needed(client, waiting, used)
         return [*kept, without(waiting, stale)]
+
+    def _used_by_unshown(self, client: ClientState) -> frozenset[Part]:
+        """The routes in use that earlier versions of listeners may name, which a returned client does not show.
+
+        New connections use these while a listener that it shows lacks something that it names. A listener lacks nothing
+        that the client rejects: it becomes ready without it.
+        """
+        if self.is_origin_shown and self._not_fetched(client, client.watches.never_accepted()):
+            return routes_in_use(client)
+        return _NO_PARTS
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
@@ -218,8 +231,7 @@ class Transition:
         if filtered := self._filters_unready(client):
             # The filters come on their own, so the listener gets both.
             used |= client.releases.used_by(filtered, client.goal)
-        if used:
-            needed = keep_of({kind: [n for n in names if (kind, n) not in used] for kind, names in needed})
+        needed = without_parts(needed, used)
         return without(without(waiting, needed), self._repairs(client))
 
     def _repairs(self, client: ClientState) -> Names:
@@ -232,7 +244,7 @@ class Transition:
         missing = self._not_fetched(client, refused)
         unready = client.releases.renewed(acked, goal) | self._filters_unready(client)
         used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
-        return keep_of({kind: [name for name in names if (kind, name) not in used] for kind, names in refused})
+        return without_parts(refused, used)
 
     def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
         """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
@@ -299,12 +311,18 @@ class Transition:
         return listeners_naming(missing, client.released)
 
     def _not_fetched(self, client: ClientState, besides: Names = NO_NAMES_BY_TYPE) -> Names:
-        """The names that released listeners newly name and that the client did not ACK yet, without ``besides``."""
+        """The names that released listeners newly name and that the client did not ACK yet, without ``besides``.
+
+        Those that listeners name which it shows and which were not replaced yet are among them.
+        """
         if self.is_fetch_over:
             return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
         before = empty_set(url) if self.is_origin_shown else self.origin.get(url)
-        named = without(client.releases.newly_named(before, client.released.get(url)), besides)
+        named = client.releases.newly_named(before, client.released.get(url))
+        if self.is_origin_shown:
+            named = joined(named, client.releases.newly_named(before, client.watches.acked(url) or before))
+        named = without(named, besides)
         return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
     def _is_known_what_is_there(self, client: ClientState) -> bool:

@@ -334,6 +334,13 @@ def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
     return frozenset(found)
 
 
+def without_parts(names: Names, parts: frozenset[Part]) -> Names:
+    """``names`` without those of these parts."""
+    if not parts:
+        return names
+    return keep_of({url: [name for name in each if (url, name) not in parts] for url, each in names})
+
+
 def listeners_naming(names: Names, snapshot: Snapshot) -> frozenset[str]:
     """The listeners of a snapshot that refer directly to one of these names."""
     wanted = {(url, name) for url, each in names for name in each}

@@ -222,6 +222,14 @@ class Watches:
                 left.append((url, frozenset(missing)))
         return tuple(left)
 
+    def held_routes(self) -> Iterator[Resource]:
+        """The scoped routes, route configurations and virtual hosts that the client wants and holds in some version."""
+        for url, watches in self._watches.items():
+            for watch in watches if resource_type(url).after_listeners else ():
+                if watch.acked_set is not None:
+                    wants_name = watch.subscription.interest.wants_name
+                    yield from (each for name, each in watch.acked_set.resources.items() if wants_name(name))
+
     def outdated(self, names: Names, goal: Snapshot) -> Names:
         """The names in listener trees among these to which the client subscribes and that it lacks as in ``goal``."""
         found = {}
