@@ -395,6 +395,21 @@ def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start:
     assert not client.lost
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["ads", "split"])
+def test_b8_what_another_listener_has_from_elsewhere_holds_no_routes(server: Server, start: Start, split: bool) -> None:
+    """Whether a listener that a client shows still warms for it is not known, and no reason to wait."""
+    source = "api" if split else "ads"
+    before = joined(site("a"), {LISTENER: {"other": "r9"}})
+    client = start(before, split=split)
+    spend(60, client)
+    client.disconnect()
+    server.restart()
+    client.reconnect()
+    push(server, joined(before, site("a", listener="r1 @2"), {ROUTE: {"r1": "a @2"}}), source=source)
+    client.run()
+    assert client.serving()[ROUTE] == {"r1": "a @2"}
+
+
 def test_b9_what_was_never_released_answers_no_request(server: Server, start: Start) -> None:
     """A route to a refused cluster does not come to light when the repaired push brings its name."""
     client = start(joined(inline("a"), {ROUTE: {}}))

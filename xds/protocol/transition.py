@@ -182,12 +182,13 @@ class Transition:
     def _used_by_unshown(self, client: ClientState) -> frozenset[Part]:
         """The routes in use that earlier versions of listeners may name, which a returned client does not show.
 
-        New connections use these while a listener that it shows lacks something that it names. A listener lacks nothing
-        that the client rejects: it becomes ready without it.
+        New connections use these while a listener that it shows lacks something that this server serves or served. A
+        listener lacks nothing that the client rejects: it becomes ready without it.
         """
-        if self.is_origin_shown and self._not_fetched(client, client.watches.never_accepted()):
-            return routes_in_use(client)
-        return _NO_PARTS
+        if not self.is_origin_shown:
+            return _NO_PARTS
+        missing = self._not_fetched(client, client.watches.never_accepted())
+        return routes_in_use(client) if any(_is_from_here(client, *each) for each in missing) else _NO_PARTS
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
@@ -437,3 +438,10 @@ def _waits(tree: Tree, unready: frozenset[str] | None, used: frozenset[Part]) ->
     if unready is None or not tree.listeners.isdisjoint(unready):
         return True
     return any((url, name) in used for url, names in tree.changed for name in names)
+
+
+def _is_from_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
+    """Whether one of these names is in the newest snapshot, the released one or a retained revision."""
+    if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
+        return True
+    return bool(client.cache.no_longer_served(client.goal, type_url, names))
