@@ -223,6 +223,19 @@ IN_BOTH_VARIANTS: dict[str, tuple[bool, str, Plan, list[Action], Plan]] = {
         ],
         PLAIN,
     ),
+    "an internal listener that was removed while another is refused is new when it is pushed again": (
+        False,
+        "refusals",
+        Plan(inline="t", svc="inline", behind="assignment"),
+        [
+            Push(PLAIN),
+            Wait(1.0),
+            Push(Plan(trouble="listener")),
+            Wait(620.0),
+            Push(Plan(r2="t", web="r2", trouble="inner", behind="assignment")),
+        ],
+        PLAIN,
+    ),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, EndOne, Go, Guard, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, EndOne, Go, Guard, Label, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -109,6 +109,61 @@ STORIES: dict[str, Story] = {
         "restarts",
         PLAIN,
         [Push(Plan(svc="inline", extra="sds:s")), Go((0,)), Guard(), Cut(True, (PLAIN,))],
+        PLAIN,
+    ),
+    "a route for a name that is new again leads to clusters that the client has, while their stream is away": (
+        SOTW,
+        True,
+        "singles",
+        Plan(r2="b", svc="r2"),
+        [EndOne(0), Push(PLAIN), Wait(620.0), Push(Plan(svc="r2")), EndOne(0), Wait(1.0)],
+        PLAIN,
+    ),
+    "the same of routes in Delta": (
+        DELTA,
+        True,
+        "singles",
+        Plan(r2="b", svc="r2"),
+        [EndOne(0), Push(PLAIN), Wait(620.0), Push(Plan(svc="r2")), EndOne(0), Wait(1.0)],
+        PLAIN,
+    ),
+    "a stream that ends while a push waits for a cluster is waited for from its end on": (
+        SOTW,
+        True,
+        "singles",
+        PLAIN,
+        [Push(Plan(inline="b", svc="inline", texts=("@1", "hc:8", "@1"))), Wait(1.0), EndOne(0), Wait(1.0)],
+        PLAIN,
+    ),
+    "the same while a route is refused": (
+        DELTA,
+        True,
+        "refusals singles",
+        PLAIN,
+        [Push(Plan(trouble="route", tidy=True)), Wait(1.0), EndOne(0), Push(Plan(trouble="leading")), Wait(1.0)],
+        PLAIN,
+    ),
+    "what was taken of a refused set is known by the label of the stream that ended": (
+        SOTW,
+        True,
+        "refusals singles",
+        PLAIN,
+        [Push(Plan(inline="t", web="inline", trouble="cluster")), Wait(1.0), EndOne(0), Push(PLAIN)],
+        PLAIN,
+    ),
+    "what lingers stays with a stream that ended alone, whatever other pushes have its label": (
+        SOTW,
+        True,
+        "cuts labels singles",
+        PLAIN,
+        [
+            Label("v1"),
+            Push(Plan(extra="sds:u")),
+            Cut(False, (Plan(inline="t", svc="inline", behind="cluster"),)),
+            Wait(1.0),
+            Push(PLAIN),
+            EndOne(1),
+        ],
         PLAIN,
     ),
 }

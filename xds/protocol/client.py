@@ -69,7 +69,6 @@ class ClientState:
 
     __slots__ = (
         "_has_moved",
-        "_now_s",
         "_position",
         "cache",
         "cut",
@@ -121,7 +120,6 @@ class ClientState:
         self.told_held: tuple[HeldContent, ...] = ()
         self.cut: tuple[Removal, ...] = ()
         self._has_moved = False
-        self._now_s = 0.0
         self._position = 0
         if view is not None:
             self.goal = self.released = view.snapshot
@@ -266,7 +264,7 @@ class ClientState:
             self.transition.readiness.note_warm(self)
         if self.transition is not None and (watch.lags or is_awaited):
             # The connection may be broken: then the other streams end next, and the client still uses its old content.
-            self.transition.broken_until_s = self._now_s + self.rules.return_s
+            self.transition.broken_until_s = now_s + self.rules.return_s
         self.past.keep(watch)
         self.watches.remove(watch)
         if self.undecided:
@@ -284,7 +282,6 @@ class ClientState:
     def advance(self, now_s: float) -> bool:
         """Release all content that no longer has to wait; True when the client's streams may have something to send."""
         moved, self._has_moved = self._has_moved, False
-        self._now_s = now_s
         transition = self.transition
         if transition is None:
             return moved

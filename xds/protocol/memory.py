@@ -201,10 +201,12 @@ class Past:
     def acked(self, type_url: str, releases: Releases) -> ResourceSet | None:
         """The set of a type that the client had ACKed; None if some memory has none.
 
-        Proxies with one node id may have ACKed different sets: only names in all memories count. Nor do names count
-        that a response removed of which the ACK was not received: the client may have applied it (rule 18).
+        A stream that ended alone says more than the memories from before the connection. Proxies with one node id may
+        have ACKed different sets: only names in all memories count. Nor do names count that a response removed of which
+        the ACK was not received: the client may have applied it (rule 18).
         """
-        found = _agreed(self._own, type_url, releases)
+        left = self._left_alone(type_url)
+        found = left[0] if left is not None else _agreed(self._own, type_url, releases)
         if found is None:
             return None
         if found.type.full_state:
@@ -214,7 +216,27 @@ class Past:
 
     def sent(self, type_url: str) -> list[ResourceSet]:
         """The sets of a type that the client was sent and had not ACKed."""
-        return [each for memory in self._own for each in memory.sent.get(type_url, ())]
+        left = list((self._left_sent or {}).get(type_url, ()))
+        if self._left_alone(type_url) is not None:
+            return left
+        return left + [each for memory in self._own for each in memory.sent.get(type_url, ())]
+
+    def left_named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+        """The sets with this version_info that a stream of this connection had ACKed or was sent, which ended.
+
+        Only of full-state types: for them the next stream shows the whole set.
+        """
+        left = self._left_alone(type_url)
+        if left is None:
+            return ()
+        acked, acked_label = left
+        found = [acked] if label in (acked.version_info, acked_label) else []
+        sent = (self._left_sent or {}).get(type_url, ())
+        return found + [each for each in sent if each.version_info == label and each is not acked]
+
+    def _left_alone(self, type_url: str) -> _Acked | None:
+        """What was ACKed of a full-state type on a stream of this connection that ended; None for nothing."""
+        return self._left.get(type_url) if self._left is not None and resource_type(type_url).full_state else None
 
     def refusals(self, type_url: str) -> Refusals | None:
         """What the client rejected of a type, on a stream that ended or before it connected; None for nothing.
@@ -243,9 +265,16 @@ class Past:
             # This stream has accepted what an earlier one refused.
             self._left_refusals = {kind: each for kind, each in self._left_refusals.items() if kind != url}
         if watch.acked_set is not None:
+            if watch.type.full_state:
+                self._forget_left(url)
             self._left = {**(self._left or {}), url: _acked_by(watch, (self._left or {}).get(url))}
         if sent := _sent_by(watch):
             self._left_sent = {**(self._left_sent or {}), url: sent}
+
+    def _forget_left(self, type_url: str) -> None:
+        """A later stream ACKed the whole set of this type: what earlier streams had counts no more."""
+        self._left = {url: each for url, each in (self._left or {}).items() if url != type_url} or None
+        self._left_sent = {url: each for url, each in (self._left_sent or {}).items() if url != type_url} or None
 
     def memory(self, client: ClientState, now_s: float) -> ClientMemory | None:
         """The memory of the client as it is now; None if it ACKed nothing."""
@@ -253,6 +282,9 @@ class Past:
         refusals = dict(self._left_refusals or {})
         sent = dict(self._left_sent or {})
         for url in client.watches:
+            if resource_type(url).full_state and client.watches.acked(url) is not None:
+                held.pop(url, None)
+                sent.pop(url, None)
             for watch in client.watches.of(url):
                 if watch.acked_set is not None:
                     held[url] = _acked_by(watch, held.get(url))

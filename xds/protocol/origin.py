@@ -61,7 +61,10 @@ class Origin(NamedTuple):
 
         The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
         several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
+        A stream of this connection that ended alone is surer than memories.
         """
+        if left := self.past.left_named(type_url, label):
+            return left
         found: dict[bytes, ResourceSet] = {}
         for memory in self.past.own:
             held = memory.sets.get(type_url)

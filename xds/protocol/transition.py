@@ -210,7 +210,10 @@ class Transition:
         """Those of these listeners that no new connection uses yet, in any version, as far as that is known."""
         if not listeners:
             return listeners
-        new = listeners.difference(self.origin.get(client.url_of("listeners")).resources)
+        url = client.url_of("listeners")
+        used, acked = self.origin.get(url).resources.keys(), client.watches.acked(url)
+        # A listener that is rejected keeps the origin as it is while others are removed.
+        new = listeners.difference(used if acked is None else used & acked.resources.keys())
         if self.is_origin_shown and (missing := self._not_fetched(client)):
             new |= listeners & listeners_naming(missing, client.released)
         return new
