@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.test_swaps import PLAIN, Cut, Go, Guard, LayOver, Plan, Push, Story, Wait, play
+from tests.property.test_swaps import PLAIN, Cut, Go, Guard, Label, LayOver, Plan, Push, Story, Wait, play
 from xds.protocol.dialect import Variant
 
 SOTW, DELTA = Variant.SOTW, Variant.DELTA
@@ -388,6 +388,34 @@ STORIES: dict[str, Story] = {
         "restarts",
         PLAIN,
         [Push(Plan(r1="t", r2="b", behind="cluster", within="r2")), Go((0, 0, 0)), Cut(True)],
+        PLAIN,
+    ),
+    "what only some sets of a label have is rejected as news": (
+        SOTW,
+        True,
+        "cuts labels refusals",
+        PLAIN,
+        [
+            Label("v1"),
+            Push(Plan(r2="b", svc="r2")),
+            Wait(620.0),
+            Push(Plan(r2="b", web="r2", trouble="leading")),
+            Cut(False, (PLAIN,)),
+        ],
+        PLAIN,
+    ),
+    "the same of a set that cannot be read": (
+        SOTW,
+        True,
+        "cuts labels refusals",
+        PLAIN,
+        [
+            Label("v1"),
+            Push(Plan(inline="c", svc="inline")),
+            Wait(620.0),
+            Push(Plan(r2="c", svc="r2", trouble="malformed")),
+            Cut(False, (PLAIN,)),
+        ],
         PLAIN,
     ),
 }

@@ -250,7 +250,8 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         held = _without_refused(client, watch, held, watch.refusals)
         lacking = frozenset(shown.held.resources if shown.held is not None else ()).difference(held.resources)
         shown = shown._replace(lacking=shown.lacking | lacking)
-        watch.refusals.note_ack(held.versions())  # it does not reject what it holds
+        accepted = _surely_accepted(client, held, shown.possible)
+        watch.refusals.note_ack(accepted.versions())  # it does not reject what it holds
     if held is not None:
         _hold(client, watch, shown._replace(held=held), now_s, is_first=is_first)
     elif watch.type.in_tree:
@@ -262,6 +263,13 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
             client.begin_return(now_s)
             client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
         _release_needed(client, url, shown, over, now_s)
+
+
+def _surely_accepted(client: ClientState, held: ResourceSet, possible: Sequence[ResourceSet]) -> ResourceSet:
+    """The names of a shown set that all ``possible`` sets have: the client may have rejected the others."""
+    for each in possible:
+        held = client.releases.common(held, each)
+    return held
 
 
 def _without_refused(client: ClientState, watch: Watch, held: ResourceSet, refusals: Refusals) -> ResourceSet:
@@ -291,7 +299,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
             _resume(client, url, held, is_first=is_first)
         return
-    watch.acked_set = held
+    watch.acked_set = _surely_accepted(client, held, shown.possible)
     _restore(client)
     clusters = client.last_acked(client.url_of("clusters"))
     # What it may hold stays as it may hold it, until it is known to hold it: a newer version may need a newer listener.
