@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.sansio import DEADLINES_AT_MOST, Client, Server
+from tests.support.sansio import Client, Server
 from xds.protocol.events import Event, TransitionAdvanced
 
 
@@ -39,20 +39,9 @@ class Replica(Server):
     def now(self, now: float) -> None:
         self._fleet.now = max(now, self._fleet.now)
 
-    def elapse(self, seconds: float) -> None:
-        """Advance the clock and handle the deadlines of all servers on the way."""
-        end = self.now + seconds
-        for _ in range(DEADLINES_AT_MOST):
-            streams = [client for server in self._fleet.servers for client in server.streams]
-            due = [(at, client) for client in streams if (at := client.stream.deadline()) is not None and at <= end]
-            if not due:
-                self.now = end
-                return
-            self.now = max(self.now, min(at for at, _ in due))
-            for at, client in due:
-                if at <= self.now:
-                    client.take(client.stream.tick(self.now))
-        raise AssertionError("something is always due")
+    def timed(self) -> list[Client]:
+        """The streams of all servers."""
+        return [client for server in self._fleet.servers for client in server.streams]
 
 
 class HalfOpen(Client):

@@ -137,7 +137,10 @@ async def test_a_file_with_an_error_keeps_what_it_said(tmp_path: Path) -> None:
 
 
 async def test_a_file_is_read_once_its_reader_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Granting the right changes neither the content of a file nor its time."""
+    """Granting the right changes neither the content of a file nor its time.
+
+    The refusal is simulated: tests may run as root, who may read every file.
+    """
     forbidden = True
     contents = file_source._contents
 

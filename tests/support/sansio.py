@@ -158,12 +158,16 @@ class Server:
         for client in list(self.streams):
             client.wake()
 
+    def timed(self) -> Iterable[Client]:
+        """The streams for which the time of this server passes."""
+        return self.streams
+
     def elapse(self, seconds: float) -> None:
         """Advance the clock and handle every deadline on the way."""
         end = self.now + seconds
         for _ in range(DEADLINES_AT_MOST):
             due = [
-                (at, client) for client in self.streams if (at := client.stream.deadline()) is not None and at <= end
+                (at, client) for client in self.timed() if (at := client.stream.deadline()) is not None and at <= end
             ]
             if not due:
                 self.now = end
