@@ -139,6 +139,14 @@ def test_nodes_that_left_are_forgotten_beyond_the_bound() -> None:
     assert book.size().nodes == 2
 
 
+def test_when_nodes_left_is_forgotten_beyond_the_bound() -> None:
+    book = Books(nodes_left=2)
+    for stream in range(5):
+        book.open(stream)
+        book.close(stream, stream)
+    assert book.left() == {"node-3": T0 + 3, "node-4": T0 + 4}
+
+
 def test_a_flood_of_intervals_and_localities_is_harmless() -> None:
     """Many reports in one second, of all lengths: nothing grows, nothing is lost."""
     book = Books()

@@ -207,13 +207,16 @@ class LoadAggregates:
         return map(self._status, list(self._streams.values()))
 
     def left(self) -> Mapping[str, float]:
-        """When the nodes that ended their last stream in the last ``LEFT_KEPT_S`` did so, by node id."""
+        """When the nodes that ended their last stream in the last ``LEFT_KEPT_S`` did so, by node id.
+
+        The latest ``nodes_left`` of them (`Bounds`).
+        """
         return {node: self._shown(at) for node, at in self._left.items()}
 
     def _forget_left(self, before: float) -> None:
         while self._left:
             node, at = next(iter(self._left.items()))
-            if at >= before:
+            if at >= before and len(self._left) <= self._bounds.nodes_left:
                 return
             del self._left[node]
 

@@ -116,6 +116,7 @@ class Bounds(NamedTuple):
     ``made_by_stream``: series and windows that one stream may create in an hour, so that one client cannot use up all
     bounds. ``clusters``: of one report, or one piece of a long one.
     ``latest_bytes``: of the latest reports of all streams, as they came. ``nodes_gone``: nodes without a stream.
+    ``nodes_left``: nodes of which it is known when they ended their last stream.
     """
 
     sources: int = 256
@@ -129,6 +130,7 @@ class Bounds(NamedTuple):
     clusters: int = 20_000
     latest_bytes: int = 256 << 20
     nodes_gone: int = 1_000
+    nodes_left: int = 20_000
 
 
 class SeriesIndex:
