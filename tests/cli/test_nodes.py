@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
@@ -161,9 +160,7 @@ def test_rollout_status_waits_and_tells(remote: Remote, node: Proxy, group: str)
     assert remote.xds("rollout", "status", "nobody").code == 4
 
 
-def test_equal_nacks_of_a_push_are_told_in_one_line(remote: Remote, group: str, tmp_path: Path) -> None:
-    file = tmp_path / "pushed.yaml"
-    file.write_text(yaml.safe_dump({"resources": [static_cluster("a", 80)]}))
+def test_equal_nacks_of_a_push_are_told_in_one_line(remote: Remote, group: str) -> None:
     remote.server.push(group, [static_cluster("a", 79)])
     with ExitStack() as connected:
         numbers = (10, 1, 2, 3, 4)
@@ -172,11 +169,11 @@ def test_equal_nacks_of_a_push_are_told_in_one_line(remote: Remote, group: str, 
             proxy.answer()
             proxy.refusal = "of the others"
         proxies[-1].refusal = "of its own"
-        with ThreadPoolExecutor(1) as pool:
-            pushing = pool.submit(remote.xds, "apply", "-g", group, "-f", file, "--wait=60%")
-            for proxy in proxies:
-                proxy.answer()
-            said = pushing.result()
+        remote.server.push(group, [static_cluster("a", 80)])
+        for number, proxy in zip(numbers, proxies, strict=True):
+            proxy.answer()
+            remote.server.wait_nack(f"{group}-{number}", "clusters")
+        said = remote.xds("rollout", "status", group, "--wait=60%")
     assert said.code == 1
     assert f"{group}-1, {group}-2, {group}-3 and 1 more rejected clusters a: of the others\n" in said.err
     assert said.err.count("of the others") == 1

@@ -85,7 +85,8 @@ async def vanish(path: Path) -> None:
     store = SqliteStore(path)
     await store.open()
     await push(store, full(cluster("small")), GROUP)
-    rmtree(path.parent)
+    while path.parent.exists():
+        rmtree(path.parent, ignore_errors=True)  # the store may make a file there meanwhile
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     for _ in range(2):
         try:
