@@ -260,12 +260,12 @@ def memory(streams: int) -> Iterator[Row]:
     for workload, sizes in (("clusters", (10, 10_000)), ("named", (1_000,)), ("envoy", (1_000,))):
         for clusters in sizes:
             for variant in Variant:
-                size = _bytes_per_stream(variant, streams, clusters, workload)
+                size = bytes_per_stream(variant, streams, clusters, workload)
                 yield Row("memory", workload, variant.value, clusters, "one", size)
 
 
-def _bytes_per_stream(variant: Variant, streams: int, clusters: int, workload: str) -> float:
-    """From two fleets of different sizes, so that what is made once for all streams does not count."""
+def bytes_per_stream(variant: Variant, streams: int, clusters: int, workload: str) -> float:
+    """Bytes per idle stream, from two fleets of different sizes: what is made once for all streams does not count."""
     few, many = (_bytes_of(variant, count, clusters, workload) for count in (streams, 3 * streams))
     return (many - few) / (2 * streams)
 

@@ -11,8 +11,10 @@ from heapq import nsmallest
 
 from xds.fleet.order_state import (
     LINGERS_SHOWN,
+    NO_CLIENTS,
     ClientKey,
     ClientOrderState,
+    Clients,
     counted,
     held_aliases,
     held_back,
@@ -132,28 +134,34 @@ class StreamRecord:
 class NodeRecord:
     """One node id.
 
-    ``clients`` are the lingering and held resources of its clients. ``left`` keeps the last state of each
-    type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are what the event log has last: that no
-    group matches, and the revision with which the node is synced.
+    ``left`` keeps the last state of each type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are
+    what the event log has last: that no group matches, and the revision with which the node is synced.
+
+    Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
 
-    __slots__ = ("adrift", "clients", "first_seen", "group", "last_seen", "left", "node", "streams", "synced_revision")
+    __slots__ = ("_clients", "adrift", "first_seen", "group", "last_seen", "left", "node", "streams", "synced_revision")
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
         self.group = ""
         self.first_seen = now
         self.last_seen = now
-        self.streams: dict[int, StreamRecord] = {}
+        self.streams: tuple[StreamRecord, ...] = ()
         self.left = NO_STATES
-        self.clients: dict[ClientKey, ClientOrderState] = {}
+        self._clients: dict[ClientKey, ClientOrderState] | None = None
         self.adrift = False
         self.synced_revision = 0
 
+    @property
+    def clients(self) -> Clients:
+        """The lingering and held resources of its clients."""
+        return self._clients or NO_CLIENTS
+
     def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
         """A stream closed. What is kept of it is bounded: no names, sets or metadata that only it had."""
-        del self.streams[stream.id]
-        self.clients.pop(stream.client_key, None)  # the other streams of the client report it again
+        self.streams = tuple(other for other in self.streams if other is not stream)
+        self._forget_client(stream.client_key)  # the other streams of the client report it again
         types = by_alias(stream.types.values()).items()
         self.left = {**self.left, **{alias: type_state(records, revisions, orphaned=False) for alias, records in types}}
         if not self.streams:
@@ -161,26 +169,33 @@ class NodeRecord:
 
     def by_alias(self) -> dict[str, list[TypeRecord]]:
         """The records of all streams by type alias."""
-        return by_alias(record for stream in self.streams.values() for record in stream.types.values())
+        return by_alias(record for stream in self.streams for record in stream.types.values())
 
     def is_synced(self) -> bool:
         """Whether all subscribed types on all streams are synced."""
-        records = (record for stream in self.streams.values() for record in stream.types.values())
+        records = (record for stream in self.streams for record in stream.types.values())
         if any(client.held for client in self.clients.values()):
             return False
         return all(record.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for record in records)
 
     def update_client(self, stream: StreamRecord, update: Callable[[ClientOrderState], None]) -> None:
         """Update the state of the client that a stream belongs to."""
-        client = self.clients.setdefault(stream.client_key, ClientOrderState())
+        if self._clients is None:
+            self._clients = {}
+        client = self._clients.setdefault(stream.client_key, ClientOrderState())
         update(client)
         if not client:
-            del self.clients[stream.client_key]
+            self._forget_client(stream.client_key)
+
+    def _forget_client(self, key: ClientKey) -> None:
+        if self._clients is not None:
+            self._clients.pop(key, None)
+            self._clients = self._clients or None
 
     @property
     def orphaned(self) -> bool:
         """Whether no group matches the node."""
-        return bool(self.streams) and all(stream.orphaned for stream in self.streams.values())
+        return bool(self.streams) and all(stream.orphaned for stream in self.streams)
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         """The state of the node for operators. ``revisions`` are by id of a set."""
@@ -194,7 +209,7 @@ class NodeRecord:
             user_agent=self.node.user_agent,
             first_seen=self.first_seen,
             last_seen=self.last_seen,
-            streams=tuple(stream.state(revisions) for stream in self.streams.values()),
+            streams=tuple(stream.state(revisions) for stream in self.streams),
             types=tuple(types),
             lingering=lingering[:LINGERS_SHOWN],
             lingering_total=counted(lingering),
