@@ -439,13 +439,12 @@ class DiscoveryStream:
         if client is None or self.view is None:
             return
         enough = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
-        moved = client.advance(now)
-        rest = self._offers.offer_all(client, events, now, enough)
+        moved, rest = client.advance(now), False
         for _ in range(_ROUNDS_AT_MOST):
+            rest = self._offers.offer_all(client, events, now, enough)
             if not client.advance(now):
                 break
             moved = True
-            rest = self._offers.offer_all(client, events, now, enough)
         self._rest_at_s = now if rest else None
         if moved and client.streams > 1:
             events.append(TransitionAdvanced())
