@@ -322,7 +322,9 @@ class EntryPublisher:
         lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
         delta = Delta(lines, edit.removed, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
-        return PlannedWrite(edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, asked=asked))
+        return PlannedWrite(
+            edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, request_text=asked)
+        )
 
     def _revision_of(self, key: Key) -> int:
         record = self._records.get(key)
@@ -375,11 +377,11 @@ class EntryPart:
         if self._to is None and not self._asked:
             check_writes(self._writes)
             self._asked = await run_sized(asked_digest, self._writes, resources=len(self._writes) * _SIZE_OF_ENTRY)
-        return GroupPush(LINE, Delta((), (), {}), asked=self._asked or f"roll back to {self._to}")
+        return GroupPush(LINE, Delta((), (), {}), request_text=self._asked or f"roll back to {self._to}")
 
     async def plan(self) -> GroupPush:
         """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options, asked = self._publisher, self._options, (await self.asked()).asked
+        publisher, options, asked = self._publisher, self._options, (await self.asked()).request_text
         if self._to is None:
             self._planned = await publisher.plan(self._writes, options, asked)
         else:
