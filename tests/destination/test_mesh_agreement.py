@@ -24,7 +24,7 @@ from tests.support.route_reader import Place, RouteReader
 from xds.catalog.draining import ObservedInstance
 from xds.catalog.instance import Instance
 from xds.catalog.service_index import ServiceInstance
-from xds.chain.index import ChainIndex, Seen
+from xds.chain.index import ChainContext, ChainIndex
 from xds.chain.request import Overrides
 from xds.control.address_index import AddressIndex
 from xds.control.destinations import ServiceWorld
@@ -63,7 +63,7 @@ class FixedCatalog:
 
 
 def resolver_of(mesh: RandomMesh) -> DestinationResolver:
-    entries = SimpleNamespace(index=ChainIndex(Seen(DATACENTER, TRUST_DOMAIN, True), mesh.entries))
+    entries = SimpleNamespace(index=ChainIndex(ChainContext(DATACENTER, TRUST_DOMAIN, True), mesh.entries))
     world = ServiceWorld(cast(Any, FixedCatalog(mesh.catalog)), cast(Any, entries), AddressIndex())
     return DestinationResolver(world, DestinationRules(datacenter=DATACENTER))
 

@@ -112,8 +112,8 @@ class ServiceWorld(World):
         if resolver is not None and subset:
             entries = entries.with_changes({(resolver.kind, service): replace(resolver, default_subset=subset)})
         try:
-            seen = replace(index.seen, datacenter=datacenter)
-            return compile_recorded(seen.request(service, entries)).chain
+            context = replace(index.context, datacenter=datacenter)
+            return compile_recorded(context.request(service, entries)).chain
         except CompileRequestError:
             return None
 
