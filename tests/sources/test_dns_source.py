@@ -13,8 +13,8 @@ import pytest
 from tests.support.dns_server import DnsServer
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.sources import dns_client
+from xds.sources.dns_cache import FAMILIES, Pace, ServiceName
 from xds.sources.dns_client import DnsClient
-from xds.sources.dns_memory import FAMILIES, Pace, ServiceName
 from xds.sources.dns_source import DnsSource, service_name
 
 PACE = Pace(shortest_s=0.1, longest_s=300, retry_s=0.1, longest_retry_s=0.4)

@@ -46,8 +46,8 @@ def _build_files(name: str, section: FilesSettings, settings: Settings) -> Sourc
 
 
 def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
+    from xds.sources.dns_cache import FAMILIES, Pace
     from xds.sources.dns_client import DnsClient
-    from xds.sources.dns_memory import FAMILIES, Pace
     from xds.sources.dns_source import DnsSource, service_name
 
     services = {

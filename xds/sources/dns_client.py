@@ -20,7 +20,7 @@ import dns.rdatatype
 import dns.resolver
 
 from xds.catalog.source import SourceError
-from xds.sources.dns_memory import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
+from xds.sources.dns_cache import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
 
 PAYLOAD_BYTES = 1232  # of an answer over UDP that is never fragmented; longer ones come over TCP
 RESOLV_CONF = Path("/etc/resolv.conf")

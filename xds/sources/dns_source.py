@@ -11,8 +11,8 @@ import dns.exception
 import dns.name
 
 from xds.catalog.source import Sink, SourceError
+from xds.sources.dns_cache import DnsMemory, NoAnswer, Outcome, Pace, Question, ServiceName
 from xds.sources.dns_client import DnsClient, plain_name
-from xds.sources.dns_memory import DnsMemory, NoAnswer, Outcome, Pace, Question, ServiceName
 
 TOLD_EVERY_S = 0.5
 _LONGEST_WAIT_S = 60.0
