@@ -30,8 +30,8 @@ from xds.control.address_index import AddressIndex
 from xds.control.destinations import ServiceWorld
 from xds.destination.authority import Generation, read_authority
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer
+from xds.destination.mesh_state import DestinationClient, DestinationRules
 from xds.destination.outbound_policy import encode_outbound
-from xds.destination.world import DestinationClient, DestinationRules
 from xds.lower.upstreams import Upstream
 from xds.proto.linkerd import outbound_pb2
 

@@ -24,7 +24,7 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import Conversations, Told
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.world import DestinationRules, Presence, Remembered, World
+from xds.destination.mesh_state import DestinationRules, Presence, Remembered, World
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog

@@ -18,10 +18,10 @@ from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.mesh_state import DestinationRules, Presence, Remembered, World
 from xds.destination.omission import resolver_omissions
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
-from xds.destination.world import DestinationRules, Presence, Remembered, World
 
 _READ_SERVICES = 4_096  # with all of their instances
 _NOTHING: Mapping[str, str] = MappingProxyType({})
