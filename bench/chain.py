@@ -30,10 +30,10 @@ from xds.catalog.entry import entry_from_json, entry_json, key_of, read_entries,
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.compile import compile_chain
-from xds.chain.index import ChainIndex, Seen
+from xds.chain.index import ChainContext, ChainIndex
 from xds.server.process import tune_gc
 
-SEEN = Seen("dc1", "bench.consul")
+CONTEXT = ChainContext("dc1", "bench.consul")
 SIZES = (100, 1_000, 10_000)
 CHANGES = 100  # entries that are changed in a round, one after the other
 COMPILED = 500  # chains that are compiled in a round
@@ -161,7 +161,7 @@ def measure(services: int, rounds: int) -> Figures:
     held.clear()
     changes = _changes(services)
     entries = tuple(map(entry_from_json, stored))
-    whole = measure_stored(entries, changes, SEEN, rounds)
+    whole = measure_stored(entries, changes, CONTEXT, rounds)
     return Figures(
         services,
         len(stored),
@@ -169,7 +169,7 @@ def measure(services: int, rounds: int) -> Figures:
         load_s,
         _median(lambda: read_entries(text), rounds),
         _median(lambda: _change(index, changes), rounds) * 1e3 / len(changes),
-        statistics.mean(len(index.touched([key_of(one)])) for one in changes),
+        statistics.mean(len(index.depending_on([key_of(one)])) for one in changes),
         **asdict(whole),
     )
 
@@ -185,12 +185,12 @@ def _median(work: Callable[[], object], rounds: int) -> float:
 
 
 def _loaded(stored: list[dict[str, object]]) -> ChainIndex:
-    return ChainIndex(SEEN, ConfigEntries.of(map(entry_from_json, stored)))
+    return ChainIndex(CONTEXT, ConfigEntries.of(map(entry_from_json, stored)))
 
 
 def _compile(index: ChainIndex, services: int) -> None:
     for at in range(COMPILED):
-        compile_chain(SEEN.request(_name(at * 7 % services), index.entries))
+        compile_chain(CONTEXT.request(_name(at * 7 % services), index.entries))
 
 
 def _changes(services: int) -> list[ServiceResolver]:

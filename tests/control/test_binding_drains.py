@@ -404,7 +404,7 @@ def test_at_most_so_many_endpoints_drain_and_the_oldest_go_first() -> None:
     one = target(port="grpc")
     one.leave(map(endpoint, range(DRAINING_LIMIT + 5)), 10.0)
     assert len(one.leaving) == DRAINING_LIMIT
-    assert endpoint(4).place not in one.leaving and endpoint(5).place in one.leaving
+    assert endpoint(4).address not in one.leaving and endpoint(5).address in one.leaving
 
 
 def test_what_drained_where_it_was_laid_does_not_drain_again() -> None:

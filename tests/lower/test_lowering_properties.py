@@ -37,8 +37,8 @@ def selected(mesh: RandomMesh, target: ChainTarget) -> dict[Place, bool]:
     wanted = "1.2" if target.subset.filter else ""
     return {
         (one.address, one.port): is_healthy(one, target)
-        for one in reversed(mesh.catalog.get(target.place.service, []))
-        if (one.datacenter or DATACENTER) == target.place.datacenter and (not wanted or one.meta["version"] == wanted)
+        for one in reversed(mesh.catalog.get(target.key.service, []))
+        if (one.datacenter or DATACENTER) == target.key.datacenter and (not wanted or one.meta["version"] == wanted)
     }
 
 

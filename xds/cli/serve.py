@@ -211,7 +211,7 @@ class Server:
             self.grpc.wake,
             own.on_nack,
             own.undo_refused_share,
-            self.settings.chains.seen(),
+            self.settings.chains.context(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,

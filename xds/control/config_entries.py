@@ -16,7 +16,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
 from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
@@ -86,10 +86,10 @@ class EntryPublisher:
     line = LINE
 
     def __init__(
-        self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None, transact: Transact
+        self, store: Store, locks: WriteLocks, context: ChainContext, events: EventLog | None, transact: Transact
     ) -> None:
         self.revision = 0
-        self.index = ChainIndex(seen)
+        self.index = ChainIndex(context)
         self.unreadable: Mapping[Key, str] = {}
         self.history = EntryHistory(store)
         self._store = store
@@ -115,7 +115,7 @@ class EntryPublisher:
 
         Entries that cannot be read and chains that do not compile are logged; all others are served.
         """
-        loaded = await load_entries(self._store, self.index.seen)
+        loaded = await load_entries(self._store, self.index.context)
         for key, detail in loaded.unreadable.items():
             _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
         for error in loaded.index.broken():
@@ -172,10 +172,10 @@ class EntryPublisher:
 
         Raises ``ChainError`` where its entries contradict each other, ``CompileRequestError`` for a wrong request.
         """
-        seen = self.index.seen
-        if datacenter in ("", seen.datacenter):
+        context = self.index.context
+        if datacenter in ("", context.datacenter):
             return self.index.chain(service, overrides)
-        return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
+        return compile_chain(replace(context, datacenter=datacenter).request(service, self.index.entries, overrides))
 
     def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
         """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
@@ -313,7 +313,7 @@ class EntryPublisher:
             detail = f"there can be at most {ENTRIES_LIMIT} config entries"
             raise ValidationError([Violation("too_many", detail)])
         entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
-        size = _SIZE_OF_CHAIN * (len(self.index.touched(entries)) + len(entries))
+        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
         proposal = await run_sized(self.index.propose, entries, resources=size)
         refusal = proposal.refusal()
         if refusal is not None:
@@ -322,7 +322,9 @@ class EntryPublisher:
         lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
         delta = Delta(lines, edit.removed, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
-        return PlannedWrite(edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, asked=asked))
+        return PlannedWrite(
+            edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, request_text=asked)
+        )
 
     def _revision_of(self, key: Key) -> int:
         record = self._records.get(key)
@@ -375,11 +377,11 @@ class EntryPart:
         if self._to is None and not self._asked:
             check_writes(self._writes)
             self._asked = await run_sized(asked_digest, self._writes, resources=len(self._writes) * _SIZE_OF_ENTRY)
-        return GroupPush(LINE, Delta((), (), {}), asked=self._asked or f"roll back to {self._to}")
+        return GroupPush(LINE, Delta((), (), {}), request_text=self._asked or f"roll back to {self._to}")
 
     async def plan(self) -> GroupPush:
         """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options, asked = self._publisher, self._options, (await self.asked()).asked
+        publisher, options, asked = self._publisher, self._options, (await self.asked()).request_text
         if self._to is None:
             self._planned = await publisher.plan(self._writes, options, asked)
         else:

@@ -109,7 +109,7 @@ class DrainPersistence:
 def encoded(leaving: Mapping[int, Leaving]) -> bytes:
     """What drains by priority, as JSON: a list of endpoints, each a list of the fields that ``decoded`` names."""
     rows = [
-        [priority, *one.place, one.weight, *_parts(one.locality), until]
+        [priority, *one.address, one.weight, *_parts(one.locality), until]
         for priority, found in leaving.items()
         for one, until in found.values()
     ]
@@ -123,7 +123,7 @@ def decoded(body: bytes) -> dict[int, Leaving]:
         for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
             locality = Locality(str(region), str(zone), str(sub_zone))
             one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
-            found[int(priority)][one.place] = one, float(until)
+            found[int(priority)][one.address] = one, float(until)
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
     return dict(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.catalog.draining import Place
+from xds.catalog.draining import SocketAddress
 from xds.control.catalog import ServiceCatalog
 from xds.control.followed_target import FollowedTarget, Leaving
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
@@ -72,9 +72,9 @@ class FollowedAssignment:
 
     def take_over(self, served: Resource, until: float) -> None:
         """Let the endpoints that proxies hold under the name drain, as far as they do not drain already."""
-        leaving: set[Place] = {place for target in self.targets for place in target.leaving}
+        leaving: set[SocketAddress] = {address for target in self.targets for address in target.leaving}
         for priority, endpoints in priorities_in(served).items():
-            gone = [one for place, one in endpoints.items() if place not in leaving]
+            gone = [one for address, one in endpoints.items() if address not in leaving]
             self.target_of(priority).leave(gone, until, again=True)
 
 

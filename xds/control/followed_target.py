@@ -9,13 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import DRAINING_LIMIT, Place
+from xds.catalog.draining import DRAINING_LIMIT, SocketAddress
 from xds.catalog.service_index import ServiceInstance
-from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint_of
+from xds.lower.instances import EndpointRule, ServedEndpoint, by_address, endpoint_of
 
 REMEMBERED_FROM = 200  # instances: below it, making all endpoints again costs less than it is worth to remember them
 
-Leaving = dict[Place, tuple[ServedEndpoint, float]]  # endpoints that drain, and when they are gone (epoch seconds)
+Leaving = dict[
+    SocketAddress, tuple[ServedEndpoint, float]
+]  # endpoints that drain, and when they are gone (epoch seconds)
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class FollowedTarget:
     """
 
     selection: InstanceSelection
-    held: Mapping[Place, ServedEndpoint] = field(default_factory=dict)
+    held: Mapping[SocketAddress, ServedEndpoint] = field(default_factory=dict)
     leaving: Leaving = field(default_factory=dict)
     _known: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
@@ -47,7 +49,7 @@ class FollowedTarget:
         return min((until for _, until in self.leaving.values()), default=None)
 
     def laid(self, instances: Sequence[ServiceInstance], now: float, drain_s: float) -> Collection[ServedEndpoint]:
-        """The endpoints to lay for the instances of its service, each at a place of its own."""
+        """The endpoints to lay for the instances of its service, each with an address and port of its own."""
         made = self.endpoints(instances)
         if self.held or self.leaving or not self.selects_all:
             return self.advance(made, now, drain_s)
@@ -56,7 +58,7 @@ class FollowedTarget:
     def endpoints(self, instances: Sequence[ServiceInstance]) -> list[ServedEndpoint]:
         """The endpoints of those instances that are selected.
 
-        Each has a place of its own, unless a port is named: two instances may have it at one address.
+        Each has an address and port of its own, unless a port is named: two instances may have it at one address.
         """
         if len(instances) < REMEMBERED_FROM:
             self._known = {}
@@ -72,14 +74,14 @@ class FollowedTarget:
     def advance(self, made: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
         """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains.
 
-        Of two at one place the first one counts.
+        Of two with one address and port the first one counts.
         """
-        endpoints = by_place(made)
-        self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
+        endpoints = by_address(made)
+        self.leave((one for address, one in self.held.items() if address not in endpoints), now + drain_s)
         self.leaving = {
-            place: (one, until)
-            for place, (one, until) in self.leaving.items()
-            if place not in endpoints and until > now
+            address: (one, until)
+            for address, (one, until) in self.leaving.items()
+            if address not in endpoints and until > now
         }
         self.held = {} if self.selects_all else endpoints
         return [*endpoints.values(), *(one for one, _ in self.leaving.values())]
@@ -91,8 +93,8 @@ class FollowedTarget:
         """
         for one in endpoints:
             if again or not one.drains:
-                self.leaving.pop(one.place, None)
-                self.leaving[one.place] = one.draining(), until
+                self.leaving.pop(one.address, None)
+                self.leaving[one.address] = one.draining(), until
         while len(self.leaving) > DRAINING_LIMIT:
             del self.leaving[next(iter(self.leaving))]
 

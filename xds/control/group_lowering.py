@@ -9,18 +9,18 @@ from xds.catalog.defaults import ServiceDefaults
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import refused
+from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.chain.uses import ChainUse
 from xds.control.group_content import Key as ResourceKey
 from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
-from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, unite
+from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, merge_lowered
 from xds.lower.lowering import (
-    BehindListener,
+    ListenerBackend,
     LoweringSettings,
     UpstreamChain,
     add_listener,
-    lower_behind,
+    lower_backend,
     lower_upstream,
     without_address,
 )
@@ -72,7 +72,7 @@ class GroupLowering:
         self._records = records
         self._settings = settings
         self._made: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
-        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, BehindListener]]] = {}
+        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
         self._recorded: dict[int, tuple[Json, LoweredRecord]] = {}  # by the identity of the content, which is kept
 
     def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
@@ -121,7 +121,7 @@ class GroupLowering:
     ) -> LoweredPart:
         if compiled.chain is None:
             assert compiled.error is not None
-            finding = refused(compiled.error, "does not compile")
+            finding = chain_finding(compiled.error, "does not compile")
             raise ValidationError([replace(finding, hint=f"{finding.hint}; upstream {upstream.name!r}")])
         present = frozenset(key for key in compiled.consulted if self._entries.get(key) is not None)
         held = before.parts.get(upstream.name)
@@ -147,13 +147,13 @@ class GroupLowering:
         made.append(LoweredPart(upstream, chain, proxies, lowered))
         return made[-1]
 
-    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> BehindListener:
+    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> ListenerBackend:
         """What upstreams share that differ in the address or port of the listener only."""
         made = self._behind.setdefault((upstream, proxies), [])
         for held, behind in made:
             if held.chain is chain.chain and held.entries == chain.entries:
                 return behind
-        made.append((chain, lower_behind(upstream, chain, proxies, self._settings)))
+        made.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
         return made[-1][1]
 
     def _record(self, one: LoweredResource) -> LoweredRecord:
@@ -166,7 +166,7 @@ class GroupLowering:
     def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
         """All parts as one. What only parts of ``before`` make that stay is taken from there."""
         touched = _touched(parts, before.parts)
-        lowered = unite(_only(part.lowered, touched) for part in parts.values())
+        lowered = merge_lowered(_only(part.lowered, touched) for part in parts.values())
         found: list[Violation] = []
         records = {key: one for key, one in before.records.items() if key not in touched}
         for one in lowered.resources:

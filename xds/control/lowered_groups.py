@@ -19,7 +19,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.uses import ChainUse, ChainUses
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
@@ -116,9 +116,9 @@ class LoweredGroups:
         found = self._groups.get(group)
         return etag_of(found.document) if found is not None else NO_ETAG
 
-    def seen(self) -> Seen:
-        """Where chains are seen from."""
-        return self._entries.index.seen
+    def context(self) -> ChainContext:
+        """The context of all chains: datacenter, trust domain and peers."""
+        return self._entries.index.context
 
     # As `GroupDocuments`
 
@@ -233,7 +233,7 @@ class LoweredGroups:
         """
         held = self._groups[group]
         names = {name for type_url, name in held.content.records if type_url == CLUSTER}
-        asked = (names, held.document, self._entries.index.entries, self.seen())
+        asked = (names, held.document, self._entries.index.entries, self.context())
         assignments = await run_sized(stored_assignments, *asked, resources=_size(held.document))
         moved = self.begin({group: replace(held, content=replace(held.content, assignments=assignments))})
         self.end((group,))
@@ -249,7 +249,7 @@ class LoweredGroups:
     async def touched(self, planned: PlannedWrite) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
-        uses, entries = self._uses.touched(keys), planned.proposal.entries
+        uses, entries = self._uses.depending_on(keys), planned.proposal.entries
         own = frozenset().union(*(self._of_entry.get(key, ()) for key in keys))
         compiled = await run_sized(self._compile_again, uses, entries, resources=_SIZE_OF_CHAIN * len(uses))
         return TouchedGroups(entries, compiled, self._uses.users(uses) | own)
@@ -355,23 +355,23 @@ class LoweredGroups:
     # Chains
 
     def _lowering(self, entries: ConfigEntries, compile_use: Compile) -> GroupLowering:
-        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.seen().datacenter))
+        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.context().datacenter))
 
     def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use: what is in use and not touched is the same with other entries."""
-        return compiled.get(use) or self._uses.find(use) or use.compile(self.seen(), entries)
+        return compiled.get(use) or self._uses.find(use) or use.compile(self.context(), entries)
 
     def _compiled_once(self, entries: ConfigEntries, made: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use, compiled for the first group that uses it."""
         if use not in made:
-            made[use] = use.compile(self.seen(), entries)
+            made[use] = use.compile(self.context(), entries)
         return made[use]
 
     def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
         """What comes out as before is the same object."""
         found: dict[ChainUse, Compiled] = {}
         for use in uses:
-            one, before = use.compile(self.seen(), entries), self._uses.find(use)
+            one, before = use.compile(self.context(), entries), self._uses.find(use)
             held = before if before is not None and before.chain is not None else one
             found[use] = held if (held.chain, held.consulted) == (one.chain, one.consulted) else one
         return found

@@ -203,7 +203,7 @@ class PlannedChange:
             self.expect,
             known,
             hashes,
-            asked_change=request.asked,
+            requested_change=request.asked,
             is_derived=request.is_derived,
             kind=LOWERED if request.changes_lowered_only else "",
             writes=request.writes,
@@ -303,9 +303,9 @@ def _content_after_rollback(
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content of ``target``, except for the resources that the rollback keeps as they are."""
     resources = _by_key(target.resources())
-    if not (change.keep or change.leave):
+    if not (change.keep or change.omit):
         return target.blob_ids, resources
-    left = frozenset(change.leave)
+    left = frozenset(change.omit)
     ids = {key: blob for key, blob in target.blob_ids.items() if key not in left}
     kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
     kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}

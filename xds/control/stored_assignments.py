@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.request import CompileRequestError
 from xds.control.group_lowering import effective, use_of
 from xds.lower.lowered import LoweredAssignment
@@ -25,7 +25,7 @@ _INTERNAL = "internal"  # between the datacenter and the trust domain in the nam
 
 
 def stored_assignments(
-    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, seen: Seen
+    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, context: ChainContext
 ) -> dict[str, LoweredAssignment]:
     """The assignments of these clusters, by name. What this release refuses of an upstream counts for nothing here.
 
@@ -34,7 +34,7 @@ def stored_assignments(
     with suppress(ValidationError):  # where an escape hatch of the service-defaults is not JSON, the document counts
         document = effective(document, entries)
     found: dict[str, LoweredAssignment] = {}
-    for each in _places(clusters, seen):
+    for each in _places(clusters, context):
         for upstream in document.upstreams:
             chain = _chain(upstream, entries, each)
             if chain is None:
@@ -44,13 +44,13 @@ def stored_assignments(
     return dict(sorted(found.items()))
 
 
-def _places(clusters: Collection[str], seen: Seen) -> Iterator[Seen]:
+def _places(clusters: Collection[str], context: ChainContext) -> Iterator[ChainContext]:
     """From where the chains of these clusters may have been seen: as today, and as the most names say."""
-    yield seen
+    yield context
     pairs = Counter(pair for name in clusters for pair in _pairs(name))
     for (datacenter, trust_domain), _ in pairs.most_common(_PLACES_TRIED):
-        if (datacenter, trust_domain) != (seen.datacenter, seen.trust_domain):
-            yield replace(seen, datacenter=datacenter, trust_domain=trust_domain)
+        if (datacenter, trust_domain) != (context.datacenter, context.trust_domain):
+            yield replace(context, datacenter=datacenter, trust_domain=trust_domain)
 
 
 def _pairs(name: str) -> Iterator[tuple[str, str]]:
@@ -61,9 +61,9 @@ def _pairs(name: str) -> Iterator[tuple[str, str]]:
             yield labels[index - 1], ".".join(labels[index + 1 :])
 
 
-def _chain(upstream: Upstream, entries: ConfigEntries, seen: Seen) -> UpstreamChain | None:
+def _chain(upstream: Upstream, entries: ConfigEntries, context: ChainContext) -> UpstreamChain | None:
     try:
-        compiled = use_of(upstream).compile(seen, entries)
+        compiled = use_of(upstream).compile(context, entries)
     except CompileRequestError:
         return None
     if compiled.chain is None:
