@@ -25,7 +25,7 @@ _PATH = re.compile(r"(?<![\w/.-])((?:xds|api|tests|bench|docs|examples|deploy|to
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 _QUOTED_PATH = re.compile(r"`((?:examples|tests|docs|bench|deploy|xds|api|tools)/[\w./-]+)`")
 _SYMBOL = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?`")
-_GENERATED = frozenset({"CHANGELOG.md"})  # what was is told there by the names of then
+_GENERATED = frozenset({"CHANGELOG.md"})  # it has the names of earlier releases
 
 
 def broken_references(repository: Repository, foreign: Sequence[str]) -> Iterator[Finding]:

@@ -29,9 +29,9 @@ _NOTHING: list[Problem] = []
 
 
 def _cluster(cluster: Any) -> list[Problem]:
-    """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter.
+    """Check a cluster; one without a type is static. Types of extensions are not checked.
 
-    Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
+    Every new cluster is checked here. Most clusters are of type EDS or STRICT_DNS, so these return early.
     """
     kind = cluster.type
     found = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
@@ -121,7 +121,7 @@ def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
 
 
 def _table(cluster: Any) -> Iterator[Problem]:
-    """The table of a policy that hashes; Envoy reads its size only if the policy is used."""
+    """Check the hash table of a policy; Envoy reads its size only if the policy is used."""
     if cluster.lb_policy == _MAGLEV:
         config = cluster.maglev_lb_config
         size = config.table_size.value if config.HasField("table_size") else _TABLE
@@ -143,7 +143,7 @@ def _is_prime(number: int) -> bool:
 
 
 def _selector(selector: Any) -> list[Problem]:
-    """A ``LbSubsetSelector``: it falls back to fewer of its own keys."""
+    """Check a ``LbSubsetSelector``: it falls back to some of its keys, not all."""
     fewer, keys = set(selector.fallback_keys_subset), set(selector.keys)
     if selector.fallback_policy != _KEYS_SUBSET or not fewer or fewer < keys:
         return _NOTHING
@@ -152,7 +152,7 @@ def _selector(selector: Any) -> list[Problem]:
 
 
 def _statuses(ranges: Any) -> list[Problem]:
-    """Of an ``HttpHealthCheck``; the end does not belong to the range."""
+    """Check the ranges of an ``HttpHealthCheck``; their ends are exclusive."""
     detail = f"a range begins at {_STATUS_MIN} or more, ends at {_STATUS_MAX} or less, and begins before it ends"
     return [
         Problem((index,), "out_of_range", detail)
@@ -162,14 +162,14 @@ def _statuses(ranges: Any) -> list[Problem]:
 
 
 def _payload(payload: Any) -> list[Problem]:
-    """What a health check sends or expects: ``text`` is hexadecimal."""
+    """Check the payload that a health check sends or expects: ``text`` is hexadecimal."""
     if payload.WhichOneof("payload") != "text" or _HEX.fullmatch(payload.text):
         return _NOTHING
     return [Problem(("text",), "bad_text", "text is pairs of hexadecimal digits", "PING is 50494e47")]
 
 
 def _policies(policies: Any) -> list[Problem]:
-    """Of a ``LoadBalancingPolicy``: Envoy takes the first that it knows by its type."""
+    """Check a ``LoadBalancingPolicy``: Envoy uses the first policy whose type it knows."""
     if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
         return _NOTHING
     problem = unknown_config(policies[0].typed_extension_config)
@@ -177,7 +177,7 @@ def _policies(policies: Any) -> list[Problem]:
 
 
 def _health_checks(checks: Any) -> list[Problem]:
-    """Releases of Envoy before 1.40 do not know the names."""
+    """Check that several health checks have names, which Envoy has only since 1.40."""
     if len(checks) < 2:
         return []
     detail = "several health checks need a name each; Envoy 1.40 refuses them without"

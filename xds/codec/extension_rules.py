@@ -1,6 +1,6 @@
-"""Rules on single extensions, measured with Envoy 1.40: scripts, users, and what each cannot do without.
+"""Rules on single extensions, measured with Envoy 1.40: scripts, users, and required configuration.
 
-Inline data is looked at; data in files is the proxy's matter.
+Inline data is checked; data in files is not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILL_MIN_NS = 50_000_000
 
 
 def _lua(config: Any) -> list[Problem]:
-    """The scripts of a ``Lua`` filter: each is loaded with the listener."""
+    """Check the scripts of a ``Lua`` filter: Envoy loads each with the listener."""
     found = [*_script(config.inline_code, ("inline_code",)), *_source(config, "default_source_code")]
     for name, source in config.source_codes.items():
         found += _script(content(source) or "", ("source_codes", name, specifier(source)))
@@ -40,7 +40,7 @@ def _lua(config: Any) -> list[Problem]:
 
 def _script(text: str, path: FieldPath) -> list[Problem]:
     fault = lua_fault(text)
-    return [Problem(path, "bad_script", f"the script is no Lua: {fault}")] if fault else []
+    return [Problem(path, "bad_script", f"the script is not valid Lua: {fault}")] if fault else []
 
 
 def _source(config: Any, field: str) -> list[Problem]:
@@ -49,7 +49,7 @@ def _source(config: Any, field: str) -> list[Problem]:
 
 
 def _route_script(config: Any) -> list[Problem]:
-    """Of a cluster specifier, whose script has the function that it calls."""
+    """Check the script of a cluster specifier: it must have the function that Envoy calls."""
     text = inline_content(config, "source_code")
     if text is None or _ROUTE_FUNCTION in text:
         return _source(config, "source_code")
@@ -62,7 +62,7 @@ def _route_script(config: Any) -> list[Problem]:
 
 
 def _users(config: Any) -> list[Problem]:
-    """A ``BasicAuth``: lines of ``user:{SHA}hash``, each user once."""
+    """Check a ``BasicAuth``: lines of ``user:{SHA}hash``, each user once."""
     text = inline_content(config, "users")
     fault = "" if text is None else _users_fault(text)
     if not fault:
@@ -71,21 +71,21 @@ def _users(config: Any) -> list[Problem]:
 
 
 def _route_users(config: Any) -> list[Problem]:
-    """A ``BasicAuthPerRoute``: Envoy takes an empty text there, for nobody."""
+    """Check a ``BasicAuthPerRoute``: Envoy accepts an empty text there, which means no users."""
     return _users(config) if inline_content(config, "users") else []
 
 
 def _users_fault(text: str) -> str:
-    """The content of a line is not shown."""
+    """What is wrong with the users; empty if nothing is. The text of a line is not shown."""
     if not text:
-        return "are not in the format of htpasswd"
+        return "are not in htpasswd format"
     seen: set[str] = set()
     for number, line in enumerate(text.split("\n", _LINES_LIMIT)[:_LINES_LIMIT], 1):
         if not line or line.startswith("#"):
             continue
         user, colon, password = line.partition(":")
         if not (user and colon and password):
-            return f"are not in the format of htpasswd: line {number}"
+            return f"are not in htpasswd format: line {number}"
         if not password.startswith(_SHA1) or len(password) != len(_SHA1) + _SHA1_LENGTH:
             return f"have no {_SHA1} hash of {_SHA1_LENGTH} characters in line {number}"
         if user in seen:
@@ -94,7 +94,7 @@ def _users_fault(text: str) -> str:
     return ""
 
 
-# What an extension cannot do without
+# Required configuration
 
 
 def _cache(config: Any) -> list[Problem]:
@@ -129,7 +129,7 @@ def _open_telemetry(config: Any) -> list[Problem]:
 
 
 def _extension(one: Any) -> list[Problem]:
-    """A ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
+    """Check a ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
     return [unknown_config(one)] if is_empty(one) else []
 
 
@@ -140,7 +140,7 @@ def _extensions(listed: Any) -> list[Problem]:
 
 
 def _filter_action(action: Any) -> list[Problem]:
-    """An ``ExecuteFilterAction`` of the composite filter."""
+    """Check an ``ExecuteFilterAction`` of the composite filter."""
     if any(field.name != "sample_percent" for field, _ in action.ListFields()):
         return []
     detail = "an action needs the filter that it executes"
@@ -148,7 +148,7 @@ def _filter_action(action: Any) -> list[Problem]:
 
 
 def _redis(config: Any) -> list[Problem]:
-    """A ``RedisProxy``: each prefix has one route, and something has one."""
+    """Check a ``RedisProxy``: it has a route, and no prefix has two."""
     routes = config.prefix_routes
     if not routes.routes and not routes.HasField("catch_all_route"):
         detail = "a Redis proxy needs a route or a catch_all_route"
@@ -161,13 +161,13 @@ def _repeated_prefixes(routes: Any) -> Iterator[Problem]:
     for index, route in enumerate(routes.routes):
         prefix = route.prefix.lower() if routes.case_insensitive else route.prefix
         if prefix in seen:
-            detail = f"prefix {route.prefix[:80]!r} stands there already"
+            detail = f"an earlier route has the prefix {route.prefix[:80]!r}"
             yield Problem(("prefix_routes", "routes", index, "prefix"), "duplicate_item", detail)
         seen.add(prefix)
 
 
 def _generic_proxy(config: Any) -> list[Problem]:
-    """A ``GenericProxy``: its router ends its own filters."""
+    """Check a ``GenericProxy``: the router is the last of its filters."""
     filters = list(config.filters)
     if not filters:
         detail = "a generic proxy needs a terminal filter: envoy.filters.generic.router"
@@ -198,7 +198,7 @@ EXTENSION_RULES: Mapping[str, MessageRule] = {
 
 
 def _bucket(bucket: Any) -> list[Problem]:
-    """The ``token_bucket`` of a local rate limit."""
+    """Check the ``token_bucket`` of a local rate limit."""
     if nanoseconds(bucket.fill_interval) >= _FILL_MIN_NS:
         return []
     return [Problem(("fill_interval",), "out_of_range", "fill_interval must be at least 50 ms", "0.05s")]

@@ -12,7 +12,7 @@ _THRIFT = "envoy.extensions.filters.network.thrift_proxy.filters"
 
 
 def _header_rule(rule: Any) -> list[Problem]:
-    """A ``Config.Rule`` of the filter: where from, and what for."""
+    """Check a ``Config.Rule``: the source of the metadata, and what is written."""
     if bool(rule.header) == bool(rule.cookie):
         code, words = ("not_allowed", "only") if rule.header else ("missing_field", "exactly")
         detail = f"a rule has {words} one of header and cookie"
@@ -36,7 +36,7 @@ def _metadata_values(rule: Any) -> Iterator[Problem]:
 
 
 def _content_rule(rule: Any) -> list[Problem]:
-    """A rule that says what to write when something is present, and when it is missing."""
+    """Check a rule that says what to write if a value is present, and if it is missing."""
     if not rule.HasField("on_present") and not rule.HasField("on_missing"):
         detail = "a rule needs one of on_present and on_missing"
         return [Problem(("on_present",), "missing_field", detail, is_absence=True)]
@@ -44,7 +44,7 @@ def _content_rule(rule: Any) -> list[Problem]:
 
 
 def _empty_values(rule: Any) -> Iterator[Problem]:
-    """Where there is nothing to write from, the rule itself has the value."""
+    """Check that the rule has the value to write if the source has none."""
     for field in ("on_missing", "on_error"):
         if field in rule.DESCRIPTOR.fields_by_name and rule.HasField(field) and not _has_value(getattr(rule, field)):
             detail = f"{field} needs the value that it writes"

@@ -26,7 +26,7 @@ _PATH_REWRITES = ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy")
 
 
 def _weights(weighted: Any) -> list[Problem]:
-    """Of a route's ``WeightedCluster``. Envoy adds the weights up in 32 bits."""
+    """Check a route's ``WeightedCluster``. Envoy adds the weights up in 32 bits."""
     if sum(one.weight.value for one in weighted.clusters) > _WEIGHTS_MAX:
         return [Problem(("clusters",), "out_of_range", f"the sum of the weights must be at most {_WEIGHTS_MAX}")]
     if any(one.weight.value for one in weighted.clusters) or not weighted.clusters:
@@ -35,14 +35,14 @@ def _weights(weighted: Any) -> list[Problem]:
 
 
 def _leg(one: Any) -> list[Problem]:
-    """One of a ``WeightedCluster``."""
+    """Check one cluster of a ``WeightedCluster``."""
     if not (one.name and one.cluster_header):
         return _NOTHING
     return [Problem(("cluster_header",), "not_allowed", "only one of name and cluster_header can be set")]
 
 
 def _rewrites(action: Any) -> list[Problem]:
-    """A ``RouteAction`` rewrites the path in one way."""
+    """Check a ``RouteAction``: it rewrites the path in one way only."""
     given = [name for name in _PATH_REWRITES if _is_set(action, name)]
     detail = f"only one of {', '.join(_PATH_REWRITES)} can be set"
     return [Problem((name,), "not_allowed", detail) for name in given[1:2]]
@@ -53,7 +53,7 @@ def _is_set(message: Any, name: str) -> bool:
 
 
 def _added(options: Any) -> list[Problem]:
-    """The ``*_headers_to_add`` of a route and what it is in."""
+    """Check the ``*_headers_to_add`` of a route, and of what contains it."""
     return [
         Problem((index, "header", "key"), "not_allowed", _fixed(option.header.key))
         for index, option in enumerate(options)
@@ -62,7 +62,7 @@ def _added(options: Any) -> list[Problem]:
 
 
 def _removed(names: Any) -> list[Problem]:
-    """The ``*_headers_to_remove`` of a route and what it is in."""
+    """Check the ``*_headers_to_remove`` of a route, and of what contains it."""
     return [Problem((index,), "not_allowed", _fixed(name)) for index, name in enumerate(names) if _is_fixed(name)]
 
 
@@ -81,7 +81,7 @@ def _back_off(one: Any) -> list[Problem]:
 
 
 def _mirror(policy: Any) -> list[Problem]:
-    """A ``RequestMirrorPolicy``."""
+    """Check a ``RequestMirrorPolicy``: it has one of two fields."""
     if bool(policy.cluster) != bool(policy.cluster_header):
         return []
     if policy.cluster:
@@ -91,13 +91,13 @@ def _mirror(policy: Any) -> list[Problem]:
 
 
 def _upgrades(upgrades: Any) -> list[Problem]:
-    """Of a connection manager or a route: each type of upgrade once, in any case; options of CONNECT for it alone."""
+    """Check the upgrades of a connection manager or route: a type occurs once in any case; only CONNECT has options."""
     found = []
     seen: set[str] = set()
     for index, one in enumerate(upgrades):
         kind = one.upgrade_type.lower()
         if kind in seen:
-            detail = f"upgrade type {one.upgrade_type[:80]!r} stands there already"
+            detail = f"an earlier entry has the upgrade type {one.upgrade_type[:80]!r}"
             found.append(Problem((index, "upgrade_type"), "duplicate_item", detail))
         seen.add(kind)
         if (
@@ -111,7 +111,7 @@ def _upgrades(upgrades: Any) -> list[Problem]:
 
 
 def _per_filter(configs: Any) -> list[Problem]:
-    """The ``typed_per_filter_config`` of a route and what it is in: Envoy finds each by its type."""
+    """Check the ``typed_per_filter_config`` of a route, and of what contains it: Envoy finds each by its type."""
     return [
         Problem((name,), "missing_config", f"{name[:80]!r} has no configuration", 'write {"@type": ...}')
         for name, config in configs.items()
@@ -120,7 +120,7 @@ def _per_filter(configs: Any) -> list[Problem]:
 
 
 def _filter_config(config: Any) -> list[Problem]:
-    """A ``FilterConfig``, which says more of a filter than its configuration."""
+    """Check a ``FilterConfig``, which has the configuration of a filter, or disables the filter."""
     if config.HasField("config") or config.disabled or config.is_optional:
         return _NOTHING
     detail = "a filter needs its configuration here, or disabled: true"
@@ -128,7 +128,7 @@ def _filter_config(config: Any) -> list[Problem]:
 
 
 def _source(rds: Any) -> list[Problem]:
-    """An ``Rds``: only a name by ``xdstp`` says itself where it comes from."""
+    """Check an ``Rds``: it needs a config source, unless the name is an ``xdstp`` name."""
     if rds.HasField("config_source") or rds.route_config_name.startswith("xdstp:"):
         return _NOTHING
     detail = "rds needs the config_source of its routes"
@@ -137,7 +137,7 @@ def _source(rds: Any) -> list[Problem]:
 
 
 def _bodies(routes: Any) -> list[Problem]:
-    """Of a ``RouteConfiguration``: inline bodies of direct responses, which Envoy keeps in memory."""
+    """Check the inline bodies of direct responses in a ``RouteConfiguration``: Envoy keeps them in memory."""
     limit_bytes = _BODY_LIMIT_BYTES
     if routes.HasField("max_direct_response_body_size_bytes"):
         limit_bytes = routes.max_direct_response_body_size_bytes.value
@@ -164,15 +164,15 @@ def _long_bodies(routes: Any, limit_bytes: int) -> Iterator[Problem]:
 
 
 def _fault(text: str) -> str:
-    """Where a format string has a percent sign that begins no command; empty for one that Envoy can read.
+    """What is wrong with a format string; empty if every percent sign begins a command.
 
-    Which commands there are is not looked at: extensions bring more.
+    The names of commands are not checked: extensions add more.
     """
     at = text.find("%")
     while at >= 0:
         command = _COMMAND.match(text, at)
         if command is None:
-            return f"has no command behind the percent sign at {at}: {text[at : at + 40]!r}"
+            return f"has no command after the percent sign at {at}: {text[at : at + 40]!r}"
         at = text.find("%", command.end())
     return ""
 
@@ -183,17 +183,17 @@ def _format(text: str, path: FieldPath) -> list[Problem]:
 
 
 def _header(option: Any) -> list[Problem]:
-    """A ``HeaderValueOption``; the headers of gRPC calls are no format strings."""
+    """Check a ``HeaderValueOption``; the headers of gRPC calls are not format strings."""
     return _format(option.header.value, ("header", "value"))
 
 
 def _headers(headers: Any) -> list[Problem]:
-    """A list of ``HeaderValue`` of an HTTP call."""
+    """Check a list of ``HeaderValue`` of an HTTP call."""
     return [one for index, header in enumerate(headers) for one in _format(header.value, (index, "value"))]
 
 
 def _parameters(mutations: Any) -> list[Problem]:
-    """The ``query_parameter_mutations`` of a filter."""
+    """Check the ``query_parameter_mutations`` of a filter."""
     return [
         problem
         for index, one in enumerate(mutations)
@@ -202,7 +202,7 @@ def _parameters(mutations: Any) -> list[Problem]:
 
 
 def _substitution(form: Any) -> list[Problem]:
-    """A ``SubstitutionFormatString``."""
+    """Check a ``SubstitutionFormatString``."""
     match form.WhichOneof("format"):
         case "text_format":
             return _format(form.text_format, ("text_format",))
@@ -214,7 +214,7 @@ def _substitution(form: Any) -> list[Problem]:
 
 
 def _record(record: Any) -> list[Problem]:
-    """A ``Struct`` of format strings."""
+    """Check a ``Struct`` of format strings."""
     return [*_of_struct(record.fields, ())]
 
 
@@ -235,12 +235,12 @@ def _value(value: Any, path: FieldPath) -> Iterator[Problem]:
 
 
 def _log_value(value: Any) -> list[Problem]:
-    """An ``AnyValue`` of OpenTelemetry."""
+    """Check an ``AnyValue`` of OpenTelemetry."""
     return [*_of_log_value(value, ())]
 
 
 def _log_list(listed: Any) -> list[Problem]:
-    """A ``KeyValueList`` of OpenTelemetry."""
+    """Check a ``KeyValueList`` of OpenTelemetry."""
     return [*_of_log_list(listed, ())]
 
 
@@ -261,12 +261,12 @@ def _of_log_list(listed: Any, path: FieldPath) -> Iterator[Problem]:
 
 
 def _texts(*fields: str) -> MessageRule:
-    """Of a message with fields that are format strings."""
+    """The rule for a message whose fields ``fields`` are format strings."""
     return lambda message: [one for field in fields for one in _format(getattr(message, field), (field,))]
 
 
 def _string(name: str) -> MessageRule:
-    """Of a field that is a format string."""
+    """The rule for a field that is a format string."""
     return lambda text: [one._replace(path=()) for one in _format(text, (name,))]
 
 
@@ -313,7 +313,7 @@ ROUTE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
     "envoy.extensions.filters.http.header_mutation.v3.Mutations": {"query_parameter_mutations": _parameters},
     "envoy.type.tracing.v3.CustomTag": {"value": _string("value")},
 }
-# Headers that Envoy sends as they stand, of the types that are format strings elsewhere.
+# Fields with headers that Envoy sends unchanged, although headers of these types are format strings elsewhere.
 LITERAL_FIELDS: Mapping[str, str] = {
     "envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": (
         "request_headers_to_add_when_not_enforced"
