@@ -153,7 +153,7 @@ def main() -> None:
     print(f"{len(found)} resources: {dict(Counter(one.kind for one in found))}")
     with (
         TemporaryDirectory() as directory,
-        JudgingEnvoy(Path(directory), named_clusters(found), is_apart=True) as envoy,
+        JudgingEnvoy(Path(directory), named_clusters(found), has_own_network=True) as envoy,
     ):
         held = accepted(envoy, found, shows=arguments.refused, limit=arguments.show)
         made = list(rows(envoy, held, arguments.count, chance))

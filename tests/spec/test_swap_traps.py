@@ -202,7 +202,7 @@ def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
     spend(2, client)
     assert client.serving()[LISTENER] == {TARGET: "r1"}
     assert used(client) == {"r1": "a"}
-    assert not client.listening[TARGET].spoiled
+    assert not client.listening[TARGET].is_incomplete
     repaired = joined(site("a", listener=text), {url: dict.fromkeys(texts, "a") for url, texts in refused.items()})
     push(server, repaired)
     spend(DRAINED_S, client)
