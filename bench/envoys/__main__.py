@@ -71,16 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = Scale()
-    parser.add_argument("--fleet", type=_numbers, default=default.fleets, help="Envoys of each server, by commas")
+    parser.add_argument(
+        "--fleet", type=_numbers, default=default.fleets, help="numbers of Envoys per server, separated by commas"
+    )
     parser.add_argument("--variants", type=_words(VARIANTS), default=default.variants)
     parser.add_argument("--kinds", type=_words(KINDS), default=default.kinds)
     parser.add_argument("--where", type=_words(PLACES), default=PLACES)
     parser.add_argument("--rounds", type=int, default=default.rounds, help="pushes of each kind to each server")
     parser.add_argument("--clusters", type=int, default=default.fillers, help="further clusters that never change")
     parser.add_argument("--rps", type=float, default=default.rps, help="requests a second through each fleet")
-    parser.add_argument("--pause", type=float, default=default.pause_s, help="seconds behind each push")
-    parser.add_argument("--trailing", type=float, default=default.trailing_s, help="seconds behind the last removal")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the page again")
+    parser.add_argument("--pause", type=float, default=default.pause_s, help="seconds after each push")
+    parser.add_argument("--trailing", type=float, default=default.trailing_s, help="seconds after the last removal")
+    parser.add_argument("--report", action="store_true", help="measure nothing; write the page again")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page and the results are")
     chosen = parser.parse_args(arguments)
     if not chosen.report:
