@@ -28,7 +28,7 @@ _HEX = re.compile(r"([0-9A-Fa-f]{2})+")
 _NOTHING: list[Problem] = []
 
 
-def _cluster(cluster: Any) -> list[Problem]:
+def _check_cluster(cluster: Any) -> list[Problem]:
     """Check a cluster; one without a type is static. Types of extensions are not checked.
 
     Every new cluster is checked here. Most clusters are of type EDS or STRICT_DNS, so these return early.
@@ -142,7 +142,7 @@ def _is_prime(number: int) -> bool:
     return number > 1 and all(number % each for each in range(2, min(int(number**0.5), 100_000) + 1))
 
 
-def _selector(selector: Any) -> list[Problem]:
+def _check_selector(selector: Any) -> list[Problem]:
     """Check a ``LbSubsetSelector``: it falls back to some of its keys, not all."""
     fewer, keys = set(selector.fallback_keys_subset), set(selector.keys)
     if selector.fallback_policy != _KEYS_SUBSET or not fewer or fewer < keys:
@@ -151,7 +151,7 @@ def _selector(selector: Any) -> list[Problem]:
     return [Problem(("fallback_keys_subset",), _CODE, detail)]
 
 
-def _statuses(ranges: Any) -> list[Problem]:
+def _check_statuses(ranges: Any) -> list[Problem]:
     """Check the ranges of an ``HttpHealthCheck``; their ends are exclusive."""
     detail = f"a range begins at {_STATUS_MIN} or more, ends at {_STATUS_MAX} or less, and begins before it ends"
     return [
@@ -161,14 +161,14 @@ def _statuses(ranges: Any) -> list[Problem]:
     ]
 
 
-def _payload(payload: Any) -> list[Problem]:
+def _check_payload(payload: Any) -> list[Problem]:
     """Check the payload that a health check sends or expects: ``text`` is hexadecimal."""
     if payload.WhichOneof("payload") != "text" or _HEX.fullmatch(payload.text):
         return _NOTHING
     return [Problem(("text",), "bad_text", "text is pairs of hexadecimal digits", "PING is 50494e47")]
 
 
-def _policies(policies: Any) -> list[Problem]:
+def _check_policies(policies: Any) -> list[Problem]:
     """Check a ``LoadBalancingPolicy``: Envoy uses the first policy whose type it knows."""
     if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
         return _NOTHING
@@ -176,7 +176,7 @@ def _policies(policies: Any) -> list[Problem]:
     return [problem._replace(path=(0, "typed_extension_config", *problem.path))]
 
 
-def _health_checks(checks: Any) -> list[Problem]:
+def _check_health_checks(checks: Any) -> list[Problem]:
     """Check that several health checks have names, which Envoy has only since 1.40."""
     if len(checks) < 2:
         return []
@@ -189,16 +189,16 @@ def _health_checks(checks: Any) -> list[Problem]:
 
 
 CLUSTER_RULES: Mapping[str, MessageRule] = {
-    "envoy.config.cluster.v3.Cluster": _cluster,
-    "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _selector,
+    "envoy.config.cluster.v3.Cluster": _check_cluster,
+    "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _check_selector,
     "envoy.config.core.v3.BindConfig": bound_address_problems,
-    "envoy.config.core.v3.HealthCheck.Payload": _payload,
+    "envoy.config.core.v3.HealthCheck.Payload": _check_payload,
 }
 CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
-    "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _policies},
+    "envoy.config.cluster.v3.Cluster": {"health_checks": _check_health_checks},
+    "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _check_policies},
     "envoy.config.core.v3.HealthCheck.HttpHealthCheck": {
-        "expected_statuses": _statuses,
-        "retriable_statuses": _statuses,
+        "expected_statuses": _check_statuses,
+        "retriable_statuses": _check_statuses,
     },
 }

@@ -72,7 +72,7 @@ def is_empty(holder: Any) -> bool:
     return bool(holder.HasField("typed_config")) and not holder.typed_config.type_url
 
 
-def _missing_config(holder: Any) -> list[Problem]:
+def _check_missing_config(holder: Any) -> list[Problem]:
     """Check that an extension has a configuration: Envoy finds the extension by its type, not by its name."""
     return [unknown_config(holder)] if holder.WhichOneof("config_type") is None or is_empty(holder) else []
 
@@ -166,11 +166,11 @@ def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
     """Problems for HTTP filters without a configuration that Envoy knows. Envoy ignores optional ones."""
     for index, one in enumerate(filters):
         if not one.is_optional:
-            for problem in (*_missing_config(one), *_old_config(one)):
+            for problem in (*_check_missing_config(one), *_old_config(one)):
                 yield problem._replace(path=(field, index, *problem.path))
 
 
-def _http_filters(manager: Any) -> list[Problem]:
+def _check_http_filters(manager: Any) -> list[Problem]:
     """Check the HTTP filters of an ``HttpConnectionManager``."""
     filters = list(manager.http_filters)
     found = [*_configured(filters, "http_filters")]
@@ -214,7 +214,7 @@ def _upstream_filters(field: str) -> MessageRule:
 # Listeners
 
 
-def _listener(listener: Any) -> list[Problem]:
+def _check_listener(listener: Any) -> list[Problem]:
     """Check a listener, unless it has an ``api_listener``: only that is read then, by gRPC clients."""
     if listener.HasField("api_listener"):
         return []
@@ -334,7 +334,7 @@ def _network(cidr: Any) -> str:
         return str(cidr.address_prefix)
 
 
-def _chain_match(match: Any) -> list[Problem]:
+def _check_chain_match(match: Any) -> list[Problem]:
     """Check a ``FilterChainMatch`` for fields that Envoy does not implement, and for names that it cannot match."""
     found = [
         Problem((field.name,), "not_allowed", f"Envoy does not implement {field.name}")
@@ -362,10 +362,10 @@ _NAMED = (
     "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig.SessionFilter",
 )
 FILTER_RULES: Mapping[str, MessageRule] = {
-    **dict.fromkeys(_NAMED, _missing_config),
-    "envoy.config.listener.v3.Listener": _listener,
-    "envoy.config.listener.v3.FilterChainMatch": _chain_match,
+    **dict.fromkeys(_NAMED, _check_missing_config),
+    "envoy.config.listener.v3.Listener": _check_listener,
+    "envoy.config.listener.v3.FilterChainMatch": _check_chain_match,
     f"{_HTTP}.router.v3.Router": _upstream_filters("upstream_http_filters"),
-    f"{_MANAGER}.HttpConnectionManager": _http_filters,
+    f"{_MANAGER}.HttpConnectionManager": _check_http_filters,
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": _upstream_filters("http_filters"),
 }

@@ -14,7 +14,7 @@ _JWT = "envoy.extensions.filters.http.jwt_authn.v3"
 _SHOWN = 80
 
 
-def _provider(provider: Any) -> list[Problem]:
+def _check_provider(provider: Any) -> list[Problem]:
     """Check a ``JwtProvider``: an inline key set is JSON with at least one key. Envoy ignores an empty text."""
     text = inline_content(provider, "local_jwks")
     fault = _key_set_fault(text) if text else ""
@@ -51,7 +51,7 @@ def _is_certificate(value: object) -> bool:
     return isinstance(value, str) and "-----BEGIN CERTIFICATE-----" in value
 
 
-def _authentication(config: Any) -> list[Problem]:
+def _check_authentication(config: Any) -> list[Problem]:
     """Check a ``JwtAuthentication``: requirements name known providers, and rules known requirements."""
     found: list[Problem] = []
     for index, rule in enumerate(config.rules):
@@ -91,6 +91,6 @@ def _unknown(path: FieldPath, noun: str, name: str, known: Mapping[str, object])
 
 
 JWT_RULES: Mapping[str, MessageRule] = {
-    f"{_JWT}.JwtAuthentication": _authentication,
-    f"{_JWT}.JwtProvider": _provider,
+    f"{_JWT}.JwtAuthentication": _check_authentication,
+    f"{_JWT}.JwtProvider": _check_provider,
 }

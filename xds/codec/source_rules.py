@@ -14,7 +14,7 @@ _REST, _GRPC, _DELTA_GRPC = 1, 2, 3  # ApiConfigSource.ApiType
 _V2 = 1  # ApiVersion
 
 
-def _api_source(source: Any) -> list[Problem]:
+def _check_api_source(source: Any) -> list[Problem]:
     found = list(_of_grpc(source)) if source.api_type in (_GRPC, _DELTA_GRPC) else []
     if source.api_type == _REST:
         found += _of_rest(source)
@@ -50,5 +50,5 @@ def _of_rest(source: Any) -> Iterator[Problem]:
 
 
 SOURCE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    "envoy.config.core.v3.ConfigSource": {"api_config_source": _api_source},
+    "envoy.config.core.v3.ConfigSource": {"api_config_source": _check_api_source},
 }

@@ -22,7 +22,7 @@ _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 _CRL = ("X509 CRL",)
 
 
-def _certificate(one: Any) -> list[Problem]:
+def _check_certificate(one: Any) -> list[Problem]:
     """Check a ``TlsCertificate``: a chain and its key, each as PEM. One without any field is ignored."""
     if one.HasField("pkcs12") or not one.ListFields():
         return []
@@ -41,7 +41,7 @@ def _key(one: Any) -> Iterator[Problem]:
         yield _not_pem("private_key", one.private_key, "a PRIVATE KEY")
 
 
-def _validation(one: Any) -> list[Problem]:
+def _check_validation(one: Any) -> list[Problem]:
     """Check a ``CertificateValidationContext``. Envoy ignores an empty ``crl``, but not an empty ``trusted_ca``."""
     found = [*_inline(one, "trusted_ca", _CERTIFICATES)]
     return [*found, *_inline(one, "crl", _CRL)] if inline_content(one, "crl") else found
@@ -68,7 +68,7 @@ def _blocks(text: str) -> Iterator[str]:
         yield found[1]
 
 
-def _upstream(context: Any) -> list[Problem]:
+def _check_upstream(context: Any) -> list[Problem]:
     """Check the TLS of a cluster: Envoy presents one certificate."""
     common = context.common_tls_context
     by_sds = len(common.tls_certificate_sds_secret_configs)
@@ -87,7 +87,7 @@ _SOURCES = (
 )
 
 
-def _downstream(context: Any) -> list[Problem]:
+def _check_downstream(context: Any) -> list[Problem]:
     """Check the TLS of a listener: it presents a certificate."""
     common = context.common_tls_context
     if any(field.name in _SOURCES for field, _ in common.ListFields()):
@@ -103,7 +103,7 @@ _AUTHORITIES = (
 )
 
 
-def _names_alone(validation: Any) -> list[Problem]:
+def _check_peer_names(validation: Any) -> list[Problem]:
     """Check an inline ``validation_context``: names prove nothing without an authority. One by SDS may have it."""
     given = {field.name for field, _ in validation.ListFields()}
     names = [name for name in ("match_typed_subject_alt_names", "match_subject_alt_names") if name in given]
@@ -114,11 +114,11 @@ def _names_alone(validation: Any) -> list[Problem]:
 
 
 TLS_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    f"{_TLS}.CommonTlsContext": {"validation_context": _names_alone},
+    f"{_TLS}.CommonTlsContext": {"validation_context": _check_peer_names},
 }
 TLS_RULES: Mapping[str, MessageRule] = {
-    f"{_TLS}.TlsCertificate": _certificate,
-    f"{_TLS}.CertificateValidationContext": _validation,
-    f"{_TLS}.UpstreamTlsContext": _upstream,
-    f"{_TLS}.DownstreamTlsContext": _downstream,
+    f"{_TLS}.TlsCertificate": _check_certificate,
+    f"{_TLS}.CertificateValidationContext": _check_validation,
+    f"{_TLS}.UpstreamTlsContext": _check_upstream,
+    f"{_TLS}.DownstreamTlsContext": _check_downstream,
 }

@@ -72,7 +72,7 @@ def _read(kind: str, packed: Any) -> Any:
 _class = cache(schema.message_class)
 
 
-def _automatic(config: Any) -> list[Problem]:
+def _check_auto_config(config: Any) -> list[Problem]:
     """Check an ``AutoHttpConfig``: its cache is where Envoy remembers which servers speak HTTP/3."""
     if not config.HasField("http3_protocol_options") or config.HasField("alternate_protocols_cache_options"):
         return []
@@ -80,4 +80,4 @@ def _automatic(config: Any) -> list[Problem]:
     return [Problem(("alternate_protocols_cache_options",), "missing_field", detail, is_absence=True)]
 
 
-UPSTREAM_RULES: Mapping[str, MessageRule] = {f"{HTTP_OPTIONS}.AutoHttpConfig": _automatic}
+UPSTREAM_RULES: Mapping[str, MessageRule] = {f"{HTTP_OPTIONS}.AutoHttpConfig": _check_auto_config}
