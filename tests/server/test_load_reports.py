@@ -91,7 +91,7 @@ async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(se
     assert list((await stream.asked()).clusters) == ["c1", "c2", "c3"]
     server.push({"c3": "a"})
     assert list((await stream.asked()).clusters) == ["c3"]
-    assert server.server.load.counts.asked == 3
+    assert server.server.load.counts.responses == 3
 
 
 async def test_lrs_rule_5_a_node_without_clusters_is_asked_for_one_that_does_not_exist(start: Start) -> None:
@@ -115,7 +115,7 @@ async def test_lrs_rule_8_nothing_is_asked_anew_unless_something_changes(server:
     server.push({"c9": "a"})
     server.server.load.configure(LoadSettings(2.0))
     assert (await stream.asked()).load_reporting_interval.seconds == 2
-    assert server.server.load.counts.asked == 2
+    assert server.server.load.counts.responses == 2
 
 
 @pytest.mark.parametrize("method", [V3, V2])

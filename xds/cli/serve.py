@@ -413,7 +413,7 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
-            self.grpc.let_go,
+            self.grpc.end_lingering,
             LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,
