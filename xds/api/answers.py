@@ -165,8 +165,10 @@ class Page:
 
 
 async def page(
-    limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
-    page_token: Annotated[str, Query(max_length=4096)] = "",
+    limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of items on the page")] = DEFAULT_LIMIT,
+    page_token: Annotated[
+        str, Query(max_length=4096, description="`next_page_token` of the page before; empty for the first page")
+    ] = "",
 ) -> Page:
     """The page that a request asks for."""
     try:

@@ -29,8 +29,8 @@ router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
-DryRun = Annotated[bool, Query(description="Show what would be decided, and why; change nothing")]
-Expected = Annotated[str, Depends(expected_etag("p", "there must be no policy"))]
+DryRun = Annotated[bool, Query(description="Check the request; a PUT shows what would be decided. Change nothing")]
+Expected = Annotated[str, Depends(expected_etag("p", "succeed only if there is no policy"))]
 
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)

@@ -26,8 +26,10 @@ router = api_router("bindings")
 
 BINDING_BYTES = 16 * 1024
 
-DryRun = Annotated[bool, Query(description="Check the binding and show what it would select; change nothing")]
-Expected = Annotated[str, Depends(expected_etag("b", "there must be no binding"))]
+DryRun = Annotated[
+    bool, Query(description="Check the request; a PUT shows the binding that it would make. Change nothing")
+]
+Expected = Annotated[str, Depends(expected_etag("b", "succeed only if there is no binding"))]
 
 
 @router.get("/groups/{group}/bindings", response_model=BindingPage)

@@ -7,14 +7,14 @@ from http import HTTPStatus
 from typing import Annotated
 
 import pydantic
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header, not_modified, unchanged
-from xds.api.bodies import Body, accepts_yaml, media_of
+from xds.api.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
-from xds.api.push import MESSAGE_LIMIT, PUSH_ID_LIMIT, Precondition, Strict, preconditions
+from xds.api.push import DryRun, IdempotencyKey, Message, Precondition, Strict, stated_precondition
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.config_entries import (
@@ -46,7 +46,10 @@ router = api_router("config entries", "/config-entries")
 
 
 class EntryRollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose entries come back; 0: none."""
+    """A rollback of the config entries.
+
+    * ``to``: the revision whose entries are restored; 0: no entries.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -55,11 +58,9 @@ class EntryRollbackRequest(pydantic.BaseModel):
 
 async def write_options(
     by: Calling,
-    idempotency_key: Annotated[
-        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
-    ] = "",
-    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
-    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    idempotency_key: IdempotencyKey = "",
+    dry_run: DryRun = False,
+    message: Message = "",
     strict: Strict = False,
 ) -> PushOptions:
     """The options of a write, from its headers and query."""
@@ -67,13 +68,16 @@ async def write_options(
 
 
 Writing = Annotated[PushOptions, Depends(write_options)]
-Stated = Annotated[Precondition, Depends(preconditions)]
-EntryType = Annotated[str, Header(description="JSON or YAML")]
+OfAll = Annotated[Precondition, Depends(stated_precondition("succeed only if no config entry was ever written"))]
+OfOne = Annotated[Precondition, Depends(stated_precondition("succeed only if there is no such config entry"))]
 
 
 @router.get("", response_model=EntryPage)
 async def list_config_entries(
-    here: Here, request: Request, paging: Paging, kind: Annotated[str, Query(description="Only of this kind")] = ""
+    here: Here,
+    request: Request,
+    paging: Paging,
+    kind: Annotated[str, Query(description="Only entries of this kind; empty: of all kinds")] = "",
 ) -> Response:
     """All config entries, or those of a kind, by kind and name."""
     if kind:
@@ -86,7 +90,7 @@ async def list_config_entries(
 
 @router.post("", response_model=EntryAnswer)
 async def put_config_entries(
-    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
     """Write several entries, all or none: one, a list, or several YAML documents. `If-Match` is about all entries."""
     read = await _read(body, content_type)
@@ -122,7 +126,12 @@ async def get_config_entry_difference(
     revision: Revision,
     base: Annotated[
         int | None,
-        Query(alias="from", ge=0, le=REVISION_LIMIT, description="By default the revision before; 0: nothing"),
+        Query(
+            alias="from",
+            ge=0,
+            le=REVISION_LIMIT,
+            description="The revision to compare with; 0: no entries. By default the revision before",
+        ),
     ] = None,
 ) -> Response:
     """The entries that differ from one revision to another, before and after."""
@@ -144,7 +153,7 @@ async def get_config_entry_undo(here: Here) -> Response:
 
 @router.post("/rollback", response_model=EntryAnswer)
 async def roll_back_config_entries(
-    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
     """Make a new revision with the entries of an earlier one."""
     media_of(content_type)
@@ -175,7 +184,13 @@ async def get_config_entry(here: Here, request: Request, kind: Segment, name: Se
 
 @router.put("/{kind}/{name}", response_model=EntryAnswer)
 async def put_config_entry(
-    here: Here, kind: Segment, name: Segment, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here,
+    kind: Segment,
+    name: Segment,
+    body: Body,
+    options: Writing,
+    stated: OfOne,
+    content_type: ContentType = "",
 ) -> Response:
     """Write one entry; it may leave out its kind and name. `If-Match` is about this entry."""
     check_kind(kind)
@@ -187,7 +202,7 @@ async def put_config_entry(
 
 
 @router.delete("/{kind}/{name}", response_model=EntryAnswer)
-async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: Stated) -> Response:
+async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: OfOne) -> Response:
     """Delete one entry."""
     check_kind(kind)
     return await _written(await here.publisher.entries.apply([DeleteEntry(kind, name, *stated)], options))

@@ -46,10 +46,10 @@ _PATH = "/groups/{group}/endpoints/{name:path}"
 
 
 async def write_options(
-    etag: Annotated[str, Depends(expected_etag("e", "nothing must be set by hand"))],
+    etag: Annotated[str, Depends(expected_etag("e", "succeed only if nothing is set by hand"))],
     by: Calling,
     drain_s: DrainTime = None,
-    dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Validate, and show what would be set; change nothing")] = False,
 ) -> WriteOptions:
     """The options of a write, from its headers and query."""
     return WriteOptions(etag, drain_s, dry_run, by)
@@ -64,7 +64,7 @@ async def list_endpoints(
     request: Request,
     paging: Paging,
     group: Segment,
-    live: Annotated[bool, Query(description="Only live assignments, which are laid over pushed ones")] = False,
+    live: Annotated[bool, Query(description="Only live assignments, which replace pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
     here.publisher.check_group(group)

@@ -91,7 +91,11 @@ Selects = Callable[[Node | None], bool]
 
 async def node_selector(
     selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='Such as `node.cluster == "edge"`; empty: all')
+        str,
+        Query(
+            max_length=SELECTOR_LIMIT,
+            description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
+        ),
     ] = "",
 ) -> Selects:
     """A predicate for the nodes that the selector matches. Raises ``RequestError``.
@@ -139,41 +143,18 @@ async def list_nodes(
     request: Request,
     paging: Paging,
     selects: Selector,
-    group: Annotated[str | None, Query()] = None,
-    state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
-    selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
-    ] = "",
+    group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
+    state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
-    selected = await _selection(here, selector)
 
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
-        return (state is None or any(type.state is state for type in node.types)) and selected(node)
+        has_state = state is None or any(type.state is state for type in node.types)
+        return has_state and selects(here.fleet.identity(node.id))
 
     found = here.fleet.nodes(group, paging.after)
     return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
-
-
-async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
-    """A predicate for the nodes that a selector matches. Raises ``RequestError`` for an invalid selector."""
-    try:
-        compiled = await asyncio.to_thread(compile_filter, selector)
-        compiled.check(NODE_SHAPE)
-    except (FilterSyntaxError, EvaluationError) as error:
-        detail = f"selector, column {error.column}: {error.detail}"
-        raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
-
-    def is_selected(state: NodeState) -> bool:
-        """Whether the selector matches the node."""
-        node = here.fleet.identity(state.id)
-        try:
-            return node is not None and compiled.matches(node_record(node))
-        except EvaluationError:
-            return False  # the node lacks a value that the selector needs
-
-    return is_selected if selector.strip() else lambda state: True
 
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)
@@ -210,11 +191,13 @@ async def list_nacks(
     here: Here,
     request: Request,
     paging: Paging,
-    group: Annotated[str | None, Query()] = None,
-    node: Annotated[str | None, Query()] = None,
-    type: Annotated[str | None, Query(description="Alias or type URL")] = None,
-    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
-    state: Annotated[NackState | None, Query()] = None,
+    group: Annotated[str | None, Query(description="Only NACKs of nodes of this group")] = None,
+    node: Annotated[str | None, Query(description="Only NACKs of this node")] = None,
+    type: Annotated[str | None, Query(description="Only this type: an alias or a type URL")] = None,
+    since: Annotated[
+        str | None, Query(description="Only NACKs since then: an age such as `15m`, or an RFC 3339 time")
+    ] = None,
+    state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
 ) -> Response:
     """NACKs, newest first: who rejected what, and why."""
     found = here.fleet.nacks(group, node, type, point_in_time(since), state)
@@ -228,20 +211,26 @@ async def list_nacks(
 async def get_bootstrap(
     here: Here,
     request: Request,
-    node_id: Annotated[str, Query(min_length=1)] = "envoy-1",
-    cluster: Annotated[str, Query()] = "default",
-    mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
-    admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
+    node_id: Annotated[str, Query(min_length=1, description="The id of the node")] = "envoy-1",
+    cluster: Annotated[str, Query(description="The cluster of the node")] = "default",
+    mode: Annotated[
+        BootstrapMode, Query(description="How the client gets its configuration")
+    ] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[int, Query(ge=0, le=65535, description="The port of Envoy's admin page; 0: a free one")] = 0,
     address: Annotated[
-        str, Query(description="HOST:PORT of this server (default: the address that it listens on)")
+        str, Query(description="`HOST:PORT` at which the client reaches this server; empty: the address it listens on")
     ] = "",
-    region: Annotated[str, Query()] = "",
-    zone: Annotated[str, Query()] = "",
-    sub_zone: Annotated[str, Query()] = "",
-    load_reports: Annotated[bool, Query(description="Envoy reports its load, unless over REST")] = True,
-    ca: Annotated[str, Query(description="Path on the client: trusted certificate authorities; turns TLS on")] = "",
-    certificate: Annotated[str, Query(description="Path on the client: its certificate")] = "",
-    private_key: Annotated[str, Query(description="Path on the client: its key")] = "",
+    region: Annotated[str, Query(description="The region of the node")] = "",
+    zone: Annotated[str, Query(description="The zone of the node")] = "",
+    sub_zone: Annotated[str, Query(description="The sub-zone of the node")] = "",
+    load_reports: Annotated[
+        bool, Query(description="Let Envoy report its load. It has no effect with `mode=rest` and `mode=grpc`")
+    ] = True,
+    ca: Annotated[
+        str, Query(description="The file on the client with trusted certificate authorities; turns TLS on")
+    ] = "",
+    certificate: Annotated[str, Query(description="The file on the client with its certificate")] = "",
+    private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
 ) -> Response:
     """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
     own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()

@@ -63,7 +63,10 @@ Json = dict[str, Any]
 router = api_router("groups")
 
 WithLowered = Annotated[
-    bool, Query(description="Also what the upstreams of the group are lowered to, which PUT does not accept")
+    bool,
+    Query(
+        description="Include the resources that are lowered from the upstreams of the group. PUT does not accept them"
+    ),
 ]
 
 
@@ -181,7 +184,10 @@ async def validate(
     content_type: ContentType = "",
     strict: Strict = False,
     envoy: Annotated[
-        bool, Query(description="Also validate with a real Envoy; needs `codec.envoy` and the scope `admin`")
+        bool,
+        Query(
+            description="Also validate with the Envoy of `codec.envoy` (400 if it is not set). Needs the scope `admin`"
+        ),
     ] = False,
 ) -> Response:
     """Check a snapshot without pushing it; 422 with all findings if it is invalid."""
@@ -253,11 +259,22 @@ async def put_group(
     by: Calling,
     etag: Annotated[
         str,
-        Depends(expected_etag("s", "the group must have no settings", shown="The expected `settings_etag`, such as")),
+        Depends(
+            expected_etag(
+                "s",
+                "succeed only if the group has no settings",
+                shown="Succeed only if the present `settings_etag` is this one, such as",
+            )
+        ),
     ],
     content_type: ContentType = "",
-    dry_run: Annotated[bool, Query(description="Check the settings; change nothing")] = False,
-    allow_empty: Annotated[bool, Query(description="Allow nodes to move to this group although it is empty")] = False,
+    dry_run: Annotated[
+        bool, Query(description="Check the settings, and show the group with them; change nothing")
+    ] = False,
+    allow_empty: Annotated[
+        bool,
+        Query(description="Permit a selector for an empty group: nodes lose their whole configuration. Otherwise 409"),
+    ] = False,
 ) -> Response:
     """Create a group, or change its settings. Settings that are left out are reset.
 

@@ -29,7 +29,7 @@ from xds.model.errors import NotFoundError
 
 router = api_router("registrations")
 
-ServiceFilter = Annotated[str, Query(description="Only instances of this service")]
+ServiceFilter = Annotated[str, Query(description="Only instances of this service; empty: of all services")]
 
 
 @router.get("/registrations", response_model=RegistrationPage)
@@ -71,7 +71,11 @@ async def delete_registration(here: Here, request: Request, id: Segment, by: Cal
 
 @router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def begin_maintenance(
-    here: Here, request: Request, id: Segment, by: Calling, reason: Annotated[str, Query(max_length=1_000)] = ""
+    here: Here,
+    request: Request,
+    id: Segment,
+    by: Calling,
+    reason: Annotated[str, Query(max_length=1_000, description="Why; the output of the check shows it")] = "",
 ) -> Response:
     """Take an instance out of service: it has a check that is critical until the maintenance ends."""
     await here.registrations.maintain(id, True, reason, permit_of(request), by)

@@ -49,9 +49,10 @@ router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose content is restored.
+    """A rollback of a group.
 
-    With ``keep_endpoints``, clusters that exist before and after keep their present assignments.
+    * ``to``: the revision whose content is restored;
+    * ``keep_endpoints``: keep the present assignments of clusters that exist before and after.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -94,7 +95,8 @@ async def get_progress(
     group: Segment,
     revision: Revision,
     wait: Annotated[
-        float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until the progress is decided")
+        float,
+        Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until `verdict` is not `pending`; 0: answer at once"),
     ] = 0.0,
 ) -> Response:
     """The progress of a recent push, among the nodes that were connected at its commit."""
@@ -139,9 +141,11 @@ _SIZE_GUESS_BYTES = 100  # of a key; sorting more than some hundred keys is not 
 
 
 class DifferenceItem(TypedDict):
-    """``change`` is ``added``, ``changed`` or ``removed``. The side that does not have the resource is null.
+    """A resource that differs between two revisions. If only redacted values differ, both sides look the same.
 
-    If only redacted values differ, both sides look the same.
+    * ``change``: ``added``, ``changed`` or ``removed``;
+    * ``before``: the resource at the first revision, as protobuf JSON; null if there is none;
+    * ``after``: the resource at the second revision, as protobuf JSON; null if there is none.
     """
 
     type: str
@@ -163,6 +167,13 @@ DifferenceAnswer = TypedDict(
         "next_page_token": NotRequired[str],
     },
 )
+DifferenceAnswer.__doc__ = """The difference between two revisions of a group.
+
+* ``from``: the first revision; 0: no resources;
+* ``to``: the second revision;
+* ``changes``: the names of all resources that differ, by type alias;
+* ``resources``: present with ``contents``: one page of these resources, before and after.
+"""
 
 
 @router.get("/revisions/{revision}/diff", response_model=DifferenceAnswer)
@@ -179,10 +190,12 @@ async def get_difference(
             alias="from",
             ge=0,
             le=REVISION_LIMIT,
-            description="By default the previous revision; 0: compare with nothing",
+            description="The revision to compare with; 0: no resources. By default the revision before",
         ),
     ] = None,
-    contents: Annotated[bool, Query(description="Include the documents of the resources, page by page")] = True,
+    contents: Annotated[
+        bool, Query(description="Include each resource before and after, page by page; false: names only")
+    ] = True,
 ) -> Response:
     """The changes from one revision to another. A revision that deleted the group has no resources."""
     found = await here.publisher.compare(group, revision - 1 if base is None else base, revision)

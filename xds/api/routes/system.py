@@ -41,7 +41,12 @@ router = api_router("about")
 
 
 class VersionItem(TypedDict):
-    """``envoy_data_plane`` is the version of the library with Envoy's API."""
+    """The versions of the server and of what it runs on.
+
+    * ``version``: the version of the server;
+    * ``python``: the version of Python;
+    * ``envoy_data_plane``: the version of ``envoy-data-plane``, the library with Envoy's API.
+    """
 
     version: str
     python: str
@@ -49,10 +54,13 @@ class VersionItem(TypedDict):
 
 
 class CallerItem(TypedDict):
-    """``name`` is that of the token or of the certificate's rule; empty if there is none.
+    """The caller of this request.
 
-    ``principal`` is the first authenticated name of the connection, ``principals`` are all. ``authenticated`` is false
-    if the server asks for no credentials.
+    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
+    * ``principal``: the first authenticated principal; empty without authentication;
+    * ``principals``: all authenticated principals;
+    * ``scopes``: the scopes of the caller;
+    * ``authenticated``: false if the server asks for no credentials.
     """
 
     name: str
@@ -108,9 +116,14 @@ watch_router = api_router("watch")
 
 
 class RefusedFilesItem(TypedDict):
-    """Files that are not applied; ``group`` is empty if the directory itself cannot be read.
+    """Files of a group that are not applied. The group keeps its configuration.
 
-    ``detail`` is the first of ``findings`` errors, ``source`` its place in a file. The group keeps its content.
+    * ``group``: the name of the group; empty if the directory itself cannot be read;
+    * ``files``: the paths of the files;
+    * ``since``: since when they are not applied;
+    * ``detail``: the first error;
+    * ``source``: its place, as ``FILE:LINE:COLUMN``; empty if it is not known;
+    * ``findings``: the number of errors.
     """
 
     group: str
@@ -122,7 +135,12 @@ class RefusedFilesItem(TypedDict):
 
 
 class WatchAnswer(TypedDict):
-    """``directory`` is null if none is watched; ``refused`` lists some of ``refused_total``."""
+    """The watched directory.
+
+    * ``directory``: its path; null if none is watched;
+    * ``refused``: the files that are not applied, by group, at most a thousand groups;
+    * ``refused_total``: the number of groups with such files.
+    """
 
     directory: str | None
     refused: list[RefusedFilesItem]
@@ -130,7 +148,9 @@ class WatchAnswer(TypedDict):
 
 
 @watch_router.get("/watch", response_model=WatchAnswer)
-async def get_watch(here: Here, group: Annotated[str, Query(description="Only this group")] = "") -> Response:
+async def get_watch(
+    here: Here, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
+) -> Response:
     """The watched directory (``serve --watch``), and its files that cannot be applied."""
     watched = here.watched()
     found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
@@ -159,7 +179,10 @@ health_router = APIRouter(tags=["health"])
 
 
 class StatusItem(TypedDict):
-    """The state of the server."""
+    """The state of the server.
+
+    * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``.
+    """
 
     status: str
 
