@@ -29,6 +29,8 @@ _OF_HISTORY = frozenset(
         "roll_back_config_entries",
     }
 )
+# Deletions that take no name from another owner.
+_GIVING_UP = frozenset({"delete_binding", "delete_upstreams"})
 _STORING_NOTHING = frozenset({"validate", "explain_document", "test_access"})
 _WITH_OWNERS = frozenset({"endpoints", "bindings"})
 _LOWERING = frozenset({"config entries", "upstreams"})
@@ -87,7 +89,7 @@ def _first_sentence(text: str) -> str:
 def _headers(name: str, operation: Json) -> Json:
     headers: Json = {}
     if name in _WITH_ETAG:
-        headers["ETag"] = _header("The etag for `If-Match`. Absent where there is nothing with an etag")
+        headers["ETag"] = _header("The etag of what is there now, for `If-Match`; absent if there is none")
     if name == "get_resource":
         headers["X-Resource-Version"] = _header("The version of the resource: a hash of its content")
     if _has_parameter(operation, "prefer"):
@@ -127,7 +129,7 @@ def _problems(path: str, method: str, operation: Json) -> Json:
     if name in _OF_HISTORY:
         found[410] = _GONE
     if has_precondition or name == "transact":
-        found[412] = "The precondition fails: somebody has changed the state since. `revision` is the present revision"
+        found[412] = "The precondition fails: the present state has another etag. `revision` is the present revision"
         found[428] = "The server requires `If-Match` or `If-None-Match` for each write (`server.require_if_match`)"
     if name == "restore":
         found[412] = "The server is not empty, and `replace` is not set"
@@ -162,7 +164,8 @@ def _conflict(name: str, operation: Json, tags: set[str], writes: bool) -> str |
         return "The address is that of several workloads"
     if not writes:
         return None
-    is_emptying, is_owned = _has_parameter(operation, "allow_empty"), bool(tags & (_WITH_OWNERS | _LOWERING))
+    is_emptying = _has_parameter(operation, "allow_empty")
+    is_owned = bool(tags & (_WITH_OWNERS | _LOWERING)) and name not in _GIVING_UP
     if is_emptying and (is_owned or name == "transact"):
         return f"{_EMPTYING}; or {_OWNED}"
     if is_emptying:

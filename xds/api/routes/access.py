@@ -71,10 +71,9 @@ class VerdictItem(TypedDict):
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
 async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
-    """Test whether a certificate or token may be a node.
+    """Test whether a certificate or token may be a node. Nothing is changed.
 
-    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; either of the
-    first two may be left out.
+    The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
     access = here.options.accepted()
     identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))

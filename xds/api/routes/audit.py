@@ -105,7 +105,7 @@ async def list_audit(
         bool | None, Query(description="true: only refused writes; false: only writes that were not refused")
     ] = None,
 ) -> Response:
-    """All writes: pushes, settings, policies, deletions, releases; and all refused writes."""
+    """The audit list: all writes and all refused writes, oldest first."""
     lanes = {
         None: frozenset(AuditLane),
         True: frozenset({AuditLane.REFUSED}),

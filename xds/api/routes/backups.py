@@ -99,9 +99,11 @@ async def get_backup(
         bool, Query(description="Leave out secret values; such a backup is for reading and cannot be restored")
     ] = False,
 ) -> Response:
-    """All snapshots, settings and policies as of one moment, with private keys, as an archive.
+    """A backup as a tar archive: all snapshots, settings and policies as of one moment, with private keys.
 
-    Its last member lists all others, so a restore refuses an incomplete archive. Pushes continue meanwhile.
+    Pushes continue meanwhile. One backup or restore runs at a time. The last member of the archive lists all others,
+    so a
+    restore refuses an incomplete archive.
     """
     stream = here.backups.stream(BackupOptions(history, redact))
     first = await anext(stream)  # an error before the first bytes is answered as a problem
@@ -124,10 +126,11 @@ async def restore(
     ] = False,
     dry_run: Annotated[bool, Query(description="Verify the archive; change nothing")] = False,
 ) -> Response:
-    """Replace everything by a backup and serve it, all or nothing.
+    """Replace everything by a backup and serve it: all or nothing.
 
     Revisions and versions are those of the backup. The archive is verified before anything is changed. Its audit list
-    is added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
+    is
+    added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
     after: `watched` names their groups.
     """
     with tempfile.TemporaryFile(dir=here.options.spool) as file:

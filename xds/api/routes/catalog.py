@@ -39,7 +39,7 @@ async def list_services(
 
 @router.get("/services/{name}", response_model=ServiceItem)
 async def get_service(here: Here, request: Request, name: Segment) -> Response:
-    """A service: its instances with health, source, locality and age, and the assignments that follow it."""
+    """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     here.registrations.tell()
     item = service_item(here.catalog, name, *_followers(here, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
@@ -63,7 +63,7 @@ async def accept_losses(
     ] = "",
     dry_run: Annotated[bool, Query(description="Show what would be removed; change nothing")] = False,
 ) -> Response:
-    """Accept that a source lost most instances of services at once: they drain and are removed."""
+    """Accept the held losses of a source: it lost most instances of a service at once. They drain and are removed."""
     held = here.catalog.held(name, service)
     if not held:
         about = f" of service {service!r}" if service else ""

@@ -48,9 +48,9 @@ async def list_certificates(
     paging: Paging,
     group: Annotated[str, Query(description="Only certificates of this group; empty: of all groups")] = "",
 ) -> Response:
-    """The certificates in pushed secrets, listeners and clusters, those that expire first at the top.
+    """The certificate chains in pushed secrets, listeners and clusters, by expiry, earliest first.
 
-    Files on the proxies' machines and trusted authorities are not among them.
+    Files on the machines of the proxies and trusted authorities are not among them.
     """
     publisher = here.publisher
     if group and not publisher.is_group(group):

@@ -92,7 +92,7 @@ async def list_config_entries(
 async def put_config_entries(
     here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
-    """Write several entries, all or none: one, a list, or several YAML documents. `If-Match` is about all entries."""
+    """Write several config entries, all or none. Other entries stay. `If-Match` is about all entries."""
     read = await _read(body, content_type)
     options.check_warnings(read.warnings)
     expect, etag = stated
@@ -111,7 +111,7 @@ async def list_config_entry_revisions(here: Here, request: Request, paging: Pagi
 
 @router.get("/revisions/{revision}", response_model=EntryContentItem)
 async def get_config_entry_revision(here: Here, request: Request, revision: Revision) -> Response:
-    """All entries at a revision."""
+    """All config entries at a revision."""
     content = await here.publisher.entries.history.content(revision)
     records = [content[key] for key in sorted(content)]
     documents = await run_sized(lambda: [each.document() for each in records], resources=len(records) * _SIZE_GUESS)
@@ -134,7 +134,7 @@ async def get_config_entry_difference(
         ),
     ] = None,
 ) -> Response:
-    """The entries that differ from one revision to another, before and after."""
+    """The config entries that differ between two revisions, before and after."""
     old = revision - 1 if base is None else base
     changes = await here.publisher.entries.history.changes(old, revision)
     items = await run_sized(lambda: [difference_item(each) for each in changes], resources=len(changes) * _SIZE_GUESS)
@@ -144,7 +144,10 @@ async def get_config_entry_difference(
 
 @router.get("/undo", response_model=EntryUndoItem)
 async def get_config_entry_undo(here: Here) -> Response:
-    """What an undo of the last change would do. To do it, roll back to the revision in ``to`` with ``If-Match``."""
+    """The plan of undoing the last change of the config entries. Nothing is changed.
+
+    To undo it, roll back to the revision in `to`, with `etag` as `If-Match`. 404 if there is nothing to undo.
+    """
     entries = here.publisher.entries
     revision, etag = entries.revision, entries.etag
     plan = await entries.history.undo_plan()
@@ -155,7 +158,7 @@ async def get_config_entry_undo(here: Here) -> Response:
 async def roll_back_config_entries(
     here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
-    """Make a new revision with the entries of an earlier one."""
+    """Make a new revision with the config entries of an earlier one. `If-Match` is about all entries."""
     media_of(content_type)
     try:
         wanted = EntryRollbackRequest.model_validate_json(body)
@@ -168,7 +171,7 @@ async def roll_back_config_entries(
 
 @router.get("/{kind}/{name}", response_model=EntryItem)
 async def get_config_entry(here: Here, request: Request, kind: Segment, name: Segment) -> Response:
-    """One entry, and who modified it last."""
+    """One config entry, and who modified it last."""
     check_kind(kind)
     entries = here.publisher.entries
     record = entries.record(kind, name)
@@ -192,7 +195,7 @@ async def put_config_entry(
     stated: OfOne,
     content_type: ContentType = "",
 ) -> Response:
-    """Write one entry; it may leave out its kind and name. `If-Match` is about this entry."""
+    """Write one config entry. `If-Match` is about this entry."""
     check_kind(kind)
     read = await _read(body, content_type, kind, name)
     options.check_warnings(read.warnings)
@@ -203,7 +206,7 @@ async def put_config_entry(
 
 @router.delete("/{kind}/{name}", response_model=EntryAnswer)
 async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: OfOne) -> Response:
-    """Delete one entry."""
+    """Delete one config entry. `If-Match` is about this entry."""
     check_kind(kind)
     return await _written(await here.publisher.entries.apply([DeleteEntry(kind, name, *stated)], options))
 

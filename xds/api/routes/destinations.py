@@ -32,7 +32,10 @@ async def get_destination(
         ),
     ] = "",
 ) -> Response:
-    """The answers to a Linkerd proxy that requests `HOST[:PORT]`: endpoints, profile, omissions."""
+    """The answers to a Linkerd proxy that asks for `HOST[:PORT]`: endpoints, profile, and what is left out.
+
+    404 if the Linkerd API is not served.
+    """
     if here.destinations is None:
         raise NotFoundError("the Linkerd API is not served")
     try:

@@ -75,7 +75,10 @@ async def get_discovery_chain(
         ),
     ] = "",
 ) -> Response:
-    """The compiled chain of any service; one without entries has the default chain. In Consul's JSON."""
+    """The compiled discovery chain of a service, in Consul's JSON.
+
+    A service without config entries has the default chain.
+    """
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
     entries = here.publisher.entries
     chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
@@ -177,9 +180,9 @@ async def walk_chain(
         Pairs, Query(max_length=PAIRS_LIMIT, description="A further query parameter as `name=value`; may be repeated")
     ] = (),
 ) -> Response:
-    """Follow a request of HTTP through the chain of a service: which routes do not match it and why, and where it ends.
+    """Follow an HTTP request through the chain of a service: which routes do not match it and why, and where it ends.
 
-    Matching is Envoy's. Nothing is sent.
+    Routes match as in Envoy. Nothing is sent.
     """
     if not service:
         raise NotFoundError("a service has a name")

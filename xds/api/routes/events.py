@@ -129,11 +129,12 @@ async def get_events(
         bool, Query(alias="follow", description="Wait for further events; false: end after the latest one")
     ] = True,
 ) -> Response:
-    """Events from now on, or after ``Last-Event-ID``, or from a time on.
+    """Live events: from now on, after an earlier event, or since a time.
 
-    The answer's ``Last-Event-ID`` header, and the first ``id`` of server-sent events, say where the stream begins: a
-    client that loses the connection before the first event can resume there. ``event: lagged`` says that events are
-    missing, because they were dropped or this reader was too slow. ACKs are recorded only while a reader asks for them.
+    The response header `Last-Event-ID`, and the first `id` of server-sent events, say where the stream begins: a
+    client
+    that loses the connection before the first event can resume there. `event: lagged` says that events are missing,
+    because they were dropped or the reader was too slow. ACKs are recorded only while a reader asks for them.
     """
     wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
     log = here.fleet.events

@@ -167,7 +167,10 @@ Name = Annotated[str, Query(description="Only this resource; needs `type` (other
 
 @router.get("/nodes/{id}/explain", response_model=ExplanationItem)
 async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
-    """Explain a connected node: the groups that were tried, and the answer for each resource that it subscribes to."""
+    """Explain a node: the groups that were tried, and what it gets for each resource that it subscribes to.
+
+    It must be connected or have disconnected recently.
+    """
     found = await here.publisher.explain(id, _asked(type, name))
     known = here.fleet.node(id)
     principals = known.principals if known is not None else ()
@@ -181,10 +184,7 @@ async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = ""
 async def explain_document(
     here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
 ) -> Response:
-    """Explain a node that need not exist, given as Envoy sends it:
-
-    ``{"id", "cluster", "locality", "metadata", ...}``.
-    """
+    """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
     found = await here.publisher.explain_node(node, _asked(type, name))
     return JSONResponse(explanation_item(found, (), _origins(here, found, name)))

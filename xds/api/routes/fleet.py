@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Query, Request
@@ -50,7 +50,10 @@ router = api_router("fleet")
 # A caller that may push to the group may also end the lingering of its removed resources.
 @router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
 async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for a node. Requests that still use them may fail."""
+    """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
+
+    It needs the scope `write:group/<group>` for the group of the node.
+    """
     node = here.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
@@ -60,7 +63,10 @@ async def release_node(here: Here, request: Request, id: Segment, by: Calling) -
 
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
 async def release_group(here: Here, group: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for all connected nodes of a group."""
+    """End the lingering of removed resources for all connected nodes of a group: they are removed now.
+
+    Requests that still use them may fail.
+    """
     here.publisher.check_group(group)
     nodes = here.fleet.connected(group)
     return JSONResponse(await _release(here, nodes, group, "", by))
@@ -159,7 +165,7 @@ async def list_nodes(
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)
 async def get_node(here: Here, id: Segment) -> Response:
-    """One node with all its streams."""
+    """One node with all its streams. It must be connected or have disconnected recently."""
     node = here.fleet.node(id)
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
@@ -199,7 +205,7 @@ async def list_nacks(
     ] = None,
     state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
 ) -> Response:
-    """NACKs, newest first: who rejected what, and why."""
+    """NACK records, newest first: who rejected what, and why."""
     found = here.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
@@ -207,7 +213,7 @@ async def list_nacks(
     return await paging.answer(request, found, lambda record: str(record.id), nack_item)
 
 
-@router.get("/bootstrap")
+@router.get("/bootstrap", response_model=dict[str, Any])
 async def get_bootstrap(
     here: Here,
     request: Request,
@@ -232,7 +238,7 @@ async def get_bootstrap(
     certificate: Annotated[str, Query(description="The file on the client with its certificate")] = "",
     private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
 ) -> Response:
-    """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
+    """A bootstrap for one client of this server: Envoy, or a gRPC library with `mode=grpc`."""
     own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
     host, port = split_address(address) if address else own
     try:

@@ -97,7 +97,7 @@ async def list_held(
     contents: Annotated[bool, Query(description="Include the resources themselves")] = False,
     secrets: Annotated[bool, Depends(secrets_shown)] = False,
 ) -> Response:
-    """The resources of a connected node by type and name, as its ACKs prove."""
+    """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
     node = here.fleet.node(id)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")

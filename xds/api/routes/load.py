@@ -77,7 +77,10 @@ async def get_load(
         str | None, Query(description="Only the load with this EDS service name; by default of all")
     ] = None,
 ) -> Response:
-    """One cluster, with a row per pair of localities (source, target), per node, or per endpoint."""
+    """The load of one cluster, with a row per pair of localities (source, target), per node, or per endpoint.
+
+    404 if no client has reported the cluster recently.
+    """
     found = await asyncio.to_thread(here.load.cluster, cluster, window_s, by, service_name)
     if found is None:
         raise _unreported(cluster)
@@ -108,7 +111,7 @@ async def get_load_series(
         ),
     ] = None,
 ) -> Response:
-    """The load of a cluster over time, step by step."""
+    """The load of a cluster over time, step by step. 404 if no client has reported it recently."""
     step_s = _step(step, window_s)
     if by == "node":
         raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")

@@ -109,14 +109,14 @@ class _Source:
 
 @router.get("/sources", response_model=SourcePage)
 async def list_sources(request: Request, here: Here, page: Annotated[Page, Depends(page)]) -> Response:
-    """All sources by name, with their state."""
+    """All sources of instances by name, with their state."""
     found = await page.following(_sources(here), lambda each: each.name)
     return await page.answer(request, found, lambda each: each.name, _item)
 
 
 @router.get("/sources/{name}", response_model=SourceStateItem)
 async def get_source(here: Here, name: Segment) -> Response:
-    """One source."""
+    """One source of instances, with its state."""
     for each in _sources(here):
         if each.name == name:
             return JSONResponse(_item(each))

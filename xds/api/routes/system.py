@@ -72,7 +72,7 @@ class CallerItem(TypedDict):
 
 @router.get("/version", response_model=VersionItem, openapi_extra=needs(ANY))
 async def get_version() -> Response:
-    """The versions of the server."""
+    """The versions of the server, of Python, and of the library with Envoy's API."""
     found: VersionItem = {
         "version": __version__,
         "python": platform.python_version(),
@@ -83,7 +83,7 @@ async def get_version() -> Response:
 
 @router.get("/whoami", response_model=CallerItem, openapi_extra=needs(ANY))
 async def get_caller(request: Request) -> Response:
-    """The caller's principal and scopes."""
+    """The principals and scopes of the caller."""
     grant, identity = grant_of(request), identity_of(request)
     found: CallerItem = {
         "name": grant.name,
@@ -97,13 +97,13 @@ async def get_caller(request: Request) -> Response:
 
 @router.get("/config", response_model=dict[str, Any])
 async def get_config(here: Here) -> Response:
-    """The effective settings, without secrets."""
+    """The settings in effect, without secret values."""
     return JSONResponse(here.options.config)
 
 
 @router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
 async def get_schema(request: Request, type: Segment) -> Response:
-    """JSON Schema 2020-12 of a resource type (alias, type URL or message name), or of a whole push: ``snapshot``."""
+    """The JSON Schema (2020-12) of a resource type, or of a whole push."""
     found = await asyncio.to_thread(snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type)))
     if found is None:
         raise NotFoundError(f"no such type in Envoy's API: {type[:200]!r}")
@@ -151,7 +151,7 @@ class WatchAnswer(TypedDict):
 async def get_watch(
     here: Here, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
 ) -> Response:
-    """The watched directory (``serve --watch``), and its files that cannot be applied."""
+    """The watched directory (`serve --watch`), and its files that are not applied."""
     watched = here.watched()
     found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer: WatchAnswer = {
@@ -189,13 +189,13 @@ class StatusItem(TypedDict):
 
 @health_router.get("/livez", response_model=StatusItem)
 async def livez() -> Response:
-    """Tell that the event loop answers."""
+    """Liveness: 200 if the event loop answers."""
     return JSONResponse({"status": "ok"})
 
 
 @health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
 async def readyz(here: Here) -> Response:
-    """Tell whether the stored state is loaded and the drain has not begun: 200, else 503."""
+    """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
     phase = here.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
     return JSONResponse({"status": phase.value}, status)
@@ -203,5 +203,5 @@ async def readyz(here: Here) -> Response:
 
 @health_router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(here: Here) -> Response:
-    """The metrics of the server as Prometheus reads them."""
+    """The metrics of the server in the text format of Prometheus."""
     return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)

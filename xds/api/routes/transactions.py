@@ -166,9 +166,9 @@ async def transact(
     body: Body,
     content_type: ContentType = "",
 ) -> Response:
-    """Change several groups, and config entries, in one transaction.
+    """Change several groups, and config entries, in one transaction: all changes are made, or none.
 
-    ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}], "config_entries"?: {"put"?, "delete"?}}``.
+    It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
     decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
     for each in decoded.groups:

@@ -41,7 +41,7 @@ Writing = Annotated[PushOptions, Depends(writing_options)]
 
 @router.get("/upstreams", response_model=UpstreamsPage)
 async def list_upstreams(here: Here, request: Request, paging: Paging) -> Response:
-    """All groups with upstreams. The nodes of each are one class of proxies."""
+    """All groups with upstreams, by name."""
     lowered, counts = here.publisher.lowered, here.fleet.nodes_by_group()
 
     def item(group: str) -> Any:
@@ -76,10 +76,10 @@ async def put_upstreams(
         ),
     ] = None,
 ) -> Response:
-    """Set the upstreams of a group: `{"upstreams": [{"service": "web", "bind_port": 9191}]}`, as JSON or YAML.
+    """Set all upstreams of a group, which is created if it does not exist. Pushed resources stay.
 
-    The group is created if there is none. What the upstreams are lowered to becomes part of its snapshot at once, and
-    follows the config entries from then on. Pushed resources stay.
+    What the upstreams are lowered to becomes part of the snapshot of the group at once, and follows the config entries
+    from then on.
     """
     document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
     upstreams = await asyncio.to_thread(read_upstreams, document)

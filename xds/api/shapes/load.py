@@ -111,7 +111,7 @@ class LoadItem(FiguresItem):
     * ``failed_ratio``: errors and dropped tries as a part of ``attempts``, 0 to 1;
     * ``drops``: dropped tries by category; ``uncategorised`` for those without one;
     * ``nodes``: the number of nodes that reported the cluster in the last two intervals;
-    * ``reported``: the time of the latest report; null if its node has disconnected since.
+    * ``reported``: the time of the latest report; null if its node disconnected during it.
     """
 
     cluster: str
