@@ -40,12 +40,12 @@ class CatalogMetrics(Collector):
         """The metrics of now."""
         catalog, bindings = self._catalog, self._bindings
         yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
-        states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
+        states: dict[Labels, float] = {("laid",): bindings.live_n, ("waiting",): len(bindings) - bindings.live_n}
         text = "Assignments that follow a service: laid over the push, or waiting until a source has shown the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
         lowered = self._lowered.endpoints
-        total, laid = (len(lowered), lowered.laid_n) if lowered is not None else (0, 0)
-        states = {("laid",): laid, ("waiting",): total - laid}
+        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
+        states = {("laid",): live_n, ("waiting",): total - live_n}
         text = "Assignments of lowered clusters: laid, or waiting until a source has shown the service"
         yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
         text = "Groups with upstreams: classes of proxies with lowered resources of their own"
