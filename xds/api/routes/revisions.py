@@ -196,7 +196,7 @@ async def get_difference(
         touched = found.touched()
         page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
         keys: list[Key] = page.pop("items")
-        sides = await here.publisher.sides(found, keys)
+        sides = await here.publisher.compared_resources(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)
