@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.linkerd_site import instance
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.control import address_index
 from xds.control.address_index import AddressIndex
@@ -20,7 +20,7 @@ EDITS = st.tuples(st.sampled_from(SERVICES), st.none() | st.frozensets(st.sample
 
 def shown(virtual: Iterable[str], *, drains: bool = False, **fields: Any) -> ServiceInstance:
     one = instance("10.0.0.1", virtual_addresses=tuple(virtual), **fields)
-    return ServiceInstance("test", SeenInstance(one, 0.0, 0.0), drains_until=1.0 if drains else None)
+    return ServiceInstance("test", ObservedInstance(one, 0.0, 0.0), drains_until=1.0 if drains else None)
 
 
 @given(st.lists(EDITS, max_size=12))

@@ -404,7 +404,7 @@ def test_at_most_so_many_endpoints_drain_and_the_oldest_go_first() -> None:
     one = target(port="grpc")
     one.drain(map(endpoint, range(DRAINING_LIMIT + 5)), 10.0)
     assert len(one.draining) == DRAINING_LIMIT
-    assert endpoint(4).place not in one.draining and endpoint(5).place in one.draining
+    assert endpoint(4).address not in one.draining and endpoint(5).address in one.draining
 
 
 def test_an_endpoint_that_was_served_as_draining_does_not_drain_again() -> None:

@@ -117,7 +117,7 @@ def test_what_drains_stays_in_its_priority_as_far_as_there_is_one() -> None:
     found = priorities_in(made.lower(served))
     numbers = {priority: sorted(int(at[0].split(".")[3]) for at in held) for priority, held in found.items()}
     assert numbers == {0: [0, 10, 20], 1: [1, 2, 11, 12, 21]}
-    assert [one.place[0] for held in found.values() for one in held.values() if not one.drains] == [
+    assert [one.address[0] for held in found.values() for one in held.values() if not one.drains] == [
         "10.0.0.20",
         "10.0.0.21",
     ]

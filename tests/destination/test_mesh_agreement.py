@@ -21,7 +21,7 @@ from tests.support.linkerd_policy import Request, backends_of, route_taken
 from tests.support.lowering import DATACENTER, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Place, RouteReader
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.instance import Instance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.index import ChainIndex, Seen
@@ -48,7 +48,7 @@ class FixedCatalog:
 
     def __init__(self, catalog: Mapping[str, list[Instance]]) -> None:
         self._services = {
-            service: tuple(ServiceInstance("test", SeenInstance(one, 0.0, 0.0)) for one in instances)
+            service: tuple(ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in instances)
             for service, instances in catalog.items()
         }
 

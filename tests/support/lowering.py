@@ -9,7 +9,7 @@ import yaml
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from xds.catalog.binding import InstanceSelection
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import ServiceInstance
@@ -65,7 +65,7 @@ def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
     for target in assignment.targets:
         selection = InstanceSelection(target.binding, DATACENTER)
         instances = (
-            ServiceInstance("test", SeenInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
+            ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
         )
         selected.append(list(selection.select(instances)))
     return lower_assignment(assignment, selected)

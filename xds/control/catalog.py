@@ -162,8 +162,8 @@ class ServiceCatalog:
         Raises ``NotFoundError`` for an unknown source.
         """
         feed = self._feed(source)
-        services = feed.source.held.intersection((service,)) if service else feed.source.held
-        return {each: len(feed.source.by_service[each].kept) for each in sorted(services)}
+        services = feed.source.held_services.intersection((service,)) if service else feed.source.held_services
+        return {each: len(feed.source.by_service[each].lost) for each in sorted(services)}
 
     def accept(self, source: str, service: str = "", by: Caller = UNKNOWN_CALLER) -> dict[str, int]:
         """Accept the losses of a source that are held, of one service or all; the removed instances, by service.
@@ -367,12 +367,12 @@ class ServiceCatalog:
             self._index.show(feed.source, service, instances, self._clock())
 
     def _use(self, wanted: frozenset[str]) -> None:
-        self._index.use(wanted)
+        self._index.set_wanted(wanted)
         self._pending.set()
 
 
 def _counts(feed: SourceFeed) -> SourceCounts:
-    source, held = feed.source, list(feed.source.held)
-    kept = sum(len(source.by_service[service].kept) for service in held if service in source.by_service)
+    source, held = feed.source, list(feed.source.held_services)
+    kept = sum(len(source.by_service[service].lost) for service in held if service in source.by_service)
     findings = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
     return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), kept, findings)

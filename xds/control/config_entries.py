@@ -229,7 +229,7 @@ class EntryPublisher:
     # One write; the caller holds the lock of the line
 
     async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, request_text: str) -> PlannedWrite:
-        """Compare changes with the present entries. ``request_text`` as in `GroupPush.asked`. Raises as ``apply``."""
+        """Compare changes with the present entries. ``request_text`` as in `GroupPush`. Raises as ``apply``."""
         self._check_line(options)
         present = (self._records, self.unreadable, self.revision + 1)
         edit = await run_sized(edit_of, writes, *present, resources=len(writes) * _SIZE_OF_ENTRY)
@@ -322,7 +322,7 @@ class EntryPublisher:
         lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
         delta = Delta(lines, edit.removed, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
-        push = GroupPush(LINE, delta, self.revision, note=note, asked=request_text)
+        push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
         return PlannedWrite(edit, changes, proposal, push)
 
     def _revision_of(self, key: Key) -> int:
@@ -381,11 +381,11 @@ class EntryPart:
             check_writes(self._writes)
             size = len(self._writes) * _SIZE_OF_ENTRY
             self._request_digest = await run_sized(request_digest, self._writes, resources=size)
-        return GroupPush(LINE, Delta((), (), {}), asked=self._request_digest or f"roll back to {self._to}")
+        return GroupPush(LINE, Delta((), (), {}), request_text=self._request_digest or f"roll back to {self._to}")
 
     async def plan(self) -> GroupPush:
         """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options, request_text = self._publisher, self._options, (await self.repeated_push()).asked
+        publisher, options, request_text = self._publisher, self._options, (await self.repeated_push()).request_text
         if self._to is None:
             self._planned = await publisher.plan(self._writes, options, request_text)
         else:

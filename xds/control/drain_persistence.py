@@ -111,7 +111,7 @@ class DrainPersistence:
 def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
     """Draining endpoints by priority, as JSON: a list for each endpoint, with the fields that ``decoded`` names."""
     rows = [
-        [priority, *one.place, one.weight, *_parts(one.locality), until]
+        [priority, *one.address, one.weight, *_parts(one.locality), until]
         for priority, endpoints in draining.items()
         for one, until in endpoints.values()
     ]
@@ -125,7 +125,7 @@ def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
         for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
             locality = Locality(str(region), str(zone), str(sub_zone))
             one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
-            found[int(priority)][one.place] = one, float(until)
+            found[int(priority)][one.address] = one, float(until)
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
     return dict(found)

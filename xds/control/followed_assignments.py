@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.catalog.draining import Place
+from xds.catalog.draining import SocketAddress
 from xds.control.catalog import ServiceCatalog
 from xds.control.followed_target import DrainingEndpoints, FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
@@ -73,9 +73,9 @@ class FollowedAssignment:
 
     def take_over(self, served: Resource, until: float) -> None:
         """Let the endpoints of the served assignment drain, except for those that drain already."""
-        draining: set[Place] = {place for target in self.targets for place in target.draining}
+        draining: set[SocketAddress] = {address for target in self.targets for address in target.draining}
         for priority, endpoints in priorities_in(served).items():
-            replaced = [one for place, one in endpoints.items() if place not in draining]
+            replaced = [one for address, one in endpoints.items() if address not in draining]
             self.target_of(priority).drain(replaced, until, again=True)
 
 
@@ -156,7 +156,7 @@ class FollowedAssignments:
                 assignment.target_of(priority).draining.update(endpoints)
 
     def begin(self, assignment: FollowedAssignment, owner: Owner) -> None:
-        """Follow services with an assignment, in place of a former one of its name. Then call ``use`` and ``serve``.
+        """Follow services with an assignment, in address of a former one of its name. Then call ``use`` and ``serve``.
 
         Endpoints of the former assignment that it lacks drain. Raises ``OwnedError``.
         """

@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import DRAINING_LIMIT, Place
+from xds.catalog.draining import DRAINING_LIMIT, SocketAddress
 from xds.catalog.service_index import ServiceInstance
-from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint_of
+from xds.lower.instances import EndpointRule, ServedEndpoint, by_address, endpoint_of
 
 CACHED_FROM = 200  # instances: for fewer, computing all endpoints again is cheaper than a cache
 
-DrainingEndpoints = dict[Place, tuple[ServedEndpoint, float]]  # with the time at which each is removed (epoch seconds)
+# Each endpoint with the time at which it is removed (epoch seconds).
+DrainingEndpoints = dict[SocketAddress, tuple[ServedEndpoint, float]]
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class FollowedTarget:
     """
 
     selection: InstanceSelection
-    served: Mapping[Place, ServedEndpoint] = field(default_factory=dict)
+    served: Mapping[SocketAddress, ServedEndpoint] = field(default_factory=dict)
     draining: DrainingEndpoints = field(default_factory=dict)
     _cached: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
@@ -49,7 +50,7 @@ class FollowedTarget:
     def served_endpoints(
         self, instances: Sequence[ServiceInstance], now: float, drain_s: float
     ) -> Collection[ServedEndpoint]:
-        """The endpoints to serve for the instances of the service, draining ones included; one for each place."""
+        """The endpoints to serve for the instances of the service, draining ones included; one for each address."""
         selected = self.endpoints(instances)
         if self.served or self.draining or not self.selects_all:
             return self.advance(selected, now, drain_s)
@@ -58,7 +59,7 @@ class FollowedTarget:
     def endpoints(self, instances: Sequence[ServiceInstance]) -> list[ServedEndpoint]:
         """The endpoints of the selected instances.
 
-        Each has a place of its own, unless a port is named: two instances may have it at one address.
+        Each has an address and port of its own, unless a port is named: two instances may have it at one address.
         """
         if len(instances) < CACHED_FROM:
             self._cached = {}
@@ -74,14 +75,14 @@ class FollowedTarget:
     def advance(self, selected: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
         """Note the endpoints that are selected now. Returns the endpoints to serve: selected and draining ones.
 
-        Of two selected endpoints at one place the first one counts.
+        Of two selected endpoints with one address and port the first one counts.
         """
-        endpoints = by_place(selected)
-        self.drain((one for place, one in self.served.items() if place not in endpoints), now + drain_s)
+        endpoints = by_address(selected)
+        self.drain((one for address, one in self.served.items() if address not in endpoints), now + drain_s)
         self.draining = {
-            place: (one, until)
-            for place, (one, until) in self.draining.items()
-            if place not in endpoints and until > now
+            address: (one, until)
+            for address, (one, until) in self.draining.items()
+            if address not in endpoints and until > now
         }
         self.served = {} if self.selects_all else endpoints
         return [*endpoints.values(), *(one for one, _ in self.draining.values())]
@@ -93,8 +94,8 @@ class FollowedTarget:
         """
         for one in endpoints:
             if again or not one.drains:
-                self.draining.pop(one.place, None)
-                self.draining[one.place] = one.draining(), until
+                self.draining.pop(one.address, None)
+                self.draining[one.address] = one.draining(), until
         while len(self.draining) > DRAINING_LIMIT:
             del self.draining[next(iter(self.draining))]
 

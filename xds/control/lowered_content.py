@@ -217,10 +217,10 @@ def _extended_rollback(group: str, change: Rollback, lowering: LoweringChange, t
     after = lowering.after
     restored = [(one.type_url, one.name) for one in target.resources() if not one.is_lowered]
     _refuse(_clashes(group, restored, after))
-    leave = tuple(
+    omit = tuple(
         key for one in target.resources() if one.is_lowered and (key := (one.type_url, one.name)) not in after.records
     )
-    return replace(change, keep=tuple(after.records), leave=leave)
+    return replace(change, keep=tuple(after.records), omit=omit)
 
 
 def _clashes(group: str, keys: Iterable[Key], after: LoweredContent) -> Iterator[Violation]:

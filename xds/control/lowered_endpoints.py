@@ -73,7 +73,9 @@ class LoweredEndpoints:
     def selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
         """The instances that an assignment selects now, target by target."""
         targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
-        return [each for target in targets for each in target.selected(self._catalog.instances(target.binding.service))]
+        return [
+            each for target in targets for each in target.select_served(self._catalog.instances(target.binding.service))
+        ]
 
     def clash(self, group: str) -> str:
         """The error about an assignment that the group should have and that has another owner; empty for none."""

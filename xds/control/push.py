@@ -204,7 +204,7 @@ class PlannedChange:
             self.expect,
             known,
             hashes,
-            asked_change=request.requested_change,
+            requested_change=request.requested_change,
             is_derived=request.is_derived,
             kind=LOWERED if request.changes_lowered_only else "",
             writes=request.writes,
@@ -304,9 +304,9 @@ def _content_after_rollback(
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content of ``target``, except for the resources that the rollback keeps as they are."""
     resources = _by_key(target.resources())
-    if not (change.keep or change.leave):
+    if not (change.keep or change.omit):
         return target.blob_ids, resources
-    not_restored = frozenset(change.leave)
+    not_restored = frozenset(change.omit)
     ids = {key: blob for key, blob in target.blob_ids.items() if key not in not_restored}
     kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
     kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}

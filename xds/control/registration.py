@@ -352,7 +352,7 @@ class Registrations:
             found = self.table.at(key)
             self._unsaved.pop(key, None)
             try:
-                await self._records.write(Edit((found,)) if found is not None else Edit(gone=(key,)))
+                await self._records.write(Edit((found,)) if found is not None else Edit(delete=(key,)))
             except StoreError:
                 self._unsaved[key] = None
                 raise
@@ -419,4 +419,4 @@ class Registrations:
 
 
 def _keys(edit: Edit) -> list[Key]:
-    return [*edit.gone, *(one.key for one in edit.put)]
+    return [*edit.delete, *(one.key for one in edit.put)]

@@ -78,7 +78,7 @@ class RegistrationStore:
         put: dict[Key, ObservedRecord] = {}
         gone: dict[Key, None] = {}
         for edit, bodies, _, _ in batch:
-            for key in edit.gone:
+            for key in edit.delete:
                 put.pop(key, None)
                 gone[key] = None
             for one, body in zip(edit.put, bodies, strict=True):
@@ -116,7 +116,7 @@ def record_id(key: Key) -> str:
 
 def registration_note(by: Caller, table: RegistrationTable, edit: Edit, message: str = "") -> AuditNote:
     """The note of an edit that is not applied to ``table`` yet."""
-    keys = [*edit.gone, *(one.key for one in edit.put)]
+    keys = [*edit.delete, *(one.key for one in edit.put)]
     before = [found for key in keys if (found := table.at(key)) is not None]
     action, subject = PUT if edit.put else DELETED, _subject(keys)
     note = by.note(action, subject=subject, message=message, old=_told(before), new=_told(edit.put))

@@ -139,7 +139,7 @@ def _replaced(before: tuple[ServiceInstance, ...], there: tuple[ServiceInstance,
     if len(before) != len(there):
         return None
     pairs = zip(before, there, strict=True)
-    return [(one, other) for one, other in pairs if one.seen is not other.seen and not _is_same(one, other)]
+    return [(one, other) for one, other in pairs if one.observed is not other.observed and not _is_same(one, other)]
 
 
 def _is_same(one: ServiceInstance, other: ServiceInstance) -> bool:

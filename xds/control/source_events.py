@@ -42,7 +42,7 @@ class SourceEvents:
         Returns after how many seconds to call again; 0 if there is nothing to tell.
         """
         name, now = feed.status.name, self._clock()
-        held, told = feed.source.held, self._told.get(name, frozenset())
+        held, told = feed.source.held_services, self._told.get(name, frozenset())
         if held == told:
             return 0.0
         left_s = self._told_at.get(name, 0.0) + HELD_EVERY_S - now
@@ -51,7 +51,7 @@ class SourceEvents:
         self._told[name], self._told_at[name] = frozenset(held), now
         new, ended = held - told, told - held
         if new:
-            lost = sum(len(feed.source.by_service[service].kept) for service in new)
+            lost = sum(len(feed.source.by_service[service].lost) for service in new)
             text = f"lost {lost} instances of {_names(new)} at once: the last good set is kept until it is accepted"
             _log.warning("source.held", source=name, services=sorted(new)[:NAMES_SHOWN], services_n=len(new))
             self._record("held", feed.status, text, services=len(new), instances=lost)

@@ -126,7 +126,7 @@ class UndoPlanner:
             refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
             if refused > (before[1] if before[0] == held.revision else 0):
                 nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
-                await self._store.tally(group, held.revision, nodes, refused)
+                await self._store.record_outcome(group, held.revision, nodes, refused)
                 self._noted[group] = (held.revision, refused)
 
     async def watch_refusals(self) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.destination.authority import Authority, Grammar, NameReading, read_authority, written
@@ -65,7 +65,7 @@ class InstanceEndpoint:
 class _ReadInstance(NamedTuple):
     """An instance as it was read, with the endpoint that it became, if any. While it is held, its id is its own."""
 
-    seen: SeenInstance
+    seen: ObservedInstance
     drains_until: float | None
     defaults: Mapping[str, str]
     endpoints: tuple[DestinationEndpoint, ...]
@@ -202,14 +202,14 @@ class ServiceLookup:
         selection = InstanceSelection(binding, self._rules.datacenter)
         now: dict[int, _ReadInstance] = {}
         for one in instances:
-            found = before.get(id(one.seen))
+            found = before.get(id(one.observed))
             if found is None or (found.drains_until, found.defaults) != (one.drains_until, defaults):
                 selected = selection.select((one,))
                 made = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )
-                found = _ReadInstance(one.seen, one.drains_until, defaults, made)
-            now[id(one.seen)] = found
+                found = _ReadInstance(one.observed, one.drains_until, defaults, made)
+            now[id(one.observed)] = found
         before.clear()
         before.update(now)
         return ordered(endpoint for each in now.values() for endpoint in each.endpoints)

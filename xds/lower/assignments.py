@@ -12,7 +12,7 @@ from xds.lower.instances import (
     EndpointRule,
     ServedEndpoint,
     assignment_of,
-    by_place,
+    by_address,
     endpoints_of,
     locality_entries,
     locality_entry,
@@ -43,7 +43,7 @@ def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collecti
     cluster only while no endpoint of those before is healthy. A priority without endpoints has an empty entry: gRPC
     refuses gaps. Those at the end are left out.
     """
-    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_place(each) for each in endpoints])
+    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_address(each) for each in endpoints])
     while found and not found[-1]:
         found.pop()
     body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
@@ -62,11 +62,11 @@ def _each_once(priorities: list[_Priority]) -> list[Collection[ServedEndpoint]]:
     """The priorities without the places that another one has."""
     owners: dict[tuple[str, int], int] = {}
     for index, endpoints in enumerate(priorities):
-        for place, one in endpoints.items():
-            owner = owners.setdefault(place, index)
-            if one.is_healthy and not priorities[owner][place].is_healthy:
-                owners[place] = index
+        for address, one in endpoints.items():
+            owner = owners.setdefault(address, index)
+            if one.is_healthy and not priorities[owner][address].is_healthy:
+                owners[address] = index
     return [
-        [one for place, one in endpoints.items() if owners[place] == index]
+        [one for address, one in endpoints.items() if owners[address] == index]
         for index, endpoints in enumerate(priorities)
     ]

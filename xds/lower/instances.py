@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
-from xds.catalog.draining import Place
+from xds.catalog.draining import SocketAddress
 from xds.catalog.instance import Health, Instance
 from xds.lower.load_assignment import WEIGHT_SUM_LIMIT, decode_assignment, locality_of
 from xds.model.node import Locality
@@ -56,7 +56,7 @@ class ServedEndpoint:
     locality. ``where`` and ``field`` are its fields ``locality`` and ``lb_endpoints``, serialized.
     """
 
-    place: Place
+    address: SocketAddress
     status: int
     weight: int
     healthy_weight: int
@@ -65,16 +65,16 @@ class ServedEndpoint:
     field: bytes
 
     @classmethod
-    def at(cls, place: Place, status: int, weight: int, locality: Locality) -> ServedEndpoint:
-        """The endpoint at a place."""
+    def at(cls, address: SocketAddress, status: int, weight: int, locality: Locality) -> ServedEndpoint:
+        """The endpoint with this address and port."""
         healthy_weight = weight if status == _HEALTHY else 0
-        where, field = _locality_field(locality), _endpoint_field(*place, status, weight)
-        return cls(place, status, weight, healthy_weight, locality, where, field)
+        where, field = _locality_field(locality), _endpoint_field(*address, status, weight)
+        return cls(address, status, weight, healthy_weight, locality, where, field)
 
     @classmethod
-    def draining_at(cls, place: Place, weight: int, locality: Locality) -> ServedEndpoint:
-        """The endpoint at a place, about to go."""
-        return cls.at(place, _DRAINING, weight, locality)
+    def draining_at(cls, address: SocketAddress, weight: int, locality: Locality) -> ServedEndpoint:
+        """The endpoint with this address and port, as ``DRAINING``."""
+        return cls.at(address, _DRAINING, weight, locality)
 
     @property
     def is_healthy(self) -> bool:
@@ -88,11 +88,11 @@ class ServedEndpoint:
 
     def draining(self) -> ServedEndpoint:
         """The same endpoint, about to go."""
-        return ServedEndpoint.draining_at(self.place, self.weight, self.locality)
+        return ServedEndpoint.draining_at(self.address, self.weight, self.locality)
 
     def divided(self, divisor: int) -> ServedEndpoint:
         """The same endpoint with a part of its weight."""
-        return ServedEndpoint.at(self.place, self.status, max(self.weight // divisor, 1), self.locality)
+        return ServedEndpoint.at(self.address, self.status, max(self.weight // divisor, 1), self.locality)
 
 
 def endpoint_of(instance: Instance, health: Health, rule: EndpointRule) -> ServedEndpoint | None:
@@ -116,17 +116,19 @@ def lower_instances(name: str, instances: Iterable[tuple[Instance, Health]], rul
     return lower_endpoints(name, endpoints_of(instances, rule).values())
 
 
-def endpoints_of(instances: Iterable[tuple[Instance, Health]], rule: EndpointRule) -> dict[Place, ServedEndpoint]:
+def endpoints_of(
+    instances: Iterable[tuple[Instance, Health]], rule: EndpointRule
+) -> dict[SocketAddress, ServedEndpoint]:
     """The endpoints of instances, by address and port."""
     found = (endpoint_of(instance, health, rule) for instance, health in instances)
-    return by_place(one for one in found if one is not None)
+    return by_address(one for one in found if one is not None)
 
 
-def by_place(endpoints: Iterable[ServedEndpoint]) -> dict[Place, ServedEndpoint]:
+def by_address(endpoints: Iterable[ServedEndpoint]) -> dict[SocketAddress, ServedEndpoint]:
     """Endpoints by address and port. Of two at one place the first one counts."""
-    found: dict[Place, ServedEndpoint] = {}
+    found: dict[SocketAddress, ServedEndpoint] = {}
     for one in endpoints:
-        found.setdefault(one.place, one)
+        found.setdefault(one.address, one)
     return found
 
 
@@ -146,7 +148,7 @@ def locality_entries(endpoints: Collection[ServedEndpoint], priority: int = 0) -
     divisor = sum(map(_WEIGHT, endpoints)) // WEIGHT_SUM_LIMIT + 1
     if divisor > 1:
         endpoints = [one.divided(divisor) for one in endpoints]
-    by_locality = _by_locality(sorted(endpoints, key=_PLACE))
+    by_locality = _by_locality(sorted(endpoints, key=_ADDRESS))
     ordered = sorted(by_locality, key=lambda held: _parts(held[0].locality))
     return b"".join(locality_entry(held[0].locality, held, priority) for held in ordered)
 
@@ -167,27 +169,27 @@ def _by_locality(endpoints: list[ServedEndpoint]) -> Collection[list[ServedEndpo
     return found.values()
 
 
-def priorities_in(assignment: Resource) -> dict[int, dict[Place, ServedEndpoint]]:
+def priorities_in(assignment: Resource) -> dict[int, dict[SocketAddress, ServedEndpoint]]:
     """The endpoints of an assignment by priority, and by address and port: each once, in the first entry that has it.
 
     Those that are no IP addresses or names are left out.
     """
-    found: dict[int, dict[Place, ServedEndpoint]] = {}
-    seen: set[Place] = set()
+    found: dict[int, dict[SocketAddress, ServedEndpoint]] = {}
+    found_addresses: set[SocketAddress] = set()
     for entry in decode_assignment(assignment).endpoints:
         locality = locality_of(entry)
         for one in entry.lb_endpoints:
             at = one.endpoint.address.socket_address
-            place = at.address, at.port_value
-            if all(place) and place not in seen:
-                seen.add(place)
+            address = at.address, at.port_value
+            if all(address) and address not in found_addresses:
+                found_addresses.add(address)
                 weight = max(one.load_balancing_weight.value, 1)
-                endpoint = ServedEndpoint.at(place, one.health_status, weight, locality)
-                found.setdefault(entry.priority, {})[place] = endpoint
+                endpoint = ServedEndpoint.at(address, one.health_status, weight, locality)
+                found.setdefault(entry.priority, {})[address] = endpoint
     return found
 
 
-_PLACE: Callable[[ServedEndpoint], Place] = attrgetter("place")
+_ADDRESS: Callable[[ServedEndpoint], SocketAddress] = attrgetter("address")
 _WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("weight")
 _HEALTHY_WEIGHT: Callable[[ServedEndpoint], int] = attrgetter("healthy_weight")
 _WHERE: Callable[[ServedEndpoint], bytes] = attrgetter("where")

@@ -248,7 +248,7 @@ def _origin_item(one: ServiceInstance) -> OriginItem:
         "health": one.health.value,
         "source": one.source,
         "instance": one.instance.id,
-        "since": timestamp(one.seen.since),
+        "since": timestamp(one.observed.since),
     }
 
 

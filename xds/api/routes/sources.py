@@ -117,7 +117,7 @@ def _item(source: _Source) -> SourceStateItem:
     by_service = holdings.findings if holdings is not None else {}
     findings = [_finding("", each) for each in status.rejected]
     findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
-    held = sorted(holdings.held) if holdings is not None else []
+    held = sorted(holdings.held_services) if holdings is not None else []
     return {
         "name": source.name,
         "kind": status.kind or run.kind,

@@ -160,7 +160,7 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
     """A service in a list."""
     served = catalog.instances(service)
     health = Counter(one.health for one in served)
-    changed_at = max((one.seen.changed_at for one in served), default=None)
+    changed_at = max((one.observed.changed_at for one in served), default=None)
     return {
         "service": service,
         "instances": len(served),
@@ -168,7 +168,7 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
         "warning": health[Health.WARNING],
         "critical": health[Health.CRITICAL],
         "draining": health[Health.DRAINING],
-        "held": sum(one.is_kept for one in served),
+        "held": sum(one.is_held for one in served),
         "sources": sorted({one.source for one in served}),
         "bindings": bindings,
         "changed_at": timestamp(changed_at) if changed_at is not None else None,
@@ -204,9 +204,9 @@ def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> Instan
         "source": served.source,
         "source_kind": kind,
         "source_read_at": timestamp(read_at) if read_at else None,
-        "since": timestamp(served.seen.since),
-        "changed_at": timestamp(served.seen.changed_at),
-        "is_held": served.is_kept,
+        "since": timestamp(served.observed.since),
+        "changed_at": timestamp(served.observed.changed_at),
+        "is_held": served.is_held,
         "drains_until": timestamp(served.drains_until) if served.drains_until is not None else None,
         "weights": {"passing": one.weight, "warning": one.warning_weight},
         "locality": {"region": where.region, "zone": where.zone, "sub_zone": where.sub_zone},
