@@ -61,7 +61,7 @@ class CatalogMetrics(Collector):
             ("source_services", "Services that a source has shown", [one.services_n for one in counted]),
             ("source_instances", "Instances that a source has shown", [one.instances_n for one in counted]),
             ("source_held_services", "Services of which a sudden loss is held", [one.held_n for one in counted]),
-            ("source_held_instances", "Instances that are kept though lost", [one.kept_n for one in counted]),
+            ("source_held_instances", "Instances that are kept though lost", [one.lost_n for one in counted]),
             ("source_findings", "What cannot be used of a source at present", [one.findings_n for one in counted]),
             ("source_failing", "1 while a source cannot be read", [one.status.is_failing for one in counted]),
             (
@@ -163,7 +163,7 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            told = stream.told
+            told = stream.answer
             is_empty = told.endpoints_n == 0
             state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
