@@ -174,7 +174,7 @@ class Server:
         ``verdict_of`` of the answer is ``DONE``, ``PENDING`` or ``REFUSED``. Raises ``NotFoundError`` for a push that
         is not among the last 64.
         """
-        found = await self._running.publisher.pushes.settled(pushed.group, pushed.revision, timeout_s)
+        found = await self._running.publisher.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
         if found is None:
             raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
         return found

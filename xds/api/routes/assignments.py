@@ -53,7 +53,7 @@ async def get_assignment_history(
     here: Here, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
     """The decisions about a cluster, newest first: time, reasons, and the shares before and after."""
-    history = here.assignments.at_work((group, cluster)).history
+    history = here.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
@@ -103,5 +103,5 @@ async def delete_assignment(
 
 
 def _item(here: Services, key: Key) -> AssignmentItem:
-    steering = here.assignments.at_work(key)
+    steering = here.assignments.get(key)
     return assignment_item(steering, here.assignments.warnings(key, steering.policy))

@@ -98,7 +98,7 @@ async def get_progress(
     ] = 0.0,
 ) -> Response:
     """The progress of a recent push, among the nodes that were connected at its commit."""
-    found = await here.publisher.pushes.settled(group, revision, wait)
+    found = await here.publisher.pushes.wait_for_verdict(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
