@@ -196,7 +196,7 @@ async def answered(
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
-        found = await pushing.here.publisher.pushes.settled(result.group, result.revision, pushing.wait_s)
+        found = await pushing.here.publisher.pushes.wait_for_verdict(result.group, result.revision, pushing.wait_s)
         if found is not None:
             body["progress"] = progress_item(found)
             return body, verdict_of(found) is PushVerdict.PENDING

@@ -56,7 +56,7 @@ async def get_assignment_history(
 
     The server keeps at most 128 changes of a cluster.
     """
-    history = here.assignments.at_work((group, cluster)).history
+    history = here.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
@@ -106,5 +106,5 @@ async def delete_assignment(
 
 
 def _item(here: Services, key: Key) -> AssignmentItem:
-    steering = here.assignments.at_work(key)
+    steering = here.assignments.get(key)
     return assignment_item(steering, here.assignments.warnings(key, steering.policy))

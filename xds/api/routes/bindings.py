@@ -69,7 +69,7 @@ async def put_binding(
     document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
     binding = await asyncio.to_thread(read_binding, document)
     key = (group, assignment)
-    check_assignment(here.publisher.held(group), assignment)
+    check_assignment(here.publisher.find_content(group), assignment)
     bound = here.bindings.draft(key, binding)
     PushOptions(strict=strict).check_warnings(_warnings(here, bound, len(here.bindings.selected(bound))))
     if dry_run:

@@ -26,7 +26,7 @@ async def list_services(
     source: Annotated[str, Query(description="Only services with instances of this source; empty: all")] = "",
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
-    here.registrations.tell()
+    here.registrations.show_changes()
     names = await paging.following(here.catalog.names())
     return await paging.answer(
         request,
@@ -40,7 +40,7 @@ async def list_services(
 @router.get("/services/{name}", response_model=ServiceItem)
 async def get_service(here: Here, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
-    here.registrations.tell()
+    here.registrations.show_changes()
     item = service_item(here.catalog, name, *_followers(here, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")
@@ -64,7 +64,7 @@ async def accept_losses(
     dry_run: Annotated[bool, Query(description="Show what would be removed; change nothing")] = False,
 ) -> Response:
     """Accept the held losses of a source: it lost most instances of a service at once. They drain and are removed."""
-    held = here.catalog.held(name, service)
+    held = here.catalog.held_losses(name, service)
     if not held:
         about = f" of service {service!r}" if service else ""
         raise NotFoundError(f"no loss{about} of source {name!r} is held")

@@ -29,7 +29,7 @@ from xds.codec.render import render_resource
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import NO_ETAG
 from xds.control.hand_assignment import HandAssignment
-from xds.control.hand_assignments import Edited, HandChange, WriteOptions
+from xds.control.hand_assignments import EditResult, HandChange, WriteOptions
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key
 from xds.control.push import PushOptions
@@ -106,7 +106,7 @@ async def put_endpoints(
     (wanted,) = decoded.resources
     check_priorities(wanted)
     PushOptions(strict=strict).check_warnings(decoded.warnings)
-    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: Edited(wanted), options)
+    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: EditResult(wanted), options)
     return await _answer(request, here, (group, wanted.name), change, options, decoded.warnings)
 
 

@@ -228,7 +228,7 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
-        "answer": found.answer.value,
+        "answer": found.status.value,
         "detail": found.detail,
     }
     if found.version:

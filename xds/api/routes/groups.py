@@ -304,7 +304,7 @@ async def put_group(
 def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
     """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = here.publisher
-    content, table = publisher.held(group), publisher.settings
+    content, table = publisher.find_content(group), publisher.settings
     if content is None and settings is None and group not in table:
         raise NotFoundError(f"no such group: {group!r}")
     shown = settings or table.get(group)

@@ -103,7 +103,7 @@ async def get_progress(
 
     The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
     """
-    found = await here.publisher.pushes.settled(group, revision, wait)
+    found = await here.publisher.pushes.wait_for_verdict(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
@@ -214,7 +214,7 @@ async def get_difference(
         touched = found.touched()
         page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
         keys: list[Key] = page.pop("items")
-        sides = await here.publisher.sides(found, keys)
+        sides = await here.publisher.compared_resources(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)

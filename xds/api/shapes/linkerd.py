@@ -118,7 +118,7 @@ def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeIt
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:
     """The last answer on a Linkerd stream."""
-    told = stream.told
+    told = stream.answer
     return {
         "method": stream.method,
         "authority": told.authority,

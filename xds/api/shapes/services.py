@@ -304,7 +304,7 @@ def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, wa
         "port": binding.port,
         "datacenter": binding.datacenter,
         "only_passing": binding.only_passing,
-        "state": "laid" if bound.is_laid else "waiting",
+        "state": "laid" if bound.is_live else "waiting",
         "endpoints": endpoints,
         "left_out": bound.selection.failures,
         "actor": owner.actor if owner is not None else "",
