@@ -280,4 +280,4 @@ def test_another_revision_than_expected(remote: Remote, tmp_path: Path) -> None:
 def test_a_warning_of_two_equal_endpoints(tmp_path: Path) -> None:
     twice = cluster_load_assignment("a", 80, 80)
     ran = xds("validate", "-f", pushed(tmp_path / "edge.yaml", eds_cluster("a"), twice))
-    said(ran, 0, "Envoy keeps the first of equal endpoints only")
+    said(ran, 0, "Envoy keeps only the first of equal endpoints")
