@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Remote
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK
 from tests.support.resources import (
     CLUSTER_TYPE,
@@ -188,7 +188,7 @@ def test_a_dangling_reference_is_a_warning_with_a_hint(tmp_path: Path) -> None:
 # Commands and options
 
 
-def said(ran: Ran, code: int, *parts: str) -> None:
+def said(ran: FinishedCommand, code: int, *parts: str) -> None:
     told = ran.out + ran.err
     assert ran.code == code, told
     assert all(part in told for part in parts), told

@@ -211,7 +211,7 @@ class Server:
             self.grpc.wake,
             own.on_nack,
             own.undo_refused_share,
-            self.settings.chains.seen(),
+            self.settings.chains.context(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,
@@ -417,7 +417,7 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
-            self.grpc.let_go,
+            self.grpc.end_lingering,
             LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,

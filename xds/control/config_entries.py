@@ -16,7 +16,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
 from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
@@ -86,10 +86,10 @@ class EntryPublisher:
     line = LINE
 
     def __init__(
-        self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None, transact: Transact
+        self, store: Store, locks: WriteLocks, context: ChainContext, events: EventLog | None, transact: Transact
     ) -> None:
         self.revision = 0
-        self.index = ChainIndex(seen)
+        self.index = ChainIndex(context)
         self.unreadable: Mapping[Key, str] = {}
         self.history = EntryHistory(store)
         self._store = store
@@ -115,7 +115,7 @@ class EntryPublisher:
 
         Entries that cannot be read and chains that do not compile are logged; all others are served.
         """
-        loaded = await load_entries(self._store, self.index.seen)
+        loaded = await load_entries(self._store, self.index.context)
         for key, detail in loaded.unreadable.items():
             _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
         for error in loaded.index.broken():
@@ -172,10 +172,10 @@ class EntryPublisher:
 
         Raises ``ChainError`` if its entries contradict each other, ``CompileRequestError`` for an invalid request.
         """
-        seen = self.index.seen
-        if datacenter in ("", seen.datacenter):
+        context = self.index.context
+        if datacenter in ("", context.datacenter):
             return self.index.chain(service, overrides)
-        return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
+        return compile_chain(replace(context, datacenter=datacenter).request(service, self.index.entries, overrides))
 
     def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
         """The revision that last changed the chain of a service; 0 for none (`ChainRevisions`).
@@ -313,7 +313,7 @@ class EntryPublisher:
             detail = f"there can be at most {ENTRIES_LIMIT} config entries"
             raise ValidationError([Violation("too_many", detail)])
         entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
-        size = _SIZE_OF_CHAIN * (len(self.index.touched(entries)) + len(entries))
+        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
         proposal = await run_sized(self.index.propose, entries, resources=size)
         refusal = proposal.refusal()
         if refusal is not None:

@@ -8,7 +8,7 @@ from xds.control.destinations import Destinations
 from xds.destination.authority import Generation, read_authority
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
-from xds.destination.world import DestinationClient
+from xds.destination.mesh_state import DestinationClient
 from xds.model.node import Locality, Node
 
 UNNAMED_PEER = "ipv4:127.0.0.1:0"  # the peer of a proxy without a context token

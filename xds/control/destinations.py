@@ -24,7 +24,7 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
 from xds.destination.conversation import Conversations, Told
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.world import DestinationRules, Presence, Remembered, World
+from xds.destination.mesh_state import DestinationRules, Presence, Remembered, World
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
@@ -112,8 +112,8 @@ class ServiceWorld(World):
         if resolver is not None and subset:
             entries = entries.with_changes({(resolver.kind, service): replace(resolver, default_subset=subset)})
         try:
-            seen = replace(index.seen, datacenter=datacenter)
-            return compile_recorded(seen.request(service, entries)).chain
+            context = replace(index.context, datacenter=datacenter)
+            return compile_recorded(context.request(service, entries)).chain
         except CompileRequestError:
             return None
 

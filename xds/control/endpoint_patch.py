@@ -21,7 +21,7 @@ from xds.lower.live_assignment import (
     change_weights,
     empty_assignment,
     remove_endpoints,
-    take_back,
+    undrain,
 )
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 from xds.model.errors import ValidationError, Violation
@@ -53,7 +53,7 @@ class EndpointPatch:
         wanted = present if present is not None else empty_assignment(name)
         added = {change.address for change in self.put}
         if any(one.address in added for one in draining):
-            wanted = take_back(wanted, draining, added)
+            wanted = undrain(wanted, draining, added)
         if self.put:
             wanted = change_endpoints(wanted, self.put)
         if self.weights:

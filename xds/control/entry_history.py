@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import compile_recorded
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
 from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
 from xds.control.threads import run_rarely_collected, run_sized
@@ -29,18 +29,18 @@ class LoadedEntries:
     index: ChainIndex
 
 
-async def load_entries(store: Store, seen: Seen) -> LoadedEntries:
+async def load_entries(store: Store, context: ChainContext) -> LoadedEntries:
     """Read all entries and compile all chains, in a thread. Raises ``StoreError``."""
     head = await store.head(LINE)
     if head is None or not head.live:
-        return LoadedEntries(0, {}, {}, ChainIndex(seen))
+        return LoadedEntries(0, {}, {}, ChainIndex(context))
     manifest = await store.manifest(LINE)
     blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
     bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
-    return await run_rarely_collected(_load, manifest.revision, bodies, seen)
+    return await run_rarely_collected(_load, manifest.revision, bodies, context)
 
 
-def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntries:
+def _load(revision: int, bodies: Mapping[Key, bytes], context: ChainContext) -> LoadedEntries:
     records: dict[Key, EntryRecord] = {}
     unreadable: dict[Key, str] = {}
     for key, body in bodies.items():
@@ -48,7 +48,7 @@ def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntri
             records[key] = read_record(body, key)
         except UnreadableEntryError as error:
             unreadable[key] = str(error)
-    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
+    index = ChainIndex(context, ConfigEntries.of(record.entry for record in records.values()))
     return LoadedEntries(revision, records, unreadable, index)
 
 
@@ -156,10 +156,10 @@ class ChainRevisions:
         A chain with overrides, or seen from another datacenter, depends on other entries, and each change of these
         counts. Raises ``CompileRequestError``.
         """
-        seen = index.seen
-        if overrides is not None or datacenter not in ("", seen.datacenter):
-            seen = replace(seen, datacenter=datacenter or seen.datacenter)
-            return self._newest(compile_recorded(seen.request(service, index.entries, overrides)).consulted)
+        context = index.context
+        if overrides is not None or datacenter not in ("", context.datacenter):
+            context = replace(context, datacenter=datacenter or context.datacenter)
+            return self._newest(compile_recorded(context.request(service, index.entries, overrides)).consulted)
         kept = self._kept.get(service)
         return kept if kept is not None else self._newest(index.consulted(service))
 

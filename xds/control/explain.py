@@ -16,7 +16,7 @@ from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent
 from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
-from xds.fleet.order_state import Clients, lingering_until, waits_of
+from xds.fleet.order_state import Clients, held_by_name, lingering_until
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, v3_url
@@ -106,7 +106,7 @@ class NodeContext:
     @cached_property
     def held(self) -> Mapping[tuple[str, str], HeldContent]:
         """The held resources, by type URL and name, with the clusters that they wait for."""
-        return waits_of(self.clients)
+        return held_by_name(self.clients)
 
     @cached_property
     def lingering(self) -> Mapping[str, Mapping[str, float | None]]:

@@ -9,18 +9,18 @@ from xds.catalog.defaults import ServiceDefaults
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import refused
+from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.chain.uses import ChainUse
 from xds.control.group_content import Key as ResourceKey
 from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
-from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, unite
+from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, merge_lowered
 from xds.lower.lowering import (
-    BehindListener,
+    ListenerBackend,
     LoweringSettings,
     UpstreamChain,
     add_listener,
-    lower_behind,
+    lower_backend,
     lower_upstream,
     without_address,
 )
@@ -72,7 +72,7 @@ class GroupLowering:
         self._records = records
         self._settings = settings
         self._lowered_parts: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
-        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, BehindListener]]] = {}
+        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
         # By the ``id`` of the content, which is kept alive here.
         self._records_by_content: dict[int, tuple[Json, LoweredRecord]] = {}
 
@@ -122,7 +122,7 @@ class GroupLowering:
     ) -> LoweredPart:
         if compiled.chain is None:
             assert compiled.error is not None
-            finding = refused(compiled.error, "does not compile")
+            finding = chain_finding(compiled.error, "does not compile")
             raise ValidationError([replace(finding, hint=f"{finding.hint}; upstream {upstream.name!r}")])
         present = frozenset(key for key in compiled.consulted if self._entries.get(key) is not None)
         former = before.parts.get(upstream.name)
@@ -151,13 +151,13 @@ class GroupLowering:
         parts.append(LoweredPart(upstream, chain, proxies, lowered))
         return parts[-1]
 
-    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> BehindListener:
+    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> ListenerBackend:
         """The resources behind the listener, shared by upstreams that differ in the listener's address or port only."""
         shared = self._behind.setdefault((upstream, proxies), [])
         for known_chain, behind in shared:
             if known_chain.chain is chain.chain and known_chain.entries == chain.entries:
                 return behind
-        shared.append((chain, lower_behind(upstream, chain, proxies, self._settings)))
+        shared.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
         return shared[-1][1]
 
     def _record(self, one: LoweredResource) -> LoweredRecord:
@@ -170,7 +170,7 @@ class GroupLowering:
     def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
         """All parts as one content. Resources that no changed part makes are taken from ``before``."""
         touched = _touched(parts, before.parts)
-        lowered = unite(_only(part.lowered, touched) for part in parts.values())
+        lowered = merge_lowered(_only(part.lowered, touched) for part in parts.values())
         findings: list[Violation] = []
         records = {key: one for key, one in before.records.items() if key not in touched}
         for one in lowered.resources:

@@ -19,7 +19,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.uses import ChainUse, ChainUses
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
@@ -117,9 +117,9 @@ class LoweredGroups:
         found = self._groups.get(group)
         return etag_of(found.document) if found is not None else NO_ETAG
 
-    def seen(self) -> Seen:
-        """Where chains are seen from."""
-        return self._entries.index.seen
+    def context(self) -> ChainContext:
+        """The context of all chains: datacenter, trust domain and peers."""
+        return self._entries.index.context
 
     # As `GroupDocuments`
 
@@ -239,7 +239,7 @@ class LoweredGroups:
         """
         lowered = self._groups[group]
         clusters = {name for type_url, name in lowered.content.records if type_url == CLUSTER}
-        inputs = (clusters, lowered.document, self._entries.index.entries, self.seen())
+        inputs = (clusters, lowered.document, self._entries.index.entries, self.context())
         assignments = await run_sized(stored_assignments, *inputs, resources=_size(lowered.document))
         stored = replace(lowered, content=replace(lowered.content, assignments=assignments))
         with_new_endpoints = self.begin({group: stored})
@@ -256,7 +256,7 @@ class LoweredGroups:
     async def find_touched(self, planned: PlannedWrite) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
-        uses, entries = self._uses.touched(keys), planned.proposal.entries
+        uses, entries = self._uses.depending_on(keys), planned.proposal.entries
         own = frozenset().union(*(self._groups_of_entry.get(key, ()) for key in keys))
         compiled = await run_sized(self._compile_again, uses, entries, resources=_SIZE_OF_CHAIN * len(uses))
         return TouchedGroups(entries, compiled, self._uses.users(uses) | own)
@@ -363,23 +363,23 @@ class LoweredGroups:
     # Chains
 
     def _lowering(self, entries: ConfigEntries, compile_use: Compile) -> GroupLowering:
-        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.seen().datacenter))
+        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.context().datacenter))
 
     def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use with ``entries``. ``compiled`` has the touched chains; others in use stay the same."""
-        return compiled.get(use) or self._uses.find(use) or use.compile(self.seen(), entries)
+        return compiled.get(use) or self._uses.find(use) or use.compile(self.context(), entries)
 
     def _compile_once(self, entries: ConfigEntries, compiled: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use, compiled for the first group that uses it."""
         if use not in compiled:
-            compiled[use] = use.compile(self.seen(), entries)
+            compiled[use] = use.compile(self.context(), entries)
         return compiled[use]
 
     def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
         """The chains of these uses with ``entries``. An unchanged chain stays the same object."""
         compiled: dict[ChainUse, Compiled] = {}
         for use in uses:
-            after, before = use.compile(self.seen(), entries), self._uses.find(use)
+            after, before = use.compile(self.context(), entries), self._uses.find(use)
             present = before if before is not None and before.chain is not None else after
             is_unchanged = (present.chain, present.consulted) == (after.chain, after.consulted)
             compiled[use] = present if is_unchanged else after

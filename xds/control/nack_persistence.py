@@ -83,12 +83,12 @@ class NackPersistence:
     async def _write(self) -> int:
         """Write one batch. Returns the number of records, 0 when the store failed."""
         changes = self._fleet.nack_log.take_changes(BATCH)
-        self._forget(changes.gone)
-        if not (changes.open or changes.gone or self._unreadable):
+        self._forget(changes.closed)
+        if not (changes.open or changes.closed or self._unreadable):
             return 0
         rows = [_row(refusal) for refusal in changes.open]
         try:
-            await self._store.put_nacks(rows, [*changes.gone, *self._unreadable])
+            await self._store.put_nacks(rows, [*changes.closed, *self._unreadable])
         except asyncio.CancelledError:
             self._fleet.nack_log.give_back(changes)
             raise
@@ -100,7 +100,7 @@ class NackPersistence:
             return 0
         self._unreadable.clear()
         self._is_failing = False
-        return len(changes.open) + len(changes.gone)
+        return len(changes.open) + len(changes.closed)
 
     def _forget(self, ids: Collection[int]) -> None:
         """Remove these records from ``refused``. For nodes that disconnected after the restart the engine has them."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import structlog
 
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push_note
 from xds.control.config_entries import EntryPart, EntryPublisher
@@ -62,7 +62,7 @@ from xds.version import __version__
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
-DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`)
+DEFAULT_CHAIN_CONTEXT = ChainContext("dc1", "consul")  # as the settings have it (`ChainSettings`)
 RETRY_LOWERED_S = 1.0
 
 _log = structlog.get_logger(logger_name="xds.control.publisher")
@@ -86,7 +86,7 @@ class Publisher(ServedState):
         wake: Wake,
         on_nack: str = "hold",
         refused_share: float = REFUSED_SHARE,
-        seen: Seen = DEFAULT_SEEN,
+        chain_context: ChainContext = DEFAULT_CHAIN_CONTEXT,
         live: LiveEndpoints | None = None,
         decoder: ResourceDecoder | None = None,
         upstream_groups: int = GROUPS_LIMIT,
@@ -94,7 +94,7 @@ class Publisher(ServedState):
         super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
         self.audit = AuditLog(store)
         self.policies = PolicyTable(store)
-        self.entries = EntryPublisher(store, self.locks, seen, fleet.events, self._transact_entries)
+        self.entries = EntryPublisher(store, self.locks, chain_context, fleet.events, self._transact_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
         self.documents += [self.policies, self.lowered]
         self.certificates = PushedCertificates(self.group_names, self.find_content)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.request import CompileRequestError
 from xds.control.group_lowering import effective, use_of
 from xds.lower.lowered import LoweredAssignment
@@ -26,7 +26,7 @@ _INTERNAL = "internal"  # between the datacenter and the trust domain in the nam
 
 
 def stored_assignments(
-    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, seen: Seen
+    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, context: ChainContext
 ) -> dict[str, LoweredAssignment]:
     """The assignments of these clusters, by name. Errors for which this release refuses an upstream are ignored.
 
@@ -35,7 +35,7 @@ def stored_assignments(
     with suppress(ValidationError):  # if an escape hatch of the service-defaults is not JSON, the document alone counts
         document = effective(document, entries)
     assignments: dict[str, LoweredAssignment] = {}
-    for origin in _origins(clusters, seen):
+    for origin in _origins(clusters, context):
         for upstream in document.upstreams:
             chain = _chain(upstream, entries, origin)
             if chain is None:
@@ -45,13 +45,13 @@ def stored_assignments(
     return dict(sorted(assignments.items()))
 
 
-def _origins(clusters: Collection[str], seen: Seen) -> Iterator[Seen]:
-    """Where the chains of these clusters may have been seen from: as now, then as most of the names say."""
-    yield seen
+def _origins(clusters: Collection[str], context: ChainContext) -> Iterator[ChainContext]:
+    """The contexts in which these clusters may have been compiled: the present one, then those that most names show."""
+    yield context
     pairs = Counter(pair for name in clusters for pair in _pairs(name))
     for (datacenter, trust_domain), _ in pairs.most_common(_PAIRS_TRIED):
-        if (datacenter, trust_domain) != (seen.datacenter, seen.trust_domain):
-            yield replace(seen, datacenter=datacenter, trust_domain=trust_domain)
+        if (datacenter, trust_domain) != (context.datacenter, context.trust_domain):
+            yield replace(context, datacenter=datacenter, trust_domain=trust_domain)
 
 
 def _pairs(name: str) -> Iterator[tuple[str, str]]:
@@ -62,9 +62,9 @@ def _pairs(name: str) -> Iterator[tuple[str, str]]:
             yield labels[index - 1], ".".join(labels[index + 1 :])
 
 
-def _chain(upstream: Upstream, entries: ConfigEntries, seen: Seen) -> UpstreamChain | None:
+def _chain(upstream: Upstream, entries: ConfigEntries, context: ChainContext) -> UpstreamChain | None:
     try:
-        compiled = use_of(upstream).compile(seen, entries)
+        compiled = use_of(upstream).compile(context, entries)
     except CompileRequestError:
         return None
     if compiled.chain is None:
