@@ -53,7 +53,9 @@ def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
         static[kind] = [*(static.get(kind) or []), *dynamic]
     if sources := bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
         _remove_load_reports(bootstrap, sources)
-        notes.append("what the proxy had from its other server is in the snapshot; the way to that server is taken out")
+        notes.append(
+            "the snapshot has the resources from the proxy's other server; the configuration of that server is removed"
+        )
     further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
     further = assignments_as_sent(further, static["clusters"], notes)
     if "EndpointsConfigDump" not in parts:

@@ -238,11 +238,11 @@ class _Converter:
 
     def _name_listeners(self) -> None:
         """Name listeners without a name: Envoy generates a name at every start, but LDS needs a stable one."""
-        taken = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
+        used_names = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
         for index, listener in enumerate(self.pushed["listeners"]):
             if not listener.get("name"):
-                name = free_name(_address_name(field_value(listener, "address")), taken)
-                taken.add(name)
+                name = free_name(_address_name(field_value(listener, "address")), used_names)
+                used_names.add(name)
                 self.pushed["listeners"][index] = {"name": name, **_without(listener, "name")}
                 self.notes.append(f"a listener without a name is now named {name!r}")
 
@@ -425,11 +425,14 @@ def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list
     if inline:
         notes.append(f"endpoints of DNS clusters stay inline: {', '.join(sorted(inline))}")
     if twice:
-        notes.append(f"endpoints that stand twice stay inline, since EDS keeps one of them: {', '.join(sorted(twice))}")
+        names = ", ".join(sorted(twice))
+        notes.append(
+            f"endpoints of clusters with an address twice stay inline, since EDS keeps only one of them: {names}"
+        )
 
 
 def _has_equal_endpoints(assignment: Json) -> bool:
-    """Whether an address stands twice in an assignment. EDS keeps the first of them, a static cluster keeps both."""
+    """Whether an assignment has an address twice. EDS keeps the first endpoint, a static cluster keeps both."""
     addresses = [
         json.dumps(field_value(one, "address"), sort_keys=True)
         for type_name, one in typed_values(ENDPOINT, assignment)
@@ -451,30 +454,30 @@ def split_routes(resources: Iterable[Resource], source: Resource) -> Iterator[Re
 
     A configuration without a name is named after its listener and ``stat_prefix``. Equal ones of one name are shared.
     """
-    taken: dict[str, Resource] = {}
+    used_names: dict[str, Resource] = {}
     for listener in (one for one in resources if one["@type"] == LISTENER):
         for type_name, manager in typed_values(LISTENER, listener):
             if type_name == _MANAGER and isinstance(field_value(manager, "route_config"), dict):
                 routes = manager.pop(json_key(manager, "route_config"))
-                name = _named(routes, f"{listener.get('name')}/{field_value(manager, 'stat_prefix')}", taken)
+                name = _named(routes, f"{listener.get('name')}/{field_value(manager, 'stat_prefix')}", used_names)
                 manager["rds"] = {"route_config_name": name, "config_source": copy.deepcopy(source)}
-    for name, routes in taken.items():
+    for name, routes in used_names.items():
         yield {"@type": ROUTE, "name": name, **{key: value for key, value in routes.items() if key != "name"}}
 
 
-def _named(routes: Resource, otherwise: str, taken: dict[str, Resource]) -> str:
+def _named(routes: Resource, otherwise: str, used_names: dict[str, Resource]) -> str:
     given = routes.get("name")
     name = given if given and isinstance(given, str) else otherwise
-    if taken.get(name) != routes:
-        name = free_name(name, taken)
-        taken[name] = routes
+    if used_names.get(name) != routes:
+        name = free_name(name, used_names)
+        used_names[name] = routes
     return name
 
 
-def free_name(name: str, taken: Collection[Any]) -> str:
-    """``name``, with a number appended where it is taken."""
-    found, number = name, 1
-    while found in taken:
+def free_name(name: str, used_names: Collection[Any]) -> str:
+    """``name``, with a number appended if ``used_names`` has it."""
+    free, number = name, 1
+    while free in used_names:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        free = f"{name}_{number}"
+    return free

@@ -58,8 +58,8 @@ def _clean(assignment: Json, name: str, checked: bool, notes: list[str]) -> None
             if state in _MAYBE_FROM_CHECKS:
                 states.add(state)
     for state in sorted(states):
-        kept = "left out: Envoy's own checks find it again" if checked else "kept, since the cluster has no checks"
-        notes.append(f"endpoints {name!r} has endpoints that are {state}; that is {kept}")
+        why = "left out: Envoy's own checks determine it again" if checked else "kept, since the cluster has no checks"
+        notes.append(f"endpoints {name!r} has endpoints that are {state}; that state is {why}")
 
 
 def _dicts(value: Json, name: str) -> Iterator[Json]:
