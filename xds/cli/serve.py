@@ -328,7 +328,11 @@ class Server:
         before, after = self.settings.sources, settings.sources
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         made = list(build_sources(settings, changed))
-        audited = [Caller(SERVER).note("auth.reloaded", old=self.settings.auth.told(), new=settings.auth.told())]
+        audited = [
+            Caller(SERVER).note(
+                "auth.reloaded", old=self.settings.auth.audit_summary(), new=settings.auth.audit_summary()
+            )
+        ]
         if changed:
             shown = (shown_settings(each)["sources"] for each in (self.settings, settings))
             old, new = ({name: each[name] for name in changed if name in each} for each in shown)

@@ -160,7 +160,7 @@ class Bindings:
         for key in [key for key in self._bound if stored.get(key) != self._bound[key].binding]:
             self._forget(key)  # its live assignment has no owner, so ``remove_unowned`` removes it
         for key, binding in stored.items():
-            await self._by_hand.forget_leaving(key)  # it is there only if a change was interrupted
+            await self._by_hand.forget_leaving(key)  # there is one only if a change was interrupted
             try:
                 if key in self._bound:
                     self._live.claim(*key, _owner(binding))

@@ -122,7 +122,7 @@ class ServiceWorld(World):
 
     def is_configured(self, service: str) -> bool:
         entries = self._entries.index.entries
-        return any(held(service) is not None for held in (entries.resolver, entries.router, entries.splitter))
+        return any(entry_of(service) is not None for entry_of in (entries.resolver, entries.router, entries.splitter))
 
     def resolver(self, service: str) -> ServiceResolver | None:
         return self._entries.index.entries.resolver(service)

@@ -42,7 +42,7 @@ class Owner:
     def __str__(self) -> str:
         """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
         if self.kind is OwnerKind.LEAVING:
-            return "about to be as it was pushed"
+            return "returning to the pushed one"
         if self.kind is OwnerKind.BINDING:
             return f"bound to service {self.service!r}" if self.service else "bound to a service"
         if self.kind is OwnerKind.LOWERED:

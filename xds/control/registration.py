@@ -251,7 +251,7 @@ class Registrations:
         """
         name = CheckKey(AGENT_NODE, id)
         edit, key = edits.update_check(self.table, name, status, output), self._owner(id)
-        assert key is not None, "there is such a check"
+        assert key is not None, "the check exists: ``update_check`` has found it"
         permit(self._services_at(key))
         before = {check.id: check.status for check in self._checks_at(key)}
         is_same = before[id] == status

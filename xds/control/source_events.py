@@ -57,7 +57,8 @@ class SourceEvents:
             self._record("held", feed.status, text, services=len(new), instances=lost)
         if ended:
             _log.info("source.held_ended", source=name, services=sorted(ended)[:NAMES_SHOWN], services_n=len(ended))
-            self._record("held_ended", feed.status, f"nothing is held of {_names(ended)} any more", services=len(ended))
+            text = f"no loss of {_names(ended)} is held any more"
+            self._record("held_ended", feed.status, text, services=len(ended))
         return 0.0
 
     def record_findings(self, feed: SourceFeed) -> None:
