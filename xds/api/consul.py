@@ -115,9 +115,9 @@ def findings_text(found: Sequence[Violation]) -> str:
     return f"{len(found)} errors occurred:\n{listed}\n"
 
 
-def refuse_waiting(here: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+def refuse_waiting(deps: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
     """End a blocking query that cannot wait: the limit with this name is reached."""
-    here.limit_hits[limit] += 1
+    deps.limit_hits[limit] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})
 
 
@@ -200,7 +200,7 @@ class Watched(Protocol):
 
 async def wait_for_change(
     request: Request,
-    here: Services,
+    deps: Services,
     revision: Callable[[], int],
     content: Callable[[], object] | None = None,
     watched: Watched | None = None,
@@ -211,18 +211,18 @@ async def wait_for_change(
     ``content``, a revision that leaves it as it was ends no wait. The index never goes back for a client, unless the
     store does. Raises ``RequestError``, and what both raise.
     """
-    whole: Watched = watched if watched is not None else here.publisher.entries
+    whole: Watched = watched if watched is not None else deps.publisher.entries
     blocking = Blocking.of(request)
     if blocking.is_known(whole.revision) and revision() < blocking.index:
-        await _wait(request, here, whole, blocking, revision, content or revision)
-        _check_still_admitted(request, here)
+        await _wait(request, deps, whole, blocking, revision, content or revision)
+        _check_still_admitted(request, deps)
     known = blocking.index if blocking.is_known(whole.revision) else 0
     return max(revision() + 1, known)
 
 
 async def _wait(
     request: Request,
-    here: Services,
+    deps: Services,
     whole: Watched,
     blocking: Blocking,
     revision: Callable[[], int],
@@ -233,20 +233,20 @@ async def _wait(
     seen, before = blocking.index - 1, content()
     try:
         while (left_s := ends - monotonic()) > 0:
-            is_here = await _wait_unless_gone(request, whole, seen, revision, left_s)
+            is_here = await _wait_while_connected(request, whole, seen, revision, left_s)
             if not is_here or revision() <= seen or content() != before:
                 return
             seen = revision()
     except TooManyWaitersError as error:
-        refuse_waiting(here, error, "config_entry_waiters" if whole is here.publisher.entries else "service_waiters")
+        refuse_waiting(deps, error, "config_entry_waiters" if whole is deps.publisher.entries else "service_waiters")
 
 
-async def _wait_unless_gone(
+async def _wait_while_connected(
     request: Request, whole: Watched, seen: int, revision: Callable[[], int], wait_s: float
 ) -> bool:
     """Wait for a revision above ``seen``. False where the client goes away: it takes no place among those who wait."""
     waiting = asyncio.ensure_future(whole.wait(seen, revision, wait_s))
-    gone = asyncio.ensure_future(_until_gone(request))
+    gone = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
@@ -257,14 +257,14 @@ async def _wait_unless_gone(
         gone.cancel()
 
 
-async def _until_gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _check_still_admitted(request: Request, here: Services) -> None:
+def _check_still_admitted(request: Request, deps: Services) -> None:
     """Raises ``RequestError`` where the caller's credential has ended, or been taken back, while it waited."""
-    renewed = here.options.accepted().renew(identity_of(request))
+    renewed = deps.options.accepted().renew(identity_of(request))
     if renewed is None or renewed.is_over(time()):
         refuse(HTTPStatus.FORBIDDEN, "Permission denied: the credential is no longer valid")
     request.state.grant = renewed.grant

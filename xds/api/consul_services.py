@@ -87,14 +87,14 @@ def caller_of(request: Request) -> Caller:
 # What is asked for
 
 
-def own_datacenter(here: Services) -> str:
+def own_datacenter(deps: Services) -> str:
     """The name of the datacenter of this server."""
-    return here.publisher.entries.index.seen.datacenter
+    return deps.publisher.entries.index.seen.datacenter
 
 
-def asked_datacenter(request: Request, here: Services) -> str:
+def requested_datacenter(request: Request, deps: Services) -> str:
     """The datacenter that is read. Raises ``RequestError`` for one that has no instances."""
-    return check_place(request, own_datacenter(here), here.service_view.datacenters())
+    return check_place(request, own_datacenter(deps), deps.service_view.datacenters())
 
 
 def flag(request: Request, name: str) -> bool:
@@ -131,12 +131,12 @@ class Selection:
     node_meta: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Request, here: Services, *, by_tags: bool) -> Selection:
+    def of(cls, request: Request, deps: Services, *, by_tags: bool) -> Selection:
         """Without ``by_tags``, tags are ignored. Raises ``RequestError``."""
         pairs = (text.partition(":") for text in request.query_params.getlist("node-meta"))
         tags = frozenset(tag.lower() for tag in request.query_params.getlist("tag")) if by_tags else frozenset()
         meta = {key: value for key, _, value in pairs}
-        return cls(asked_datacenter(request, here), own_datacenter(here), tags, meta)
+        return cls(requested_datacenter(request, deps), own_datacenter(deps), tags, meta)
 
     @property
     def is_everything(self) -> bool:

@@ -120,4 +120,4 @@ async def services(request: Request) -> Services:
     return services_of(request)
 
 
-Here = Annotated[Services, Depends(services)]
+Deps = Annotated[Services, Depends(services)]

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.control.access import Access, Identity, NodeAuthMode, trials
 from xds.control.certificate import NAMES_LIMIT, Certificate
@@ -70,14 +70,14 @@ class VerdictItem(TypedDict):
 
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
-async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
+async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
     """Test whether a certificate or token may be a node. Nothing is changed.
 
     The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
-    access = here.options.accepted()
+    access = deps.options.accepted()
     identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))
-    found = await here.publisher.explain_node(node)
+    found = await deps.publisher.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
     return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 

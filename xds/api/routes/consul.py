@@ -17,7 +17,7 @@ from xds.api.answers import JSON_TYPE
 from xds.api.bodies import Body, parse_one
 from xds.api.consul import answer_read, answer_write, check_cas, check_place, refuse, refuse_findings, wait_for_change
 from xds.api.routing import Calling, authorize, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
 from xds.catalog.quantities import parse_duration
 from xds.chain.chain import ChainError
@@ -40,8 +40,8 @@ NAME_LIMIT = 1024  # characters of a service's name
 router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
 
 
-def _entries(here: Services, request: Request) -> EntryPublisher:
-    entries = here.publisher.entries
+def _entries(deps: Services, request: Request) -> EntryPublisher:
+    entries = deps.publisher.entries
     check_place(request, entries.index.seen.datacenter)
     return entries
 
@@ -50,9 +50,9 @@ def _entries(here: Services, request: Request) -> EntryPublisher:
 
 
 @router.put("/config")
-async def put_config(here: Here, request: Request, body: Body, by: Calling) -> Response:
+async def put_config(deps: Deps, request: Request, body: Body, by: Calling) -> Response:
     """Write one entry, JSON whatever the content type: ``true``, or ``false`` where ``cas`` does not hold."""
-    entries, cas = _entries(here, request), check_cas(request)
+    entries, cas = _entries(deps, request), check_cas(request)
     try:
         entry = await _entry(body)
         done = await _put(entries, entry, cas, by)
@@ -63,9 +63,9 @@ async def put_config(here: Here, request: Request, body: Body, by: Calling) -> R
 
 @router.delete("/config/{kind}")
 @router.delete("/config/{kind}/{name:path}")
-async def delete_config(here: Here, request: Request, by: Calling, kind: str, name: str = "") -> Response:
+async def delete_config(deps: Deps, request: Request, by: Calling, kind: str, name: str = "") -> Response:
     """Delete an entry, if there is one: ``{}``. With ``cas``, ``true`` or ``false``."""
-    entries, cas = _entries(here, request), check_cas(request)
+    entries, cas = _entries(deps, request), check_cas(request)
     if not name:
         refuse(HTTPStatus.NOT_FOUND, "Must provide both a kind and name to delete")
     _check_kind(kind, HTTPStatus.BAD_REQUEST)
@@ -80,11 +80,11 @@ async def delete_config(here: Here, request: Request, by: Calling, kind: str, na
 
 
 @router.get("/config/{kind}/{name:path}")
-async def get_config(here: Here, request: Request, kind: str, name: str) -> Response:
+async def get_config(deps: Deps, request: Request, kind: str, name: str) -> Response:
     """One entry with its revisions; a query that blocks waits for it where there is none."""
-    entries = _entries(here, request)
+    entries = _entries(deps, request)
     _check_kind(kind)
-    index = await wait_for_change(request, here, lambda: entries.entry_revision(kind, name))
+    index = await wait_for_change(request, deps, lambda: entries.entry_revision(kind, name))
     found = entries.record(kind, name)
     if found is None:
         refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
@@ -93,14 +93,14 @@ async def get_config(here: Here, request: Request, kind: str, name: str) -> Resp
 
 @router.get("/config/")
 @router.get("/config/{kind}")
-async def list_config(here: Here, request: Request, kind: str = "") -> Response:
+async def list_config(deps: Deps, request: Request, kind: str = "") -> Response:
     """All entries of a kind, by name; of all kinds where none is named."""
-    entries = _entries(here, request)
+    entries = _entries(deps, request)
     if kind:
         _check_kind(kind)
     if request.query_params.get("filter"):
         refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
-    index = await wait_for_change(request, here, lambda: entries.kind_revision(kind) if kind else entries.revision)
+    index = await wait_for_change(request, deps, lambda: entries.kind_revision(kind) if kind else entries.revision)
     found = entries.records(kind or None)
     return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
 
@@ -137,23 +137,23 @@ def _check_kind(kind: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 @router.get("/discovery-chain/{service:path}")
-async def get_chain(here: Here, request: Request, service: str) -> Response:
+async def get_chain(deps: Deps, request: Request, service: str) -> Response:
     """The chain of a service, seen from ``compile-dc``."""
-    return await _chain(here, request, service, Overrides())
+    return await _chain(deps, request, service, Overrides())
 
 
 @router.post("/discovery-chain/{service:path}", openapi_extra=needs(READ))
-async def post_chain(here: Here, request: Request, service: str, body: Body) -> Response:
+async def post_chain(deps: Deps, request: Request, service: str, body: Body) -> Response:
     """The same with overrides in the body."""
     try:
         value = await parse_one(body, JSON_TYPE, "overrides", OVERRIDES_BODY_BYTES)
     except ValidationError as error:
         refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {error}")
-    return await _chain(here, request, service, _overrides(value))
+    return await _chain(deps, request, service, _overrides(value))
 
 
-async def _chain(here: Services, request: Request, service: str, overrides: Overrides) -> Response:
-    entries = _entries(here, request)
+async def _chain(deps: Services, request: Request, service: str, overrides: Overrides) -> Response:
+    entries = _entries(deps, request)
     if not service:
         refuse(HTTPStatus.BAD_REQUEST, "Missing chain name")
     datacenter = request.query_params.get("compile-dc", "")
@@ -162,7 +162,7 @@ async def _chain(here: Services, request: Request, service: str, overrides: Over
     seen = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
         index = await wait_for_change(
-            request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
+            request, deps, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
         )
         found = entries.chain(*seen)
     except ChainError as error:

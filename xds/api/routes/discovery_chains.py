@@ -14,12 +14,20 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from typing_extensions import TypedDict
 
-from xds.api.answers import JSON_TYPE, answer_json, answer_yaml, encode_json, etag_header, not_modified, unchanged
+from xds.api.answers import (
+    JSON_TYPE,
+    answer_json,
+    answer_not_modified,
+    answer_yaml,
+    encode_json,
+    etag_header,
+    is_not_modified,
+)
 from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.catalog.quantities import parse_duration
 from xds.chain.chain_json import response_json, walk_json
 from xds.chain.request import Overrides
@@ -50,7 +58,7 @@ class ChainAnswer(TypedDict):
 
 @router.get("/discovery-chains/{service}", response_model=ChainAnswer)
 async def get_discovery_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
     datacenter: Annotated[
@@ -80,14 +88,14 @@ async def get_discovery_chain(
     A service without config entries has the default chain.
     """
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
-    entries = here.publisher.entries
+    entries = deps.publisher.entries
     chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
     size = (len(chain.nodes) + len(chain.targets)) * _SIZE_OF_NODE
     document = await run_sized(response_json, chain, resources=size)
     body = await run_sized(encode_json, document, resources=size)
     etag = f"r{entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
-    if not_modified(request, etag):
-        return unchanged(etag)
+    if is_not_modified(request, etag):
+        return answer_not_modified(etag)
     if accepts_yaml(request):
         return await answer_yaml(request, document, etag_header(etag))
     return Response(body, headers=etag_header(etag), media_type=JSON_TYPE)
@@ -166,7 +174,7 @@ class WalkAnswer(TypedDict):
 
 @router.get("/discovery-chains/{service}/walk", response_model=WalkAnswer)
 async def walk_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
     path: Annotated[
@@ -188,7 +196,7 @@ async def walk_chain(
         raise NotFoundError("a service has a name")
     followed = HttpRequest.of(path, method, _pairs(header, "header"))
     followed = followed.with_query(_pairs(query, "query"))
-    chain = here.publisher.entries.chain(service)
+    chain = deps.publisher.entries.chain(service)
     return await answer_json(request, walk_json(chain, followed, walk(chain, followed)))
 
 

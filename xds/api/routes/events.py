@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from xds.api.problem import RETRY_AFTER_S, RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router, identity_of
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.events import EventItem, event_item
 from xds.control.access import ANONYMOUS, Identity
 from xds.control.lifecycle import Phase
@@ -104,7 +104,7 @@ async def _more(log: EventLog, seen: int, within_s: float) -> bool:
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAMS)
 async def get_events(
-    here: Here,
+    deps: Deps,
     request: Request,
     kinds: Annotated[
         str,
@@ -137,7 +137,7 @@ async def get_events(
     because they were dropped or the reader was too slow. ACKs are recorded only while a reader asks for them.
     """
     wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
-    log = here.fleet.events
+    log = deps.fleet.events
     if last_event_id and not _is_ours(last_event_id):
         raise RequestError(HTTPStatus.BAD_REQUEST, f"not an event id: {last_event_id[:100]!r}")
     cursor = int(last_event_id) if last_event_id else _number(last_seen)
@@ -148,8 +148,8 @@ async def get_events(
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    feed = _feed(here, start, wanted, encode, head, identity_of(request), ends=not follows)
-    return EventStream(here, feed, media_type, headers)
+    feed = _feed(deps, start, wanted, encode, head, identity_of(request), ends=not follows)
+    return EventStream(deps, feed, media_type, headers)
 
 
 class EventStream(StreamingResponse):
@@ -159,9 +159,9 @@ class EventStream(StreamingResponse):
     ``RequestError`` above it.
     """
 
-    def __init__(self, here: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, deps: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(feed, media_type=media_type, headers=headers)
-        self._here = here
+        self._here = deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
@@ -173,22 +173,22 @@ class EventStream(StreamingResponse):
 
 
 @contextmanager
-def _place(here: Services) -> Iterator[None]:
-    if here.event_readers >= READERS_LIMIT:
-        here.limit_hits["event_readers"] += 1
+def _place(deps: Services) -> Iterator[None]:
+    if deps.event_readers >= READERS_LIMIT:
+        deps.limit_hits["event_readers"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S)}
         raise RequestError(
             HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected already", retry
         )
-    here.event_readers += 1
+    deps.event_readers += 1
     try:
         yield
     finally:
-        here.event_readers -= 1
+        deps.event_readers -= 1
 
 
 async def _feed(
-    here: Services,
+    deps: Services,
     cursor: int,
     wanted: EventFilter,
     encode: Encode,
@@ -198,17 +198,17 @@ async def _feed(
     ends: bool = False,
 ) -> AsyncIterator[str]:
     yield head + encode(None)  # sends the head of the answer at once
-    if here.phase() is Phase.DRAINING:
+    if deps.phase() is Phase.DRAINING:
         return
-    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
-        if not _may_read(here, identity):
+    async for page in follow(deps.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
+        if not _may_read(deps, identity):
             return
         yield encode(page)
 
 
-def _may_read(here: Services, identity: Identity) -> bool:
+def _may_read(deps: Services, identity: Identity) -> bool:
     """Whether the reader would still be admitted: tokens are revoked, and certificates expire."""
-    renewed = here.options.accepted().renew(identity)
+    renewed = deps.options.accepted().renew(identity)
     return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 

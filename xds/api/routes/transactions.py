@@ -13,19 +13,19 @@ from fastapi import Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.bodies import Body, ContentType, media_of
-from xds.api.problem import RequestError, placed
+from xds.api.problem import RequestError, place_in_transaction
 from xds.api.push import (
     PushContext,
     SharedOptions,
     Wait,
-    answered,
-    applied,
-    check_stated,
+    check_precondition_present,
+    preference_headers,
     read_precondition,
     status_of,
+    wait_for_answer,
 )
 from xds.api.routing import ANY, api_router, demand, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.config_entries import entry_answer
 from xds.api.shapes.groups import TransactionAnswer
 from xds.catalog.entry import check_kind, read_entry
@@ -154,9 +154,9 @@ class _DecodedTransaction:
     warnings: tuple[Violation, ...]
 
 
-async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
+async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait) -> PushContext:
     """Everything that a transaction needs in addition to its body."""
-    return PushContext(here, options, wait_s)
+    return PushContext(deps, options, wait_s)
 
 
 @router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))
@@ -170,24 +170,24 @@ async def transact(
 
     It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
-    decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
+    decoded = await run_sized(lambda: _decode(body, content_type, pushing.deps.options.decoder), bytes=len(body))
     for each in decoded.groups:
         demand(request, write_scope(each.change.group))
-        check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
+        check_precondition_present(pushing.deps, each.change.if_match, each.change.if_none_match)
     warnings = [
-        [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
+        [place_in_transaction(warning, index, _part(each.change)) for warning in each.pushed.warnings]
         for index, each in enumerate(decoded.groups)
     ]
     pushing.options.check_warnings([warning for found in (*warnings, decoded.warnings) for warning in found])
     part = _entries_part(pushing, request, decoded)
     drafts = [await _draft(index, each) for index, each in enumerate(decoded.groups)]
-    results = await pushing.here.publisher.transaction(drafts, pushing.options, part)
-    items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
+    results = await pushing.deps.publisher.transaction(drafts, pushing.options, part)
+    items = await asyncio.gather(*(wait_for_answer(pushing, *each) for each in zip(results, warnings, strict=True)))
     answer: Json = {"results": [item for item, _ in items]}
     if part is not None and part.result is not None:
         answer["config_entries"] = entry_answer(replace(part.result, warnings=decoded.warnings))
     status = status_of(any(pending for _, pending in items))
-    return await run_sized(lambda: JSONResponse(answer, status, applied(pushing)), bytes=len(body))
+    return await run_sized(lambda: JSONResponse(answer, status, preference_headers(pushing)), bytes=len(body))
 
 
 def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTransaction) -> EntryPart | None:
@@ -196,9 +196,9 @@ def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTrans
     if change is None:
         return None
     demand(request, ADMIN)
-    check_stated(pushing.here, change.if_match, change.if_none_match)
+    check_precondition_present(pushing.deps, change.if_match, change.if_none_match)
     expect, etag = read_precondition(change.if_match, change.if_none_match)
-    return pushing.here.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
+    return pushing.deps.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _DecodedTransaction:
@@ -216,7 +216,7 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _Decode
         try:
             decoded.append(_Decoded(change, _pushed(change, decoder), _deleted(change)))
         except ValidationError as error:
-            found += [placed(violation, index, _part(change)) for violation in error.violations]
+            found += [place_in_transaction(violation, index, _part(change)) for violation in error.violations]
     writes, warnings = _writes(shaped.config_entries, found) if shaped.config_entries is not None else ((), ())
     if found:
         raise ValidationError(found)
@@ -287,7 +287,7 @@ async def _draft(index: int, decoded: _Decoded) -> PushRequest:
         else:
             draft = await patch(change.group, pushed.resources, decoded.deleted)
     except ValidationError as error:
-        raise ValidationError([placed(violation, index, "") for violation in error.violations]) from None
+        raise ValidationError([place_in_transaction(violation, index, "") for violation in error.violations]) from None
     except RequestError as error:
         raise RequestError(error.status, f"changes[{index}], group {change.group!r}: {error}") from None
     return replace(draft, expect=expect, etag=etag)
