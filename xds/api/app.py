@@ -92,7 +92,7 @@ def _described_app() -> FastAPI:
     )
     problem.install(app)
     for router in (
-        consul_agent.router,  # first: routes are tried in order, and heartbeats come by the thousand a second
+        consul_agent.router,  # first: routes are tried in order, and there may be thousands of heartbeats per second
         groups.router,
         assignments.router,
         bindings.router,

@@ -1,6 +1,6 @@
-"""Request bodies: read within a limit that counts received bytes, whatever Content-Length says; then decoded.
+"""Request bodies: read within a limit on received bytes, whatever Content-Length says, and decoded.
 
-Large bodies are decoded in a thread, not on the event loop.
+Large bodies are decoded in a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xds.model.errors import ValidationError, Violation
 
 
 async def read_body(request: Request, deps: Deps) -> AsyncIterator[bytes]:
-    """The whole body. Raises 413 above the limit, 503 if all bodies together would need too much memory."""
+    """The whole body. Raises ``RequestError``: 413 above the limit, 503 if all bodies together need too much memory."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -77,7 +77,7 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     return values[0]
 
 
-# JSON and YAML can say half a surrogate pair, which can be neither stored nor shown.
+# JSON and YAML can contain half of a surrogate pair, which has no UTF-8 encoding.
 _HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 
@@ -92,7 +92,7 @@ def check_texts(value: object) -> None:
 
 
 def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """The places of these texts; that of a key is the object that has it."""
+    """The paths of strings that cannot be encoded; for a key, the path of its object."""
     if isinstance(value, str):
         if not _is_encodable(value):
             yield path

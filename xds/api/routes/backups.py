@@ -66,7 +66,7 @@ class RestoredItem(TypedDict):
 
 
 class Download(StreamingResponse):
-    """Ends a download whose reader takes nothing for ``STALLED_S``. The store keeps old content during a backup."""
+    """A download that ends if its reader receives nothing for ``STALLED_S``: the store keeps old content meanwhile."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
@@ -81,8 +81,8 @@ class Download(StreamingResponse):
 async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
     found = deps.condition()
-    told = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
-    state, detail = next(((name, text) for name, text in told if text), ("ok", ""))
+    problems = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
+    state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
     return JSONResponse(ConditionItem(state=state, detail=detail))
 
 
@@ -106,7 +106,7 @@ async def get_backup(
     restore refuses an incomplete archive.
     """
     stream = deps.backups.stream(BackupOptions(history, redact))
-    first = await anext(stream)  # an error before the first bytes is answered as a problem
+    first = await anext(stream)  # an error before the first byte becomes a problem document
     name = datetime.now(UTC).strftime("xds-backup-%Y%m%dT%H%M%SZ.tar")
     return Download(
         _rest(first, stream), media_type=TAR_TYPE, headers={"Content-Disposition": f'attachment; filename="{name}"'}

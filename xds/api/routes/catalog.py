@@ -30,7 +30,7 @@ async def list_services(
     names = await paging.find_items_after(deps.catalog.names())
     return await paging.answer(
         request,
-        (service_summary(deps.catalog, name, sum(map(len, _followers(deps, name)))) for name in names),
+        (service_summary(deps.catalog, name, sum(map(len, _following_assignments(deps, name)))) for name in names),
         lambda item: item["service"],
         lambda item: item,
         lambda item: not source or source in item["sources"],
@@ -41,13 +41,13 @@ async def list_services(
 async def get_service(deps: Deps, request: Request, name: Segment) -> Response:
     """One service: its instances with health, source, locality and age, and the assignments that follow it."""
     deps.registrations.tell()
-    item = service_item(deps.catalog, name, *_followers(deps, name))
+    item = service_item(deps.catalog, name, *_following_assignments(deps, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")
     return await answer_json(request, item)
 
 
-def _followers(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
+def _following_assignments(deps: Services, service: str) -> tuple[list[Key], list[Key]]:
     """The assignments that follow a service: those of bindings, and those of lowered clusters."""
     lowered = deps.publisher.lowered.endpoints
     return deps.bindings.of_service(service), lowered.of_service(service) if lowered is not None else []
@@ -70,6 +70,6 @@ async def accept_losses(
         raise NotFoundError(f"no loss{about} of source {name!r} is held")
     if dry_run:
         return JSONResponse({"source": name, "accepted": held, "dry_run": True})
-    # Noted first: what cannot be noted is not done.
+    # The audit list comes first: a change that cannot be recorded is not made.
     await deps.publisher.audit.record(by.note("source.accepted", subject=name, new={"services": held}))
     return JSONResponse({"source": name, "accepted": deps.catalog.accept(name, service, by)})

@@ -1,4 +1,4 @@
-"""Config entries: read, written one by one or several at once, their history and undo (docs/discovery-chain.md)."""
+"""Config entries: reads, writes of one or several, history and undo (docs/discovery-chain.md)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from xds.control.push import PushOptions
 from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
-REVISION_LIMIT = (1 << 63) - 2  # stores ask for what is below the next one, in 64 bits
+REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
-_SIZE_GUESS = 5  # writing one entry takes as long as this many resources
+_RESOURCES_PER_ENTRY = 5  # encoding an entry takes as long as encoding this many resources
 
 router = api_router("config entries", "/config-entries")
 
@@ -88,21 +88,21 @@ async def list_config_entries(
         check_kind(kind)
     entries = deps.publisher.entries
     extra = {"revision": entries.revision, "etag": entries.etag}
-    found = await paging.find_items_after(entries.records(kind or None), lambda record: _place(record.key))
-    return await paging.answer(request, found, lambda record: _place(record.key), entry_item, extra=extra)
+    found = await paging.find_items_after(entries.records(kind or None), lambda record: _list_key(record.key))
+    return await paging.answer(request, found, lambda record: _list_key(record.key), entry_item, extra=extra)
 
 
 @router.post("", response_model=EntryAnswer)
 async def put_config_entries(
-    deps: Deps, body: Body, options: Writing, stated: AllEntriesPrecondition, content_type: ContentType = ""
+    deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
 ) -> Response:
     """Write several config entries, all or none. Other entries stay. `If-Match` is about all entries."""
     read = await _read(body, content_type)
     options.check_warnings(read.warnings)
-    expect, etag = stated
+    expect, etag = precondition
     writes: list[EntryWrite] = [PutEntry(entry) for entry in read.entries]
     result = await deps.publisher.entries.apply(writes, replace(options, expect=expect, etag=etag))
-    return await _written(replace(result, warnings=read.warnings), result.etag)
+    return await _answer_write(replace(result, warnings=read.warnings), result.etag)
 
 
 @router.get("/revisions", response_model=EntryRevisionPage)
@@ -118,7 +118,9 @@ async def get_config_entry_revision(deps: Deps, request: Request, revision: Revi
     """All config entries at a revision."""
     content = await deps.publisher.entries.history.content(revision)
     records = [content[key] for key in sorted(content)]
-    documents = await run_sized(lambda: [each.document() for each in records], resources=len(records) * _SIZE_GUESS)
+    documents = await run_sized(
+        lambda: [each.document() for each in records], resources=len(records) * _RESOURCES_PER_ENTRY
+    )
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, {"revision": revision, "entries": documents})
 
@@ -141,7 +143,9 @@ async def get_config_entry_difference(
     """The config entries that differ between two revisions, before and after."""
     old = revision - 1 if base is None else base
     changes = await deps.publisher.entries.history.changes(old, revision)
-    items = await run_sized(lambda: [difference_item(each) for each in changes], resources=len(changes) * _SIZE_GUESS)
+    items = await run_sized(
+        lambda: [difference_item(each) for each in changes], resources=len(changes) * _RESOURCES_PER_ENTRY
+    )
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, {"from": old, "to": revision, "items": items})
 
@@ -160,7 +164,7 @@ async def get_config_entry_undo(deps: Deps) -> Response:
 
 @router.post("/rollback", response_model=EntryAnswer)
 async def roll_back_config_entries(
-    deps: Deps, body: Body, options: Writing, stated: AllEntriesPrecondition, content_type: ContentType = ""
+    deps: Deps, body: Body, options: Writing, precondition: AllEntriesPrecondition, content_type: ContentType = ""
 ) -> Response:
     """Make a new revision with the config entries of an earlier one. `If-Match` is about all entries."""
     media_of(content_type)
@@ -168,9 +172,9 @@ async def roll_back_config_entries(
         wanted = EntryRollbackRequest.model_validate_json(body)
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
-    expect, etag = stated
+    expect, etag = precondition
     result = await deps.publisher.entries.roll_back(wanted.to, replace(options, expect=expect, etag=etag))
-    return await _written(result, result.etag)
+    return await _answer_write(result, result.etag)
 
 
 @router.get("/{kind}/{name}", response_model=EntryItem)
@@ -196,7 +200,7 @@ async def put_config_entry(
     name: Segment,
     body: Body,
     options: Writing,
-    stated: EntryPrecondition,
+    precondition: EntryPrecondition,
     content_type: ContentType = "",
 ) -> Response:
     """Write one config entry. `If-Match` is about this entry."""
@@ -204,30 +208,30 @@ async def put_config_entry(
     read = await _read(body, content_type, kind, name)
     options.check_warnings(read.warnings)
     (entry,) = read.entries
-    result = await deps.publisher.entries.apply([PutEntry(entry, *stated)], options)
-    return await _written(replace(result, warnings=read.warnings), _etag(deps, (kind, name)))
+    result = await deps.publisher.entries.apply([PutEntry(entry, *precondition)], options)
+    return await _answer_write(replace(result, warnings=read.warnings), _etag(deps, (kind, name)))
 
 
 @router.delete("/{kind}/{name}", response_model=EntryAnswer)
 async def delete_config_entry(
-    deps: Deps, kind: Segment, name: Segment, options: Writing, stated: EntryPrecondition
+    deps: Deps, kind: Segment, name: Segment, options: Writing, precondition: EntryPrecondition
 ) -> Response:
     """Delete one config entry. `If-Match` is about this entry."""
     check_kind(kind)
-    return await _written(await deps.publisher.entries.apply([DeleteEntry(kind, name, *stated)], options))
+    return await _answer_write(await deps.publisher.entries.apply([DeleteEntry(kind, name, *precondition)], options))
 
 
 async def _read(body: bytes, content_type: str, kind: str = "", name: str = "") -> ReadEntries:
-    """Raises ``RequestError``, ``ValidationError`` with every finding and its place."""
+    """The config entries in a body. Raises ``RequestError``, ``ValidationError`` with all findings."""
     media = media_of(content_type)
     if media == "protobuf":
         raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "config entries are JSON or YAML")
     return await run_sized(lambda: read_entries(body, media, kind=kind, name=name), bytes=len(body))
 
 
-async def _written(result: EntryResult, etag: str = "") -> Response:
+async def _answer_write(result: EntryResult, etag: str = "") -> Response:
     headers = etag_header(etag) if etag else {}
-    size = (len(result.changes) + len(result.chains)) * _SIZE_GUESS
+    size = (len(result.changes) + len(result.chains)) * _RESOURCES_PER_ENTRY
     return await run_sized(lambda: JSONResponse(entry_answer(result), headers=headers), resources=size)
 
 
@@ -236,6 +240,6 @@ def _etag(deps: Services, key: Key) -> str:
     return record.etag if record is not None else ""
 
 
-def _place(key: Key) -> str:
-    """The position of an entry in a list."""
+def _list_key(key: Key) -> str:
+    """The key by which entries are sorted in a list."""
     return " ".join(key)

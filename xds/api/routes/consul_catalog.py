@@ -1,7 +1,6 @@
-"""Consul's own paths for services: the catalog and the health of instances, for readers and for those who register
-others.
+"""Consul's catalog and health API: reads of services, and registrations by other programs.
 
-Answers are those of Consul (docs/services.md#consuls-own-paths). They have the instances of all sources.
+Answers have the form of Consul (docs/services.md#consuls-own-paths) and the instances of all sources.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
 
-# What Consul finds while it reads a body, before it looks at what it says.
+# Findings that Consul reports while it parses a body, before it checks the content.
 _UNREADABLE = frozenset({"bad_duration", "duplicate_field", "unknown_field", "wrong_type", "enterprise"})
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
 
 
-# Registering for others
+# Registration by other programs
 
 
 @router.put("/catalog/register", openapi_extra=needs(ANY))
 async def register(deps: Deps, request: Request, body: Body) -> Response:
-    """Register a node, and an instance or checks on it: ``true``."""
+    """Register a node, and an instance or checks on it. Answers ``true``."""
     value = await parse_json(body, "a registration")
     _check_datacenter(deps, value)
     try:
@@ -73,7 +72,7 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
 
 @router.put("/catalog/deregister", openapi_extra=needs(ANY))
 async def deregister(deps: Deps, request: Request, body: Body) -> Response:
-    """Take an instance, a check or a node with all that is on it out of the catalog, if it is there: ``true``."""
+    """Deregister an instance, a check, or a node with everything on it, if it is registered. Answers ``true``."""
     value = await parse_json(body, "a deregistration")
     _check_datacenter(deps, value)
     try:
@@ -85,14 +84,14 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
 
 
 def _check_datacenter(deps: Services, value: object) -> None:
-    """What is registered here is in the datacenter of this server."""
+    """Raises ``RequestError`` unless the registration is for the datacenter of this server."""
     given = next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
     if given not in ("", None, own_datacenter(deps)):
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(given)[:80]!r}")
 
 
 def _refuse(request: Request, error: ValidationError) -> NoReturn:
-    """400 for what cannot be read, 500 for what breaks a rule, as Consul answers here."""
+    """Refuse a registration as Consul does: 400 if it cannot be parsed, 500 if it breaks a rule."""
     request.state.is_refused_write = True
     if any(one.code in _UNREADABLE for one in error.violations):
         bad_request(f"Request decode failed: {findings_text(error.violations)}")
@@ -126,7 +125,7 @@ async def list_services(deps: Deps, request: Request) -> Response:
 
 
 def _tags(deps: Services, service: str, selection: Selection) -> list[str] | None:
-    """The tags of the selected instances of a service; None where there is no such instance."""
+    """The tags of the selected instances of a service; None without such an instance."""
     state = deps.service_view.state(service)
     if state is None:
         return None
@@ -171,7 +170,7 @@ async def get_checks(deps: Deps, request: Request, name: str) -> Response:
 async def _found(
     deps: Services, request: Request, name: str, *, by_tags: bool = True
 ) -> tuple[list[ShownInstance], int]:
-    """The selected instances of a service, once the query need not wait, and the index."""
+    """The selected instances of a service after the wait of a blocking query, and the index."""
     if not name:
         bad_request("Missing service name")
     selection, view = Selection.of(request, deps, by_tags=by_tags), deps.service_view

@@ -1,7 +1,4 @@
-"""Compiled discovery chains, and which way one request goes through the chain of a service, and why.
-
-See docs/discovery-chain.md.
-"""
+"""Compiled discovery chains, and the walk of one request through a chain (docs/discovery-chain.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
 _ETAG_BYTES = 4
-_SIZE_OF_NODE = 5  # writing one takes as long as this many resources
+_RESOURCES_PER_NODE = 5  # encoding a node takes as long as encoding this many resources
 
 router = api_router("config entries")
 
@@ -90,7 +87,7 @@ async def get_discovery_chain(
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
     entries = deps.publisher.entries
     chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
-    size = (len(chain.nodes) + len(chain.targets)) * _SIZE_OF_NODE
+    size = (len(chain.nodes) + len(chain.targets)) * _RESOURCES_PER_NODE
     document = await run_sized(response_json, chain, resources=size)
     body = await run_sized(encode_json, document, resources=size)
     etag = f"r{entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
@@ -102,7 +99,7 @@ async def get_discovery_chain(
 
 
 def _nanoseconds(text: str) -> int:
-    """Raises ``RequestError`` (400)."""
+    """A duration in nanoseconds; 0 for an empty text. Raises ``RequestError`` (400)."""
     try:
         return parse_duration(text) if text else 0
     except ValueError:

@@ -1,4 +1,4 @@
-"""Live endpoints: assignments that are laid over the pushed ones of a group, set by hand or bound to a service."""
+"""Live endpoints: assignments that replace pushed ones of a group, set by hand or bound to a service."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def list_endpoints(
     if not live:
         names |= deps.by_hand.served(group).keys()
     return await paging.answer(
-        request, await paging.find_items_after(names), str, lambda name: _summary(_shown(deps, (group, name)))
+        request, await paging.find_items_after(names), str, lambda name: _summary(_state_of(deps, (group, name)))
     )
 
 
@@ -83,7 +83,7 @@ async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segm
     key = (group, name)
     if deps.publisher.live.owner(group, name) is None and name not in deps.by_hand.served(group):
         raise NotFoundError(f"group {group!r} has no assignment named {name!r}")
-    item = await _rendered(_shown(deps, key))
+    item = await _rendered(_state_of(deps, key))
     return await answer_json(request, item, etag_header(item["etag"]) if item["etag"] else {})
 
 
@@ -151,7 +151,7 @@ async def _answer(
     options: WriteOptions,
     warnings: tuple[Violation, ...] = (),
 ) -> Response:
-    item = await _rendered(_shown(deps, key, change.after if options.dry_run else None))
+    item = await _rendered(_state_of(deps, key, change.after if options.dry_run else None))
     found = [*warnings, *_warnings(deps, key, change)]
     warned = [finding_item(one) for one in found]
     answer: dict[str, object] = {**item, "changed": change.changed, "warnings": warned}
@@ -168,8 +168,8 @@ def _warnings(deps: Services, key: Key, change: HandChange) -> list[Violation]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """What is known of an assignment; ``held`` if it is set by hand, ``served`` None where there is nothing yet."""
+class _AssignmentState:
+    """An assignment. ``held`` is None unless it is set by hand, ``served`` is None while nothing is served."""
 
     key: Key
     owner: Owner | None
@@ -177,21 +177,23 @@ class _Shown:
     served: Resource | None
 
 
-def _shown(deps: Services, key: Key, planned: HandAssignment | None = None) -> _Shown:
+def _state_of(deps: Services, key: Key, planned: HandAssignment | None = None) -> _AssignmentState:
     group, name = key
     held = planned or deps.by_hand.find(key)
     owner = held.owner() if held is not None else deps.publisher.live.owner(group, name)
-    return _Shown(key, owner, held, held.served() if held is not None else deps.by_hand.served(group).get(name))
+    return _AssignmentState(
+        key, owner, held, held.served() if held is not None else deps.by_hand.served(group).get(name)
+    )
 
 
-def _summary(shown: _Shown) -> AssignmentSummary:
-    held, served = shown.held, shown.served
+def _summary(state: _AssignmentState) -> AssignmentSummary:
+    held, served = state.held, state.served
     states = endpoint_states(served) if served is not None else []
     etag = held.etag if held is not None else NO_ETAG
     return {
-        "group": shown.key[0],
-        "name": shown.key[1],
-        "owner": owner_item(shown.owner, held),
+        "group": state.key[0],
+        "name": state.key[1],
+        "owner": owner_item(state.owner, held),
         "etag": etag if etag != NO_ETAG else "",
         "version": served.version if served is not None else "",
         "endpoints_n": len(states),
@@ -200,17 +202,17 @@ def _summary(shown: _Shown) -> AssignmentSummary:
     }
 
 
-def _item(shown: _Shown) -> LiveAssignmentItem:
-    held, served = shown.held, shown.served
+def _item(state: _AssignmentState) -> LiveAssignmentItem:
+    held, served = state.held, state.served
     wanted = held.wanted if held is not None else served
     states = endpoint_states(served, held.draining if held is not None else ()) if served is not None else []
     return {
-        **_summary(shown),
+        **_summary(state),
         "endpoints": endpoint_items(states),
         "assignment": render_resource(wanted) if wanted is not None else {},
     }
 
 
-async def _rendered(shown: _Shown) -> LiveAssignmentItem:
-    size = len(shown.served.body) if shown.served is not None else 0
-    return await run_sized(_item, shown, bytes=4 * size)
+async def _rendered(state: _AssignmentState) -> LiveAssignmentItem:
+    size = len(state.served.body) if state.served is not None else 0
+    return await run_sized(_item, state, bytes=4 * size)

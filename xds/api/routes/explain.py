@@ -126,7 +126,7 @@ class AnswerItem(TypedDict):
 
 
 class Origins(TypedDict, total=False):
-    """Where a resource comes from, and its endpoints, as in `AnswerItem`."""
+    """The origins of a resource and of its endpoints, as in `AnswerItem`."""
 
     sources: dict[str, int]
     instances: list[OriginItem]
@@ -171,7 +171,7 @@ async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = ""
 
     It must be connected or have disconnected recently.
     """
-    found = await deps.publisher.explain(id, _asked(type, name))
+    found = await deps.publisher.explain(id, _query(type, name))
     known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
     item = explanation_item(found, principals, _origins(deps, found, name))
@@ -186,7 +186,7 @@ async def explain_document(
 ) -> Response:
     """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
-    found = await deps.publisher.explain_node(node, _asked(type, name))
+    found = await deps.publisher.explain_node(node, _query(type, name))
     return JSONResponse(explanation_item(found, (), _origins(deps, found, name)))
 
 
@@ -247,21 +247,21 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
 
 
 def _origins(deps: Deps, found: Explanation, name: str) -> OriginsOf:
-    """Where what is lowered comes from, and the endpoints of assignments that follow services."""
+    """The origins of lowered resources, and of the endpoints of assignments that follow services."""
     group = found.chosen.match.group if found.chosen is not None else ""
     content = deps.publisher.lowered.content(group)
 
     def origin(answer: ResourceDelivery) -> Origins:
-        told: Origins = {}
+        found_origins: Origins = {}
         lowered = origin_of(content, (v3_url(type_url_of(answer.type)), answer.name)) if answer.version else None
         if lowered is not None:
-            told["lowered"] = lowered
+            found_origins["lowered"] = lowered
         instances = _instances(deps, (group, answer.name), answer.owner)
         if instances is not None:
-            told["sources"] = dict(Counter(one.source for one in instances))
+            found_origins["sources"] = dict(Counter(one.source for one in instances))
             if name:
-                told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
-        return told
+                found_origins["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
+        return found_origins
 
     return origin
 
@@ -288,7 +288,7 @@ def _origin_item(one: ServiceInstance) -> OriginItem:
     }
 
 
-def _asked(type: str, name: str) -> ExplainQuery:
+def _query(type: str, name: str) -> ExplainQuery:
     if name and not type:
         raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique only within its type: give the type, too")
     return ExplainQuery(type_url_of(type) if type else "", name)

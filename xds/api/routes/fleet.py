@@ -78,8 +78,8 @@ async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, 
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
     released = {alias: len(found) for alias, found in sorted(names.items())}
     if lingering:
-        told = {"nodes": len(lingering), "released": released}
-        await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
+        result = {"nodes": len(lingering), "released": released}
+        await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
         deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
         await deps.let_go(lingering.keys())
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
@@ -92,7 +92,7 @@ def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
 SELECTOR_LIMIT = 4096
 ADMIN_LIMIT = 300  # characters of the address of an admin port
 
-Selects = Callable[[Node | None], bool]
+NodePredicate = Callable[[Node | None], bool]
 
 
 async def node_selector(
@@ -103,29 +103,29 @@ async def node_selector(
             description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
         ),
     ] = "",
-) -> Selects:
+) -> NodePredicate:
     """A predicate for the nodes that the selector matches. Raises ``RequestError``.
 
     A node that the selector cannot be evaluated for does not match.
     """
     if not selector.strip():
-        return _everything
+        return _select_all
     try:
         chosen = await asyncio.to_thread(_compiled, selector)
     except (FilterSyntaxError, EvaluationError) as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
 
-    def selects(node: Node | None) -> bool:
+    def is_selected(node: Node | None) -> bool:
         """Whether the selector matches the node."""
         try:
             return node is not None and chosen.matches(node_record(node))
         except EvaluationError:
             return False
 
-    return selects
+    return is_selected
 
 
-def _everything(node: Node | None) -> bool:
+def _select_all(node: Node | None) -> bool:
     return True
 
 
@@ -135,7 +135,7 @@ def _compiled(selector: str) -> Filter:
     return chosen
 
 
-Selector = Annotated[Selects, Depends(node_selector)]
+Selector = Annotated[NodePredicate, Depends(node_selector)]
 
 
 _log = structlog.get_logger(logger_name="api.fleet")
@@ -148,7 +148,7 @@ async def list_nodes(
     deps: Deps,
     request: Request,
     paging: Paging,
-    selects: Selector,
+    is_selected: Selector,
     group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
     state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
@@ -157,7 +157,7 @@ async def list_nodes(
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
         has_state = state is None or any(type.state is state for type in node.types)
-        return has_state and selects(deps.fleet.identity(node.id))
+        return has_state and is_selected(deps.fleet.identity(node.id))
 
     found = deps.fleet.nodes(group, paging.after)
     return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)

@@ -157,15 +157,15 @@ async def get_resource(
     content = deps.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
-        told = f"group {group!r} has no {type} resource named {name!r}"
+        detail = f"group {group!r} has no {type} resource named {name!r}"
         live = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
         where = f"; `xds endpoints show {name} -g {group}` shows what is served" if name in live else ""
-        raise NotFoundError(f"{told}{where}")
+        raise NotFoundError(f"{detail}{where}")
     if is_not_modified(request, content.etag):
         return answer_not_modified(content.etag)
     headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, shown(resource, show_secrets), headers)
+    return await write(request, render_for_reader(resource, show_secrets), headers)
 
 
 @router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
@@ -221,7 +221,7 @@ async def validate(
 async def snapshot_response(
     content: GroupContent, request: Request, show_secrets: bool, lowered: bool = False
 ) -> Response:
-    """The content as JSON, or as YAML if the client prefers that; 304 if the client has this version already."""
+    """The content as JSON or YAML; 304 if the client has this version."""
     if is_not_modified(request, content.etag):
         return answer_not_modified(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
@@ -230,8 +230,8 @@ async def snapshot_response(
     return await write(request, document, etag_header(content.etag))
 
 
-def shown(resource: Resource, show_secrets: bool) -> Json:
-    """A resource as it is shown to readers."""
+def render_for_reader(resource: Resource, show_secrets: bool) -> Json:
+    """A resource as JSON, with its secret values redacted unless ``show_secrets``."""
     document = render_resource(resource)
     return document if show_secrets else redact(document)
 
@@ -245,7 +245,7 @@ def _document(content: GroupContent, show_secrets: bool, lowered: bool) -> Json:
         "etag": content.etag,
         "versions": content.versions(),
         "lowered": sum(each.is_lowered for each in resources),
-        "resources": [shown(resource, show_secrets) for resource in listed],
+        "resources": [render_for_reader(resource, show_secrets) for resource in listed],
     }
 
 
@@ -256,7 +256,7 @@ def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: L
         "type": type_label(resource.type_url),
         "name": resource.name,
         "version": resource.version,
-        "resource": shown(resource, show_secrets),
+        "resource": render_for_reader(resource, show_secrets),
     }
 
 

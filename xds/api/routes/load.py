@@ -42,7 +42,7 @@ WINDOW_S = (1.0, 3600.0)
 # Windows of single seconds are kept for two minutes, windows of minutes for an hour.
 FINE_WINDOW_S, FINE_STEP_S, COARSE_STEP_S = 120.0, 1.0, 60.0
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)?")
-_BEHIND_ALL = "\0"  # sorts after the name itself and before every longer name
+_SEPARATOR = "\0"  # sorts after the name itself and before every longer name
 
 
 async def window_of(
@@ -83,7 +83,7 @@ async def get_load(
     """
     found = await asyncio.to_thread(deps.load.cluster, cluster, window_s, by, service_name)
     if found is None:
-        raise _unreported(cluster)
+        raise _not_reported(cluster)
     page = await asyncio.to_thread(_page_of_rows, found, paging)
     document: dict[str, Any] = {**load_item(found), "by": by, ROWS[by]: page.pop("items"), **page}
     return await answer_json(request, document)
@@ -117,7 +117,7 @@ async def get_load_series(
         raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")
     found = await asyncio.to_thread(deps.load.series, cluster, window_s, step_s, by)
     if not found:
-        raise _unreported(cluster)
+        raise _not_reported(cluster)
     page = await asyncio.to_thread(
         paging.render, await paging.find_items_after(found, _line_key), _line_key, series_item
     )
@@ -139,12 +139,12 @@ def _step(text: str, window_s: float) -> float:
     return duration("step", text, least_s, window_s) if text else least_s
 
 
-def _unreported(cluster: str) -> NotFoundError:
+def _not_reported(cluster: str) -> NotFoundError:
     return NotFoundError(f"no recent load reports for cluster {cluster!r}")
 
 
 def _key(found: ClusterFigures) -> str:
-    return f"{found.cluster}{_BEHIND_ALL}{found.service_name}"
+    return f"{found.cluster}{_SEPARATOR}{found.service_name}"
 
 
 def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
@@ -152,12 +152,14 @@ def _page_of_rows(found: ClusterFigures, paging: Paging) -> dict[str, Any]:
 
 
 def _row_key(row: LoadRow) -> str:
-    return _BEHIND_ALL.join((_place(row.source), _place(row.target), f"{row.priority:03}", row.endpoint, row.node))
+    return _SEPARATOR.join(
+        (_locality_key(row.source), _locality_key(row.target), f"{row.priority:03}", row.endpoint, row.node)
+    )
 
 
 def _line_key(line: ChartLine) -> str:
-    return _BEHIND_ALL.join((_place(line.source), _place(line.target), line.endpoint, ""))
+    return _SEPARATOR.join((_locality_key(line.source), _locality_key(line.target), line.endpoint, ""))
 
 
-def _place(locality: Locality | None) -> str:
-    return _BEHIND_ALL.join((locality.region, locality.zone, locality.sub_zone)) if locality is not None else ""
+def _locality_key(locality: Locality | None) -> str:
+    return _SEPARATOR.join((locality.region, locality.zone, locality.sub_zone)) if locality is not None else ""

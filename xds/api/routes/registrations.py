@@ -1,4 +1,4 @@
-"""Registered instances: the same as Consul's paths for the agent, with errors that name every place.
+"""Registered instances: what Consul's agent API does, with errors that name each place.
 
 Bodies are those of Consul's ``/v1/agent/service/register``, as JSON or YAML (docs/services.md#registration).
 """
@@ -43,7 +43,7 @@ async def list_registrations(deps: Deps, request: Request, paging: Paging, servi
 @router.get("/registrations/{id}", response_model=RegistrationItem)
 async def get_registration(deps: Deps, id: Segment) -> Response:
     """One instance that registered itself or was registered here."""
-    return JSONResponse(_item(deps, _found(deps, id)))
+    return JSONResponse(_item(deps, _registration(deps, id)))
 
 
 @router.put("/registrations/{id}", response_model=RegistrationItem, openapi_extra=needs(ANY))
@@ -60,13 +60,13 @@ async def put_registration(
     one = read_service(value, id)
     registrant = registrant_of(request, time())
     await deps.registrations.register(one, registrant, permit_of(request), caller=by, replaces_checks=True)
-    return JSONResponse(_item(deps, _found(deps, id)))
+    return JSONResponse(_item(deps, _registration(deps, id)))
 
 
 @router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
 async def delete_registration(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
-    one = _found(deps, id)
+    one = _registration(deps, id)
     await deps.registrations.deregister(id, permit_of(request), by)
     return JSONResponse({"id": id, "service": one.service})
 
@@ -84,17 +84,17 @@ async def begin_maintenance(
     It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
     """
     await deps.registrations.maintain(id, True, reason, permit_of(request), by)
-    return JSONResponse(_item(deps, _found(deps, id)))
+    return JSONResponse(_item(deps, _registration(deps, id)))
 
 
 @router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def end_maintenance(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
     await deps.registrations.maintain(id, False, "", permit_of(request), by)
-    return JSONResponse(_item(deps, _found(deps, id)))
+    return JSONResponse(_item(deps, _registration(deps, id)))
 
 
-def _found(deps: Services, id: str) -> Registration:
+def _registration(deps: Services, id: str) -> Registration:
     one = deps.registrations.table.get(Key(AGENT_NODE, id))
     if one is None:
         raise NotFoundError(f"no instance is registered with the id {id[:80]!r}")

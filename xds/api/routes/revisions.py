@@ -19,7 +19,7 @@ from xds.api.push import (
     Pushing,
     answer,
 )
-from xds.api.routes.groups import WithLowered, shown, snapshot_response
+from xds.api.routes.groups import WithLowered, render_for_reader, snapshot_response
 from xds.api.routing import ShowSecrets, api_router
 from xds.api.services import Deps
 from xds.api.shapes.groups import (
@@ -42,7 +42,7 @@ from xds.control.push import by_type_label
 from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
-REVISION_LIMIT = (1 << 63) - 2  # stores ask for revisions below the next one, in 64 bits
+REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
 router = api_router("revisions", "/groups/{group}")
@@ -142,7 +142,7 @@ async def get_undo(deps: Deps, group: Segment) -> Response:
 
 Json = dict[str, Any]
 
-_SIZE_GUESS_BYTES = 100  # of a key; sorting more than some hundred keys is not for the event loop
+_KEY_BYTES = 100  # an estimate; more than some hundred keys are sorted in a thread
 
 
 class DifferenceItem(TypedDict):
@@ -212,7 +212,7 @@ async def get_difference(
     }
     if contents:
         touched = found.touched()
-        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
+        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _KEY_BYTES)
         keys: list[Key] = page.pop("items")
         sides = await deps.publisher.sides(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
@@ -223,11 +223,11 @@ async def get_difference(
 
 
 def _page(paging: Page, touched: list[Key]) -> Json:
-    places = {_place(key): key for key in touched}
-    return paging.render(paging.items_after(places), str, lambda place: places[place])
+    keys = {_list_key(key): key for key in touched}
+    return paging.render(paging.items_after(keys), str, lambda text: keys[text])
 
 
-def _place(key: Key) -> str:
+def _list_key(key: Key) -> str:
     return f"{type_label(key[0])} {key[1]}"
 
 
@@ -241,6 +241,6 @@ def _item(key: Key, sides: ComparedResources, show_secrets: bool) -> DifferenceI
         "type": type_label(key[0]),
         "name": key[1],
         "change": "added" if before is None else "removed" if after is None else "changed",
-        "before": shown(before, show_secrets) if before is not None else None,
-        "after": shown(after, show_secrets) if after is not None else None,
+        "before": render_for_reader(before, show_secrets) if before is not None else None,
+        "after": render_for_reader(after, show_secrets) if after is not None else None,
     }

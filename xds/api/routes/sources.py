@@ -1,4 +1,4 @@
-"""Sources: where instances of services come from, and how each source is."""
+"""Sources of instances, and the state of each."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class SourcePage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known of a source. One that only has instances from before has no status, registration has no run."""
+    """A source. ``status`` is None if only its earlier instances are left, ``run`` is None for registration."""
 
     name: str
     status: SourceStatus | None
