@@ -157,7 +157,7 @@ _IF_NONE_MATCH: Json = {
 
 
 def describe(app: FastAPI, api_prefix: str) -> None:
-    """Serve a completed description."""
+    """Let the application serve the completed description."""
     made: Json = {}
 
     def openapi() -> Json:
@@ -166,7 +166,7 @@ def describe(app: FastAPI, api_prefix: str) -> None:
             made.update(_completed(app, api_prefix))
         return made
 
-    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI wants it replaced
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this replacement
 
 
 def _completed(app: FastAPI, api_prefix: str) -> Json:

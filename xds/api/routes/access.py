@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.control.access import Access, Identity, NodeAuthMode, trials
 from xds.control.certificate import NAMES_LIMIT, Certificate
@@ -70,14 +70,14 @@ class VerdictItem(TypedDict):
 
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
-async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
+async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
     """Test whether a certificate or token may be a node. Nothing is changed.
 
     The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
-    access = here.options.accepted()
-    identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))
-    found = await here.publisher.explain_node(node)
+    access = deps.options.accepted()
+    identity, node = _read_question(access, await parse_one(body, content_type, "a question", BODY_BYTES))
+    found = await deps.publisher.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
     return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 
@@ -109,7 +109,7 @@ def _verdict(access: Access, identity: Identity, node: Node, group: str | None, 
     }
 
 
-def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
+def _read_question(access: Access, value: Any) -> tuple[Identity, Node]:
     """The identity and the node in the request. Raises ``ValidationError``, ``RequestError``."""
     try:
         document = as_object(value, "the question")
@@ -119,8 +119,8 @@ def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
         node = decode_node(as_object(document.get("node"), "node"))
         if not node.id:
             raise ValueError("node.id is missing")
-        shown = document.get("certificate")
-        certificate = _certificate(as_object(shown, "certificate")) if shown is not None else None
+        names = document.get("certificate")
+        certificate = _certificate(as_object(names, "certificate")) if names is not None else None
         token = document.get("token", "")
         if not isinstance(token, str):
             raise ValueError("token: expected the name of a token")

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from xds.api.problem import RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.control.threads import run_sized
 from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
@@ -82,7 +82,7 @@ class AuditAnswer(TypedDict):
 
 @router.get("/audit", response_model=AuditAnswer)
 async def list_audit(
-    here: Here,
+    deps: Deps,
     limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of entries")] = DEFAULT_LIMIT,
     cursor: Annotated[
         str, Query(max_length=CURSOR_LIMIT, description="`cursor` of an earlier answer: the entries after it")
@@ -113,7 +113,7 @@ async def list_audit(
     }[refused]
     wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes)
     try:
-        page = await here.publisher.audit.read(page_token or cursor, limit, wanted)
+        page = await deps.publisher.audit.read(page_token or cursor, limit, wanted)
     except ValueError as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
     return await run_sized(lambda: JSONResponse(_answer(page)), resources=len(page.entries))

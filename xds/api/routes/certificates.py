@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from xds.api.answers import Paging
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.control.pushed_certificates import PushedCertificate
 from xds.model.errors import NotFoundError
@@ -43,7 +43,7 @@ class CertificatePage(TypedDict):
 
 @router.get("/certificates", response_model=CertificatePage)
 async def list_certificates(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     group: Annotated[str, Query(description="Only certificates of this group; empty: of all groups")] = "",
@@ -52,12 +52,12 @@ async def list_certificates(
 
     Files on the machines of the proxies and trusted authorities are not among them.
     """
-    publisher = here.publisher
+    publisher = deps.publisher
     if group and not publisher.is_group(group):
         raise NotFoundError(f"no such group: {group!r}")
     found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
     found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
-    return await paging.answer(request, await paging.following(found, _key), _key, _item)
+    return await paging.answer(request, await paging.find_items_after(found, _key), _key, _item)
 
 
 def _key(found: PushedCertificate) -> str:

@@ -1,7 +1,4 @@
-"""Compiled discovery chains, and which way one request goes through the chain of a service, and why.
-
-See docs/discovery-chain.md.
-"""
+"""Compiled discovery chains, and the walk of one request through a chain (docs/discovery-chain.md)."""
 
 from __future__ import annotations
 
@@ -14,12 +11,20 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from typing_extensions import TypedDict
 
-from xds.api.answers import JSON_TYPE, answer_json, answer_yaml, encode_json, etag_header, not_modified, unchanged
+from xds.api.answers import (
+    JSON_TYPE,
+    answer_json,
+    answer_not_modified,
+    answer_yaml,
+    encode_json,
+    etag_header,
+    is_not_modified,
+)
 from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.catalog.quantities import parse_duration
 from xds.chain.chain_json import response_json, walk_json
 from xds.chain.request import Overrides
@@ -28,7 +33,7 @@ from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
 _ETAG_BYTES = 4
-_SIZE_OF_NODE = 5  # writing one takes as long as this many resources
+_RESOURCES_PER_NODE = 5  # encoding a node takes as long as encoding this many resources
 
 router = api_router("config entries")
 
@@ -50,7 +55,7 @@ class ChainAnswer(TypedDict):
 
 @router.get("/discovery-chains/{service}", response_model=ChainAnswer)
 async def get_discovery_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
     datacenter: Annotated[
@@ -80,21 +85,21 @@ async def get_discovery_chain(
     A service without config entries has the default chain.
     """
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
-    entries = here.publisher.entries
+    entries = deps.publisher.entries
     chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
-    size = (len(chain.nodes) + len(chain.targets)) * _SIZE_OF_NODE
+    size = (len(chain.nodes) + len(chain.targets)) * _RESOURCES_PER_NODE
     document = await run_sized(response_json, chain, resources=size)
     body = await run_sized(encode_json, document, resources=size)
     etag = f"r{entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
-    if not_modified(request, etag):
-        return unchanged(etag)
+    if is_not_modified(request, etag):
+        return answer_not_modified(etag)
     if accepts_yaml(request):
         return await answer_yaml(request, document, etag_header(etag))
     return Response(body, headers=etag_header(etag), media_type=JSON_TYPE)
 
 
 def _nanoseconds(text: str) -> int:
-    """Raises ``RequestError`` (400)."""
+    """A duration in nanoseconds; 0 for an empty text. Raises ``RequestError`` (400)."""
     try:
         return parse_duration(text) if text else 0
     except ValueError:
@@ -166,7 +171,7 @@ class WalkAnswer(TypedDict):
 
 @router.get("/discovery-chains/{service}/walk", response_model=WalkAnswer)
 async def walk_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
     path: Annotated[
@@ -188,7 +193,7 @@ async def walk_chain(
         raise NotFoundError("a service has a name")
     followed = HttpRequest.of(path, method, _pairs(header, "header"))
     followed = followed.with_query(_pairs(query, "query"))
-    chain = here.publisher.entries.chain(service)
+    chain = deps.publisher.entries.chain(service)
     return await answer_json(request, walk_json(chain, followed, walk(chain, followed)))
 
 

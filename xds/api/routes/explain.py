@@ -15,7 +15,7 @@ from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.fleet import LinkerdItem
@@ -126,7 +126,7 @@ class AnswerItem(TypedDict):
 
 
 class Origins(TypedDict, total=False):
-    """Where a resource comes from, and its endpoints, as in `AnswerItem`."""
+    """The origins of a resource and of its endpoints, as in `AnswerItem`."""
 
     sources: dict[str, int]
     instances: list[OriginItem]
@@ -166,28 +166,28 @@ Name = Annotated[str, Query(description="Only this resource; needs `type` (other
 
 
 @router.get("/nodes/{id}/explain", response_model=ExplanationItem)
-async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
+async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = "") -> Response:
     """Explain a node: the groups that were tried, and what it gets for each resource that it subscribes to.
 
     It must be connected or have disconnected recently.
     """
-    found = await here.publisher.explain(id, _asked(type, name))
-    known = here.fleet.node(id)
+    found = await deps.publisher.explain(id, _query(type, name))
+    known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
-    item = explanation_item(found, principals, _origins(here, found, name))
-    if here.destinations is not None and (streams := here.destinations.of_node(id)):
+    item = explanation_item(found, principals, _origins(deps, found, name))
+    if deps.destinations is not None and (streams := deps.destinations.of_node(id)):
         item["linkerd"] = [linkerd_item(stream) for stream in streams]
     return JSONResponse(item)
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
 async def explain_document(
-    here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
+    deps: Deps, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
 ) -> Response:
     """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
-    found = await here.publisher.explain_node(node, _asked(type, name))
-    return JSONResponse(explanation_item(found, (), _origins(here, found, name)))
+    found = await deps.publisher.explain_node(node, _query(type, name))
+    return JSONResponse(explanation_item(found, (), _origins(deps, found, name)))
 
 
 def explanation_item(found: Explanation, principals: Iterable[str], origins: OriginsOf) -> ExplanationItem:
@@ -246,32 +246,32 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
     return item
 
 
-def _origins(here: Here, found: Explanation, name: str) -> OriginsOf:
-    """Where what is lowered comes from, and the endpoints of assignments that follow services."""
+def _origins(deps: Deps, found: Explanation, name: str) -> OriginsOf:
+    """The origins of lowered resources, and of the endpoints of assignments that follow services."""
     group = found.chosen.match.group if found.chosen is not None else ""
-    content = here.publisher.lowered.content(group)
+    content = deps.publisher.lowered.content(group)
 
     def origin(answer: ResourceDelivery) -> Origins:
-        told: Origins = {}
+        found_origins: Origins = {}
         lowered = origin_of(content, (v3_url(type_url_of(answer.type)), answer.name)) if answer.version else None
         if lowered is not None:
-            told["lowered"] = lowered
-        instances = _instances(here, (group, answer.name), answer.owner)
+            found_origins["lowered"] = lowered
+        instances = _instances(deps, (group, answer.name), answer.owner)
         if instances is not None:
-            told["sources"] = dict(Counter(one.source for one in instances))
+            found_origins["sources"] = dict(Counter(one.source for one in instances))
             if name:
-                told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
-        return told
+                found_origins["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
+        return found_origins
 
     return origin
 
 
-def _instances(here: Here, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
+def _instances(deps: Deps, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
     """The instances that an assignment follows; None for one that follows no service."""
     kind = owner.kind if owner is not None else None
-    if kind is OwnerKind.BINDING and (bound := here.bindings.find(key)) is not None:
-        return here.bindings.selected(bound)
-    endpoints = here.publisher.lowered.endpoints
+    if kind is OwnerKind.BINDING and (bound := deps.bindings.find(key)) is not None:
+        return deps.bindings.selected(bound)
+    endpoints = deps.publisher.lowered.endpoints
     if kind is OwnerKind.LOWERED and endpoints is not None and (assignment := endpoints.find(key)) is not None:
         return endpoints.selected(assignment)
     return None
@@ -288,7 +288,7 @@ def _origin_item(one: ServiceInstance) -> OriginItem:
     }
 
 
-def _asked(type: str, name: str) -> ExplainQuery:
+def _query(type: str, name: str) -> ExplainQuery:
     if name and not type:
         raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique only within its type: give the type, too")
     return ExplainQuery(type_url_of(type) if type else "", name)

@@ -20,7 +20,7 @@ from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import ANY, Calling, api_router, demand, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.fleet import (
     DisconnectedItem,
     NackPage,
@@ -49,50 +49,50 @@ router = api_router("fleet")
 
 # A caller that may push to the group may also end the lingering of its removed resources.
 @router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
-async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
+async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
 
     It needs the scope `write:group/<group>` for the group of the node.
     """
-    node = here.fleet.node(id)
+    node = deps.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")
-    return JSONResponse(await _release(here, (id,), node.group, id, by))
+    return JSONResponse(await _release(deps, (id,), node.group, id, by))
 
 
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
-async def release_group(here: Here, group: Segment, by: Calling) -> Response:
+async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
     """End the lingering of removed resources for all connected nodes of a group: they are removed now.
 
     Requests that still use them may fail.
     """
-    here.publisher.check_group(group)
-    nodes = here.fleet.connected(group)
-    return JSONResponse(await _release(here, nodes, group, "", by))
+    deps.publisher.check_group(group)
+    nodes = deps.fleet.connected(group)
+    return JSONResponse(await _release(deps, nodes, group, "", by))
 
 
-async def _release(here: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
+async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
     """End the lingering; recorded in the audit list if anything was released."""
-    lingering = {each: clients for each in nodes if (clients := _lingering(here, each))}
+    lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
     released = {alias: len(found) for alias, found in sorted(names.items())}
     if lingering:
-        told = {"nodes": len(lingering), "released": released}
-        await here.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
-        here.publisher.journal.released(group, node, len(lingering), released, by, time.time())
-        await here.let_go(lingering.keys())
+        result = {"nodes": len(lingering), "released": released}
+        await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
+        deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
+        await deps.let_go(lingering.keys())
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 
 
-def _lingering(here: Services, node: str) -> list[ClientOrderState]:
-    return [facts for facts in here.fleet.clients(node).values() if facts.lingering]
+def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
+    return [facts for facts in deps.fleet.clients(node).values() if facts.lingering]
 
 
 SELECTOR_LIMIT = 4096
 ADMIN_LIMIT = 300  # characters of the address of an admin port
 
-Selects = Callable[[Node | None], bool]
+NodePredicate = Callable[[Node | None], bool]
 
 
 async def node_selector(
@@ -103,29 +103,29 @@ async def node_selector(
             description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
         ),
     ] = "",
-) -> Selects:
+) -> NodePredicate:
     """A predicate for the nodes that the selector matches. Raises ``RequestError``.
 
     A node that the selector cannot be evaluated for does not match.
     """
     if not selector.strip():
-        return _everything
+        return _select_all
     try:
         chosen = await asyncio.to_thread(_compiled, selector)
     except (FilterSyntaxError, EvaluationError) as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
 
-    def selects(node: Node | None) -> bool:
+    def is_selected(node: Node | None) -> bool:
         """Whether the selector matches the node."""
         try:
             return node is not None and chosen.matches(node_record(node))
         except EvaluationError:
             return False
 
-    return selects
+    return is_selected
 
 
-def _everything(node: Node | None) -> bool:
+def _select_all(node: Node | None) -> bool:
     return True
 
 
@@ -135,7 +135,7 @@ def _compiled(selector: str) -> Filter:
     return chosen
 
 
-Selector = Annotated[Selects, Depends(node_selector)]
+Selector = Annotated[NodePredicate, Depends(node_selector)]
 
 
 _log = structlog.get_logger(logger_name="api.fleet")
@@ -145,10 +145,10 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 @router.get("/nodes", response_model=NodePage)
 async def list_nodes(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
-    selects: Selector,
+    is_selected: Selector,
     group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
     state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
@@ -157,44 +157,44 @@ async def list_nodes(
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
         has_state = state is None or any(type.state is state for type in node.types)
-        return has_state and selects(here.fleet.identity(node.id))
+        return has_state and is_selected(deps.fleet.identity(node.id))
 
-    found = here.fleet.nodes(group, paging.after)
-    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
+    found = deps.fleet.nodes(group, paging.after)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)
 
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)
-async def get_node(here: Here, id: Segment) -> Response:
+async def get_node(deps: Deps, id: Segment) -> Response:
     """One node with all its streams. It must be connected or have disconnected recently."""
-    node = here.fleet.node(id)
+    node = deps.fleet.node(id)
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
-    return JSONResponse(_item(here, node))
+    return JSONResponse(_item(deps, node))
 
 
 @router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
-async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
+async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
-    streams = here.disconnect(id)
+    streams = deps.disconnect(id)
     if not streams:
         raise NotFoundError(f"no node {id!r} is connected")
-    await here.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
+    await deps.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
     _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
     return JSONResponse({"node": id, "streams": streams})
 
 
-def _item(here: Services, node: NodeState) -> NodeItem:
-    reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
-    item = node_item(node, here.publisher.unexpressed(node), reporting)
-    admin = identity.metadata.get(ADMIN_KEY) if (identity := here.fleet.identity(node.id)) is not None else None
+def _item(deps: Services, node: NodeState) -> NodeItem:
+    reporting = [report_stream_item(stream) for stream in deps.load.streams(node.id)]
+    item = node_item(node, deps.publisher.unexpressed(node), reporting)
+    admin = identity.metadata.get(ADMIN_KEY) if (identity := deps.fleet.identity(node.id)) is not None else None
     if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
         item["admin"] = admin
-    return with_linkerd(item, here.destinations.of_node(node.id)) if here.destinations is not None else item
+    return with_linkerd(item, deps.destinations.of_node(node.id)) if deps.destinations is not None else item
 
 
 @router.get("/nacks", response_model=NackPage)
 async def list_nacks(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     group: Annotated[str | None, Query(description="Only NACKs of nodes of this group")] = None,
@@ -206,7 +206,7 @@ async def list_nacks(
     state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
 ) -> Response:
     """NACK records, newest first: who rejected what, and why."""
-    found = here.fleet.nacks(group, node, type, point_in_time(since), state)
+    found = deps.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
         next(found, None)
@@ -215,7 +215,7 @@ async def list_nacks(
 
 @router.get("/bootstrap", response_model=dict[str, Any])
 async def get_bootstrap(
-    here: Here,
+    deps: Deps,
     request: Request,
     node_id: Annotated[str, Query(min_length=1, description="The id of the node")] = "envoy-1",
     cluster: Annotated[str, Query(description="The cluster of the node")] = "default",
@@ -239,7 +239,7 @@ async def get_bootstrap(
     private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
 ) -> Response:
     """A bootstrap for one client of this server: Envoy, or a gRPC library with `mode=grpc`."""
-    own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
+    own = deps.options.http_address() if mode is BootstrapMode.REST else deps.options.grpc_address()
     host, port = split_address(address) if address else own
     try:
         tls = ClientTls.of(ca, certificate, private_key)

@@ -1,4 +1,4 @@
-"""Sources: where instances of services come from, and how each source is."""
+"""Sources of instances, and the state of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from xds.api.answers import Page, page
 from xds.api.middleware import Segment
 from xds.api.routing import api_router
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.catalog.service_index import SourceHoldings
 from xds.control.source_feed import SourceStatus
@@ -99,7 +99,7 @@ class SourcePage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known of a source. One that only has instances from before has no status, registration has no run."""
+    """A source. ``status`` is None if only its earlier instances are left, ``run`` is None for registration."""
 
     name: str
     status: SourceStatus | None
@@ -108,25 +108,25 @@ class _Source:
 
 
 @router.get("/sources", response_model=SourcePage)
-async def list_sources(request: Request, here: Here, page: Annotated[Page, Depends(page)]) -> Response:
+async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depends(page)]) -> Response:
     """All sources of instances by name, with their state."""
-    found = await page.following(_sources(here), lambda each: each.name)
+    found = await page.find_items_after(_sources(deps), lambda each: each.name)
     return await page.answer(request, found, lambda each: each.name, _item)
 
 
 @router.get("/sources/{name}", response_model=SourceStateItem)
-async def get_source(here: Here, name: Segment) -> Response:
+async def get_source(deps: Deps, name: Segment) -> Response:
     """One source of instances, with its state."""
-    for each in _sources(here):
+    for each in _sources(deps):
         if each.name == name:
             return JSONResponse(_item(each))
     raise NotFoundError(f"there is no source named {name[:200]!r}")
 
 
-def _sources(here: Services) -> Iterator[_Source]:
-    statuses = {status.name: status for status in here.catalog.statuses()}
-    runs = here.sources.runs()
-    holdings = {each.name: each for each in here.catalog.holdings()}
+def _sources(deps: Services) -> Iterator[_Source]:
+    statuses = {status.name: status for status in deps.catalog.statuses()}
+    runs = deps.sources.runs()
+    holdings = {each.name: each for each in deps.catalog.holdings()}
     for name in sorted({*statuses, *runs, *holdings}):
         yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
 

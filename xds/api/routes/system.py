@@ -25,7 +25,7 @@ from xds.api.routing import (
     identity_of,
     needs,
 )
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
 from xds.control.access import ANONYMOUS
@@ -96,9 +96,9 @@ async def get_caller(request: Request) -> Response:
 
 
 @router.get("/config", response_model=dict[str, Any])
-async def get_config(here: Here) -> Response:
+async def get_config(deps: Deps) -> Response:
     """The settings in effect, without secret values."""
-    return JSONResponse(here.options.config)
+    return JSONResponse(deps.options.config)
 
 
 @router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
@@ -149,10 +149,10 @@ class WatchAnswer(TypedDict):
 
 @watch_router.get("/watch", response_model=WatchAnswer)
 async def get_watch(
-    here: Here, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
+    deps: Deps, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
 ) -> Response:
     """The watched directory (`serve --watch`), and its files that are not applied."""
-    watched = here.watched()
+    watched = deps.watched()
     found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer: WatchAnswer = {
         "directory": str(watched.root) if watched is not None else None,
@@ -194,14 +194,14 @@ async def livez() -> Response:
 
 
 @health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
-async def readyz(here: Here) -> Response:
+async def readyz(deps: Deps) -> Response:
     """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
-    phase = here.phase()
+    phase = deps.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
     return JSONResponse({"status": phase.value}, status)
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(here: Here) -> Response:
+async def metrics(deps: Deps) -> Response:
     """The metrics of the server in the text format of Prometheus."""
-    return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)
+    return Response(await asyncio.to_thread(deps.metrics), media_type=METRICS_TYPE)

@@ -12,9 +12,17 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
 from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import KeylessOptions, PushContext, Wait, answered, applied, expected_etag, status_of
+from xds.api.push import (
+    KeylessOptions,
+    PushContext,
+    Wait,
+    etag_precondition,
+    preference_headers,
+    status_of,
+    wait_for_answer,
+)
 from xds.api.routing import api_router, demand
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.groups import PushAnswer
 from xds.api.shapes.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
 from xds.control.etags import NO_ETAG
@@ -28,7 +36,7 @@ router = api_router("upstreams")
 DOCUMENT_BYTES = 4 << 20
 
 
-Expected = Annotated[str, Depends(expected_etag("u", "succeed only if the group has no upstreams"))]
+Expected = Annotated[str, Depends(etag_precondition("u", "succeed only if the group has no upstreams"))]
 
 
 async def writing_options(options: KeylessOptions, etag: Expected) -> PushOptions:
@@ -40,28 +48,28 @@ Writing = Annotated[PushOptions, Depends(writing_options)]
 
 
 @router.get("/upstreams", response_model=UpstreamsPage)
-async def list_upstreams(here: Here, request: Request, paging: Paging) -> Response:
+async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups with upstreams, by name."""
-    lowered, counts = here.publisher.lowered, here.fleet.nodes_by_group()
+    lowered, counts = deps.publisher.lowered, deps.fleet.nodes_by_group()
 
     def item(group: str) -> Any:
-        return upstreams_summary(lowered.get(group), counts[group], here.publisher.settings.get(group).selector)
+        return upstreams_summary(lowered.get(group), counts[group], deps.publisher.settings.get(group).selector)
 
-    page = paging.of(paging.behind(lowered), lambda group: group, item)
+    page = paging.render(paging.items_after(lowered), lambda group: group, item)
     return await answer_json(request, {**page, "limit": lowered.limit})
 
 
 @router.get("/groups/{group}/upstreams", response_model=UpstreamsItem)
-async def get_upstreams(here: Here, request: Request, group: Segment) -> Response:
+async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
-    item = _item(here, group)
+    item = _item(deps, group)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, item, etag_header(item["etag"]))
 
 
 @router.put("/groups/{group}/upstreams", response_model=PushAnswer)
 async def put_upstreams(
-    here: Here,
+    deps: Deps,
     request: Request,
     group: Segment,
     body: Body,
@@ -86,27 +94,27 @@ async def put_upstreams(
     settings: GroupSettings | None = None
     if selector is not None:
         demand(request, ADMIN)  # it decides over the nodes of other groups
-        settings = replace(here.publisher.settings.get(group), selector=selector)
-    result = await here.publisher.write_upstreams(group, upstreams, options, settings)
-    return await _answer(PushContext(here, options, wait_s), result)
+        settings = replace(deps.publisher.settings.get(group), selector=selector)
+    result = await deps.publisher.write_upstreams(group, upstreams, options, settings)
+    return await _answer(PushContext(deps, options, wait_s), result)
 
 
 @router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
-async def delete_upstreams(here: Here, group: Segment, options: Writing, wait_s: Wait) -> Response:
+async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
-    result = await here.publisher.write_upstreams(group, None, options)
-    return await _answer(PushContext(here, options, wait_s), result)
+    result = await deps.publisher.write_upstreams(group, None, options)
+    return await _answer(PushContext(deps, options, wait_s), result)
 
 
 async def _answer(pushing: PushContext, result: PushResult) -> Response:
     """The answer to a push. The etag in the header is that of the document."""
-    body, pending = await answered(pushing, result)
-    etag = pushing.here.publisher.lowered.etag(result.group)
+    body, pending = await wait_for_answer(pushing, result)
+    etag = pushing.deps.publisher.lowered.etag(result.group)
     tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
-    return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
+    return JSONResponse(body, status_of(pending), {**tag, **preference_headers(pushing)})
 
 
-def _item(here: Services, group: str) -> UpstreamsItem:
-    made = here.publisher.lowered.get(group)
-    selector = here.publisher.settings.get(group).selector
-    return upstreams_item(made, len(here.fleet.connected(group)), selector)
+def _item(deps: Services, group: str) -> UpstreamsItem:
+    made = deps.publisher.lowered.get(group)
+    selector = deps.publisher.settings.get(group).selector
+    return upstreams_item(made, len(deps.fleet.connected(group)), selector)

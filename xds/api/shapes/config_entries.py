@@ -208,7 +208,7 @@ def entry_item(record: EntryRecord) -> EntryItem:
     }
 
 
-def told_item(record: EntryRecord, line: RevisionInfo | None) -> EntryItem:
+def detailed_entry_item(record: EntryRecord, line: RevisionInfo | None) -> EntryItem:
     """One entry, with who modified it."""
     item = entry_item(record)
     if line is not None:
