@@ -1,6 +1,6 @@
-"""Options that several commands have, and values of options: addresses, durations, percentages.
+"""Options that several commands share, and parsers for values of options: addresses, durations, percentages.
 
-`serve_flags` gives the options of ``xds serve`` as settings.
+`serve_flags` turns the options of ``xds serve`` into settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ GroupFilter = Annotated[str, typer.Option("-g", "--group", help="Only this group
 GroupArgument = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
 NodeArgument = Annotated[str, typer.Argument(help="The node's id.", autocompletion=complete_node)]
 WatchFlag = Annotated[bool, typer.Option("-w", "--watch", help="Show the list again whenever it changes.")]
-MessageOption = Annotated[str, typer.Option("-m", "--message", help="Why the change is made; kept with the revision.")]
+MessageOption = Annotated[
+    str, typer.Option("-m", "--message", help="The reason for the change; stored with the revision.")
+]
 IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this revision or etag.", metavar="REV")]
 WaitOption = Annotated[
     str,
@@ -70,7 +72,7 @@ def serve_flags(
     prune: bool = False,
     lrs_interval: str = "",
 ) -> Json:
-    """The flags that were given, nested like the settings. Raises ``CommandError``."""
+    """The flags of ``xds serve``, nested as the settings are. Raises ``CommandError``."""
     server: Json = {}
     for name, address in (("grpc", grpc), ("http", http)):
         if address:

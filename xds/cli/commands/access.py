@@ -38,9 +38,9 @@ auth = typer.Typer(
 def question(
     node_id: str, cert: Path | None, token: str, cluster: str, metadata: Sequence[str], place: tuple[str, str, str]
 ) -> Json:
-    """The question for the server: the names in the certificate, never its file. Raises ``CommandError``."""
+    """The request for the server: the names in the certificate, never its file. Raises ``CommandError``."""
     if (cert is None) == (not token):
-        raise CommandError(Exit.USAGE, "either --cert or --token")
+        raise CommandError(Exit.USAGE, "give either --cert or --token")
     asked: Json = {
         "node": {
             "id": node_id,
@@ -58,7 +58,7 @@ def question(
 
 
 def verdict_text(found: Json, style: Style) -> str:
-    """The answer for people."""
+    """The answer as text."""
     group = f"{found['group']} (by {found['chosen_by']})" if found["group"] else "none matches"
     head = [
         f"principal: {', '.join(found['principals']) or 'none'}",
@@ -73,9 +73,9 @@ def verdict_text(found: Json, style: Style) -> str:
 
 
 def caller_text(found: Json) -> str:
-    """The caller's own principal and scopes, for people."""
+    """The principal and the scopes of the caller as text."""
     if not found["authenticated"]:
-        who = "principal: none; the server asks for no credentials"
+        who = "none; the server requires no credentials"
     else:
         who = ", ".join(found["principals"]) or "a token without a name"
     return f"principal: {who}\nname:      {found['name'] or '-'}\nscopes:    {', '.join(found['scopes'])}\n"

@@ -18,7 +18,7 @@ assignment = typer.Typer(
 )
 app.add_typer(assignment, name="assignment")
 
-EtagOption = Annotated[str, etag_option("present policy")]
+EtagOption = Annotated[str, etag_option("current policy")]
 
 
 @assignment.command(cls=Command)

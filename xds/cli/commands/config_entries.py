@@ -28,7 +28,7 @@ LineMatch = Annotated[
     str, typer.Option("--if-match", help="Only if config entries are at this revision.", metavar="REV")
 ]
 EntryMatch = Annotated[
-    str, typer.Option("--if-match", help="Only if the entry was modified last at this revision.", metavar="REV")
+    str, typer.Option("--if-match", help="Only if the entry was last modified at this revision.", metavar="REV")
 ]
 
 
@@ -41,7 +41,7 @@ def write_entries(
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
 ) -> None:
-    """Write the config entries of the files, all or none; other entries stay.
+    """Write the config entries of the files, all or none; other entries are not changed.
 
     A write that would break a discovery chain is refused, with the chain and the path. Files are JSON or YAML.
 
@@ -194,7 +194,7 @@ def undo(
         plan = client.call("GET", f"{ENTRIES}/undo")
         to, headers = plan["to"], {"If-Match": plan["etag"]}
         reason = f": {plan['takes_back']['message']}" if plan["takes_back"]["message"] else ""
-        say(f"takes back revision {plan['takes_back']['revision']}{reason}")
+        say(f"undoes revision {plan['takes_back']['revision']}{reason}")
     if not dry_run:
         confirm(f"go back to revision {to} of the config entries?", yes)
     answer = client.call("POST", f"{ENTRIES}/rollback", push_query(message, dry_run=dry_run), headers, {"to": to})

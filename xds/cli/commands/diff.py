@@ -1,6 +1,6 @@
-"""``xds diff``: differences between two sets of resources, by content. The layout of files does not matter.
+"""``xds diff``: the differences between two sets of resources, by content. The layout of files does not matter.
 
-Secrets are left out of the documents. The schema is loaded only when a document is shown.
+Secrets are redacted. The schema is loaded only when a document is printed.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ def between_revisions(client: Client, group: str, old: int, new: int) -> Differe
 
 
 def of_node(client: Client, node: str) -> Difference:
-    """The resources that a node holds, against the same resources of its group. Raises ``CommandError``."""
-    has, served = (_held(client, node, side) for side in ("acked", "served"))
+    """The resources that a node has, compared with the same resources of its group. Raises ``CommandError``."""
+    has, served = (_node_documents(client, node, side) for side in ("acked", "served"))
     group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
     return Difference(group, DiffSide(f"{node} (has)", has), DiffSide(f"{group} (served)", served))
 
 
-def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
-    from xds.cli.commands.nodes import held
+def _node_documents(client: Client, node: str, side: str) -> dict[Key, Json]:
+    from xds.cli.commands.nodes import node_resources
 
     query = {"side": side, "contents": "true"}
-    items = _with_secrets(lambda secrets: list(held(client, node, {**query, **secrets_query(secrets)})))
-    # Lingering resources are intended: the node has the group's content and, for a while, these.
+    items = _with_secrets(lambda secrets: list(node_resources(client, node, {**query, **secrets_query(secrets)})))
+    # Lingering resources are no difference: they are removed later.
     lasting = (item for item in items if "resource" in item and not item.get("lingers"))
     return {(item["type"], item["name"]): item["resource"] for item in lasting}
 
@@ -95,7 +95,7 @@ def _snapshot(client: Client, group: str, revision: int = 0) -> Json:
 
 
 def _with_secrets(read: Callable[[bool], T]) -> T:
-    """Read with secrets if the caller may, so that secrets are compared, although they are not shown."""
+    """Read with secrets if the caller may: they are compared, although they are not printed."""
     try:
         return read(True)
     except RefusedError as error:
@@ -106,7 +106,7 @@ def _with_secrets(read: Callable[[bool], T]) -> T:
 
 
 def show_differences(found: Sequence[Difference], options: Shared) -> None:
-    """Write the differences. Raises ``CommandError`` with exit 1 if there are any."""
+    """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         shown = [_document(difference, options.show_secrets) for difference in found]
         write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
@@ -172,13 +172,13 @@ def _served(client: Client, group: str) -> DiffSide:
 
 
 def _side(found: Json) -> DiffSide:
-    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
+    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_served=True))
 
 
-def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Json]:
-    """The documents in the form that they have when they are read from bytes, so that equal content compares equal.
+def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, Json]:
+    """The documents by type and name, in normal form, so that equal content compares equal. Raises ``CommandError``.
 
-    Documents of the server (``is_ours``) have this form already. Redacted ones cannot be read. Raises ``CommandError``.
+    Documents of the server (``is_served``) have this form; those with redacted values cannot be decoded.
     """
     from xds.codec.render import render_resource
     from xds.codec.resources import decode_resource
@@ -192,11 +192,11 @@ def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Jso
             resource = decode_resource(document)
         except ValidationError as error:
             problems += [str(violation) for violation in error.violations]
-            if is_ours and isinstance(document, dict):
+            if is_served and isinstance(document, dict):
                 found[type_label(document["@type"]), str(document.get("name"))] = document
         else:
             found[type_label(resource.type_url), resource.name] = render_resource(resource)
-    if problems and not is_ours:
+    if problems and not is_served:
         raise CommandError(Exit.INVALID, "\n".join(problems))
     return found
 

@@ -31,7 +31,7 @@ _FLAGS = {
     "removal_delay_s": "--removal-delay",
     "listener_drain_s": "--listener-drain",
 }
-_UNSET: Mapping[str, object] = {"priority": 0}  # of a group that does not exist; other settings are empty
+_UNSET: Mapping[str, object] = {"priority": 0}  # of a new group; its other settings are empty
 
 SETTINGS = TableLayout(
     name=lambda item: str(item["group"]),
@@ -57,7 +57,7 @@ DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenSettings:
     """The settings that the command line gives. None and empty ones are not changed."""
 
     selector: str | None = None
@@ -84,12 +84,12 @@ class Given:
 
 
 def set_group(
-    client: Client, group: str, given: Given, query: Mapping[str, str], if_match: str = ""
+    client: Client, group: str, given: GivenSettings, query: Mapping[str, str], if_match: str = ""
 ) -> tuple[Json, Json]:
-    """Change the given settings and keep the others; the group before (empty: it did not exist) and after.
+    """Change the given settings; returns the group before (empty if it did not exist) and after.
 
-    Settings that somebody else changes at the same time are kept, too. With ``if_match`` the settings must have that
-    etag, or not exist (``none``). Raises ``CommandError``.
+    Other settings stay, also those that another user changes at the same time. With ``if_match`` the settings must
+    have that etag, or not exist (``none``). Raises ``CommandError``.
     """
     changes = given.changes()
     for _ in range(ATTEMPTS if not if_match else 1):
@@ -97,15 +97,15 @@ def set_group(
             return _change(client, group, changes, query, if_match)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
-                raise _in_our_words(error) from None
+                raise _with_option_names(error) from None
             last = error
     raise last
 
 
 def _change(client: Client, group: str, changes: Json, query: Mapping[str, str], if_match: str) -> tuple[Json, Json]:
-    before = _present(client, group)
-    kept = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
-    settings = {name: value for name, value in {**kept, **changes}.items() if value is not None}
+    before = _current(client, group)
+    current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
+    settings = {name: value for name, value in {**current, **changes}.items() if value is not None}
     etag = if_match or before.get("settings_etag") or NONE
     headers = {"If-None-Match": "*"} if etag == NONE else {"If-Match": etag}
     return before, client.call("PUT", group_path(group), query, headers, body=settings)
@@ -119,7 +119,7 @@ def difference(before: Json, after: Json) -> str:
 
 
 def fields(item: Json) -> dict[str, object]:
-    """A group with its settings, for people."""
+    """A group with its settings, as labelled texts."""
     return {
         "group": item["group"],
         "revision": f"{item['revision']} ({item['etag']})" if item["revision"] else "none: no nodes belong to it yet",
@@ -135,7 +135,7 @@ def fields(item: Json) -> dict[str, object]:
     }
 
 
-def _present(client: Client, group: str) -> Json:
+def _current(client: Client, group: str) -> Json:
     try:
         return client.call("GET", group_path(group))
     except CommandError as error:
@@ -144,8 +144,8 @@ def _present(client: Client, group: str) -> Json:
         return {}
 
 
-def _in_our_words(error: RefusedError) -> RefusedError:
-    """The refusal, with our flags instead of the API's field names."""
+def _with_option_names(error: RefusedError) -> RefusedError:
+    """The refusal, with the options of the command instead of the API's field names."""
     errors = [
         {
             **found,
@@ -253,7 +253,7 @@ def set_settings(
     from xds.cli.push_options import push_query
 
     options = shared(context)
-    given = Given(selector, priority, on_nack, removal_delay, listener_drain)
+    given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain)
     query = push_query(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, query, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
@@ -261,7 +261,7 @@ def set_settings(
     else:
         write(f"{group if options.output is Format.NAME else difference(before, after)}\n")
     if dry_run:
-        say("nothing was changed")
+        say("dry run: nothing was changed")
     if not after["revision"]:
         say(f"group {group} has no snapshot: no nodes belong to it until one is pushed (xds apply -g {group} -f ...)")
 

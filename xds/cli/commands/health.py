@@ -1,6 +1,6 @@
-"""``xds check`` and ``xds version``: the health of the server, and whether its version fits this command.
+"""``xds check``: the health of the server. ``xds version``: the versions of this command and of the server.
 
-One point of ``xds check``: clusters that fail most of their requests, and the push that came before.
+One check finds clusters that fail most of their requests, and names the last push before the failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
-from xds.cli.table import Column, TableLayout, who
+from xds.cli.table import Column, TableLayout, actor_text
 from xds.version import __version__
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 OK = "ok"
 WARNING = "warning"
 FAILED = "failed"
-GUIDE = "docs/operations.md#"  # of the source; an installed package has the commands alone
+GUIDE = "docs/operations.md#"  # of the repository; an installed package does not have it
 NEXT = {
     "live": "xds context list",
     "ready": "xds check --wait",
@@ -64,12 +64,12 @@ CHECKS = TableLayout(
 Found = tuple[str, str]  # state and detail
 
 WINDOW_S = 60
-REQUESTS_LEAST = 20  # in the window; fewer tell nothing
+REQUESTS_LEAST = 20  # in the window; a ratio of fewer is not reliable
 FAILING_FROM = 0.5  # of the requests
 NAMED_LIMIT = 3
-# How far back the begin of the failure is looked for: by single seconds first, then by the minute.
-_LOOKS = (("120", "5"), ("3600", "60"))
-_REPORTED_S = 10.0  # the counts of a report are spread over its interval, so a failure may show that much earlier
+# The windows and steps in which the start of a failure is searched for, in seconds: short steps first.
+_SEARCHES = (("120", "5"), ("3600", "60"))
+_REPORTED_S = 10.0  # counts are spread over the interval of their report: a failure may seem to start this much earlier
 _REVISIONS_READ = 100
 
 
@@ -90,7 +90,7 @@ def check_ready(client: Client) -> list[Json]:
 def check_all(client: Client) -> list[Json]:
     """All checks in their order. Raises ``CommandError`` when the server cannot be reached at all."""
     live = _live(client)
-    return [_item("live", live), *(_item(name, _tried(run, client)) for name, run in _CHECKS.items())]
+    return [_item("live", live), *(_item(name, _run_check(run, client)) for name, run in _CHECKS.items())]
 
 
 def wait_until_ready(client: Client, timeout_s: float) -> None:
@@ -115,7 +115,7 @@ def _item(name: str, found: Found) -> Json:
     return {"check": name, "state": state, "detail": detail, "next": NEXT[name], "see": f"{GUIDE}check-{name}"}
 
 
-def _tried(run: Callable[[Client], Found], client: Client) -> Found:
+def _run_check(run: Callable[[Client], Found], client: Client) -> Found:
     try:
         return run(client)
     except CommandError as error:
@@ -135,7 +135,7 @@ def _ready(client: Client) -> Found:
 
 
 def _store(client: Client) -> Found:
-    """Reads the history, which comes from the store itself. Snapshots are served from memory."""
+    """Whether the store can be read. The check reads the history, since snapshots are served from memory."""
     condition = client.call("GET", "/store")
     if condition["state"] != "ok":
         return FAILED, str(condition["detail"])
@@ -178,9 +178,9 @@ def _watch(client: Client) -> Found:
 
 
 def _sources(client: Client) -> Found:
-    """Whether every source of instances can be read, and nothing of it is left out or held back."""
-    is_well, told = check_sources(client)
-    return (OK if is_well else WARNING), told
+    """Whether all sources of instances can be read, completely and without held losses."""
+    is_ok, detail = check_sources(client)
+    return (OK if is_ok else WARNING), detail
 
 
 def _load(client: Client) -> Found:
@@ -267,25 +267,25 @@ def failing_clusters(client: Client) -> list[Json]:
 
 
 def failure_line(client: Client, item: Json) -> str:
-    """One cluster: what fails, since when, and the last push to its groups before that. Raises ``CommandError``."""
+    """One cluster: its failure ratio, since when, and the last push to its groups before. Raises ``CommandError``."""
     parts = [f"{item['failed_ratio']:.0%} of {item['attempts']:.0f} requests to {item['cluster']} fail"]
     if item["dropped"]:
         parts.append(f"{item['drop_ratio']:.0%} are dropped by the proxies")
-    began = _began(client, item["cluster"])
-    if began is not None:
-        parts.append(f"for {age(began[0])}")
-    pushes = [push for group in item["groups"][:NAMED_LIMIT] for push in _push_before(client, group, began)]
+    start = _failure_start(client, item["cluster"])
+    if start is not None:
+        parts.append(f"for {age(start[0])}")
+    pushes = [push for group in item["groups"][:NAMED_LIMIT] for push in _push_before(client, group, start)]
     if pushes:
         group, push = max(pushes, key=lambda one: str(one[1]["time"]))
-        by = f" by {who(push)}" if who(push) else ""
+        by = f" by {actor_text(push)}" if actor_text(push) else ""
         parts.append(f"the push before it: revision {push['revision']} of {group}{by}, {age(push['time'])} ago")
     return ", ".join(parts)
 
 
-def _began(client: Client, cluster: str) -> tuple[str, float] | None:
-    """The first step of the present failure: its time and length. None where nothing is known of it."""
+def _failure_start(client: Client, cluster: str) -> tuple[str, float] | None:
+    """The first step of the current failure: its time and length. None if it is unknown."""
     begin = None
-    for window, step in _LOOKS:
+    for window, step in _SEARCHES:
         try:
             answer = client.call("GET", f"/load/{quote(cluster, safe='')}/series", {"window": window, "step": step})
         except RefusedError:
@@ -301,15 +301,15 @@ def _began(client: Client, cluster: str) -> tuple[str, float] | None:
 
 
 def _failing_steps(points: list[Json]) -> list[Json]:
-    """The steps of the failure that lasts until now, in order. Steps without requests tell nothing."""
-    told = [point for point in points if point["issued"] or point["dropped"] or point["errors"]]
-    failing = list(takewhile(lambda point: point["failed_ratio"] >= FAILING_FROM, reversed(told)))
+    """The steps of the failure that lasts until now, in order. Steps without requests are ignored."""
+    used = [point for point in points if point["issued"] or point["dropped"] or point["errors"]]
+    failing = list(takewhile(lambda point: point["failed_ratio"] >= FAILING_FROM, reversed(used)))
     return failing[::-1]
 
 
-def _push_before(client: Client, group: str, began: tuple[str, float] | None) -> Iterator[tuple[str, Json]]:
-    """The latest revision of a group that may have caused a failure; nothing where there is none."""
-    before_s = _seconds(began[0]) + began[1] + _REPORTED_S if began is not None else inf
+def _push_before(client: Client, group: str, start: tuple[str, float] | None) -> Iterator[tuple[str, Json]]:
+    """The latest revision of a group that may have caused a failure; none if there is no such revision."""
+    before_s = _seconds(start[0]) + start[1] + _REPORTED_S if start is not None else inf
     try:
         revisions = islice(client.items(group_path(group, "/revisions"), {"limit": "20"}), _REVISIONS_READ)
         found = next((one for one in revisions if _seconds(one["time"]) <= before_s), None)

@@ -24,7 +24,7 @@ _NO_ROWS = {
 }
 # The breakdowns of a cluster's load, and the key of each in the API's answer.
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
-_BAD, _WARN = 0.05, 0.005  # parts of the requests that fail or are dropped
+_BAD, _WARN = 0.05, 0.005  # ratios of failed or dropped requests
 
 
 def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
@@ -73,7 +73,7 @@ def _of_window(found: Json) -> str:
 
 
 def _of_latest_reports(found: Json) -> str:
-    """Of nodes only the latest report is kept, so their sums are over those."""
+    """The sums over the latest report of each node: older reports of nodes are not kept."""
     rows = found["reporters"]
     errors, finished = sum(row["errors"] for row in rows), sum(row["errors"] + row["successes"] for row in rows)
     windows = sorted({row["window_s"] for row in rows})
