@@ -196,7 +196,9 @@ def _main(
     context: Annotated[
         str,
         typer.Option(
-            help="A server of `xds context list` (XDS_CONTEXT).", metavar="NAME", autocompletion=complete_context
+            help="The server of this context, see `xds context list` (XDS_CONTEXT).",
+            metavar="NAME",
+            autocompletion=complete_context,
         ),
     ] = "",
     output: Annotated[Format | None, typer.Option("-o", "--output", help="Output format.")] = None,

@@ -31,7 +31,7 @@ IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this r
 WaitOption = Annotated[
     str,
     typer.Option(
-        help="Wait until all connected nodes, or this percentage of them, have ACKed it.", metavar="[=PERCENT]"
+        help="Wait until all connected nodes, or this percentage, have ACKed the change.", metavar="[=PERCENT]"
     ),
 ]
 NoneFlag = Annotated[

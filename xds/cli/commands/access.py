@@ -124,7 +124,7 @@ def test(
 ) -> None:
     """Test whether the node rules allow a certificate or token to be a node; exits 1 if not.
 
-    --cert is the proxy's certificate. Your own, if the server asks for one, is in XDS_CERT and XDS_KEY.
+    --cert is the proxy's certificate. Set your own, if the server requires one, in XDS_CERT and XDS_KEY.
 
     \b
     Examples:

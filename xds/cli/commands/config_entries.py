@@ -131,7 +131,9 @@ def delete(
 @config_entry.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Compare files with the entries of the server.")
+    ] = None,
     from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
 ) -> None:

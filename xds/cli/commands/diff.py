@@ -211,11 +211,13 @@ def without_secrets(document: Json) -> Json:
 @app.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Compare files with the served resources.")
+    ] = None,
     group: GroupFilter = "",
     from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
-    node: Annotated[str, typer.Option(help="Compare what this node holds with what is served.")] = "",
+    node: Annotated[str, typer.Option(help="Compare the resources of this node with the served ones.")] = "",
     descriptor_set: DescriptorsOption = None,
 ) -> None:
     """Compare two states, resource by resource; exits 0 if they are equal, 1 if they differ.

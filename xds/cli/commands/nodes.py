@@ -375,7 +375,7 @@ def config(
     sent: Annotated[bool, typer.Option("--sent", help="The resources that were sent last, ACKed or not.")] = False,
     acked: Annotated[bool, typer.Option("--acked", help="The resources that were ACKed (default).")] = False,
 ) -> None:
-    """Show the resources that a node holds, as its ACKs prove.
+    """Show the resources that a node has, as its ACKs prove.
 
     \b
     Examples:

@@ -139,8 +139,7 @@ def accept(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Accept that a source lost most of a service's instances at once. They drain and are removed. Asks first on a
-    terminal.
+    """Accept a held loss: the instances that the source lost drain and are removed. Asks first on a terminal.
 
     \b
     Examples:

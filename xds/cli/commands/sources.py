@@ -113,7 +113,7 @@ def check_sources(client: Client) -> tuple[bool, str]:
 def sources(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="Only this source, with the items that it leaves out.", autocompletion=complete_source)
+        str, typer.Argument(help="Only this source, with the findings about it.", autocompletion=complete_source)
     ] = "",
 ) -> None:
     """Show where the instances of services come from, and whether each source can be read.
