@@ -111,10 +111,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 
 def parse_duration(text: str) -> float:
     """Seconds of ``30``, ``500ms``, ``60s``, ``2m``. Raises ``CommandError``."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise CommandError(Exit.USAGE, f"not a duration: {text!r} (such as 500ms, 60s, 2m)")
-    return float(found[1]) * UNIT_S[found[2] or "s"]
+    return float(match[1]) * UNIT_S[match[2] or "s"]
 
 
 def parse_revision(text: str | int) -> int:

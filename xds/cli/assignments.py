@@ -99,8 +99,8 @@ def _bar_width(rows: list[Json], style: Style) -> int:
         return BAR_ELSEWHERE
     uncolored = Style(style.format, style.has_headers, color=Color.NEVER)
     widest = max(map(len, rendered(rows, _view(0), uncolored).splitlines()), default=0)
-    left = shutil.get_terminal_size().columns - widest - _GAP - (0 if _has_blocks() else 2)
-    return min(left, BAR_MOST) if left >= BAR_LEAST else 0
+    free = shutil.get_terminal_size().columns - widest - _GAP - (0 if _has_blocks() else 2)
+    return min(free, BAR_MOST) if free >= BAR_LEAST else 0
 
 
 def _has_blocks() -> bool:

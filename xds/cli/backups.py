@@ -67,34 +67,34 @@ def restore_backup(client: Client, source: Path, query: Mapping[str, str], forma
     """Send a backup to the server for restoring. Raises ``CommandError``."""
     with _open_file(source) as file:
         try:
-            found = client.upload("/restore", query, file, _TAR)
+            result = client.upload("/restore", query, file, _TAR)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise
             raise RefusedError(error.status, f"{error}; pass --replace when that is meant", error.problem) from None
-    done = "restored" if found["restored"] else "can be restored"
-    if found.get("watched"):
-        when = "are applied again now" if found["restored"] else "will be applied over it"
-        say(f"the files of the watched directory {when}: groups {', '.join(found['watched'])}")
-    _show(found, f"{done}: {found['groups']} groups, {found['revisions']} revisions, as of {found['time']}", format)
+    done = "restored" if result["restored"] else "can be restored"
+    if result.get("watched"):
+        when = "are applied again now" if result["restored"] else "will be applied over it"
+        say(f"the files of the watched directory {when}: groups {', '.join(result['watched'])}")
+    _show(result, f"{done}: {result['groups']} groups, {result['revisions']} revisions, as of {result['time']}", format)
 
 
 def check_store(data_dir: Path, format: Format | None) -> None:
     """Report the integrity of a store on disk; exits 1 if anything is damaged. Raises ``CommandError``."""
-    found = _examine(data_dir)
-    _show_result(found, format)
-    if found.findings:
+    result = _examine(data_dir)
+    _show_result(result, format)
+    if result.findings:
         raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves its undamaged groups")
 
 
 def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
     """Write the undamaged part of a store to a backup. Raises ``CommandError``."""
-    found = _examine(data_dir)
+    result = _examine(data_dir)
     with private_file(target) as file:
-        for piece in archived(found, time.time()):
+        for piece in archived(result, time.time()):
             file.write(piece)
         checked = _check_archive(file, str(target))
-    _show_result(found, format)
+    _show_result(result, format)
     say(f"{target}: {_counts_text(checked)}; xds restore {target} puts it into an empty server")
 
 
@@ -123,7 +123,9 @@ def _check_archive(file: IO[bytes], name: str) -> CheckedArchive:
     try:
         return backup_archive.check(file)
     except ValidationError as error:
-        lines = [finding_line({"source": found.source, "detail": found.detail}) for found in error.violations]
+        lines = [
+            finding_line({"source": violation.source, "detail": violation.detail}) for violation in error.violations
+        ]
         raise CommandError(Exit.INVALID, "\n".join(f"{name}: {line}" for line in lines)) from None
 
 

@@ -81,14 +81,14 @@ class Answer:
     def json(self) -> Json:
         """The body. Raises ``CommandError`` if it is not a JSON object."""
         try:
-            found = json.loads(self.body)
+            document = json.loads(self.body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             raise CommandError(
                 Exit.UNREACHABLE, "this is not the admin API of an xDS server: the answer is not a JSON object"
             )
-        return found
+        return document
 
 
 class Client:
@@ -245,9 +245,9 @@ class Client:
         connection = self._connect()
         with self._connection_errors():
             connection.connect()
-            found = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
+            certificate = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
         connection.close()
-        return found or {}
+        return certificate or {}
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
@@ -415,8 +415,8 @@ def problem_text(problem: Json) -> str:
     return f"{text}; {hint}" if hint else text
 
 
-def finding_line(found: Mapping[str, Any]) -> str:
+def finding_line(finding: Mapping[str, Any]) -> str:
     """One finding of the server on a line: place, detail and hint."""
-    place = " ".join(part for part in (found.get("source"), found.get("resource"), found.get("pointer")) if part)
-    hint = f" ({found['hint']})" if found.get("hint") else ""
-    return f"{place}: {found.get('detail')}{hint}" if place else f"{found.get('detail')}{hint}"
+    place = " ".join(part for part in (finding.get("source"), finding.get("resource"), finding.get("pointer")) if part)
+    hint = f" ({finding['hint']})" if finding.get("hint") else ""
+    return f"{place}: {finding.get('detail')}{hint}" if place else f"{finding.get('detail')}{hint}"

@@ -69,16 +69,16 @@ def read_files(paths: Iterable[Path]) -> list[EntryFile]:
     from xds.catalog.entry import read_listed
     from xds.model.errors import ValidationError
 
-    found: list[EntryFile] = []
+    files: list[EntryFile] = []
     problems: list[str] = []
     for file in _files_of(paths):
         try:
-            found.append(EntryFile(*read_listed(read_bytes(file), source=shown_name(file))))
+            files.append(EntryFile(*read_listed(read_bytes(file), source=shown_name(file))))
         except ValidationError as error:
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    return found
+    return files
 
 
 def _files_of(paths: Iterable[Path]) -> Iterator[Path]:
@@ -107,7 +107,7 @@ def _with_places(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[J
     from xds.model.errors import Violation
 
     origins = [(file, index) for file in files for index in range(len(file.values))]
-    found = []
+    located = []
     for finding in findings:
         at = finding.get("index", -1)
         source = ""
@@ -115,8 +115,8 @@ def _with_places(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[J
             file, index = origins[at]
             (place,) = locate(file.layout, [Violation("", "", pointer=finding["pointer"], index=index)])
             source = place.source
-        found.append({**finding, "source": source})
-    return found
+        located.append({**finding, "source": source})
+    return located
 
 
 def show_written(answer: Json, format: Format | None) -> None:
@@ -169,8 +169,8 @@ def between_revisions(client: Client, old: int, new: int) -> list[EntryDifferenc
     if not newest:
         raise CommandError(Exit.NOT_FOUND, "config entries were never written")
     query = {"from": str(old)} if old else {}
-    found = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
-    return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in found]
+    differences = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
+    return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in differences]
 
 
 def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference]:
@@ -193,18 +193,18 @@ def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference
     return [EntryDifference(*key, stored.get(key), given[key]) for key in keys]
 
 
-def show_differences(found: Sequence[EntryDifference], options: Shared) -> None:
+def show_differences(differences: Sequence[EntryDifference], options: Shared) -> None:
     """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        items = [{"kind": each.kind, "name": each.name, "from": each.before, "to": each.after} for each in found]
+        items = [{"kind": each.kind, "name": each.name, "from": each.before, "to": each.after} for each in differences]
         write_document({"items": items}, options.document_format())
     elif options.output is Format.NAME:
-        write("".join(f"{each.kind}/{each.name}\n" for each in found))
+        write("".join(f"{each.kind}/{each.name}\n" for each in differences))
     else:
         colored = is_colored(options.color, sys.stdout)
-        lines = [line for each in found for line in _hunks(each)]
+        lines = [line for each in differences for line in _hunks(each)]
         write("".join(f"{paint(line, _STYLES.get(line[:1], '')) if colored else line}\n" for line in lines))
-    if found:
+    if differences:
         raise CommandError(Exit.NEGATIVE, "")
 
 

@@ -128,12 +128,12 @@ def _node(client: Client, node: str) -> Json:
 
 
 def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
-    found = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
+    answer = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
     return {
-        "resource": found.json(),
+        "resource": answer.json(),
         "group": group,
-        "etag": found.headers.get("etag", "").strip('"'),
-        "version": found.headers.get("x-resource-version", ""),
+        "etag": answer.headers.get("etag", "").strip('"'),
+        "version": answer.headers.get("x-resource-version", ""),
         "references": list(_references(client, group, type, name)),
     }
 

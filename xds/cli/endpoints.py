@@ -79,10 +79,10 @@ def endpoints_path(group: str, name: str = "") -> str:
 
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
-    found = client.items(endpoints_path(group), {"live": "true"} if live else {})
+    assignments = client.items(endpoints_path(group), {"live": "true"} if live else {})
     what, command = ("live assignments", "endpoints list") if live else ("assignments", "get resources")
     empty = f"group {group} has no {what}: `xds {command}{group_option(group)}` shows what it has"
-    return rendered(found, ASSIGNMENTS, style, empty)
+    return rendered(assignments, ASSIGNMENTS, style, empty)
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:

@@ -26,10 +26,10 @@ def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Pat
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in paths:
-        found.setdefault(group or group_of(path), []).extend(files_of(path))
-    return found
+        files.setdefault(group or group_of(path), []).extend(files_of(path))
+    return files
 
 
 def group_of(path: Path) -> str:
@@ -68,9 +68,9 @@ class LocatedObject:
 
     def lines(self, violations: Iterable[Violation]) -> list[str]:
         """Findings as lines with ``file:line:column``; those about a resource have no place in the file."""
-        found = list(violations)
-        with_places = locate(self.layout, [replace(one, index=-1) for one in found])
-        return [str(one if one.resource else other) for one, other in zip(found, with_places, strict=True)]
+        originals = list(violations)
+        with_places = locate(self.layout, [replace(one, index=-1) for one in originals])
+        return [str(one if one.resource else other) for one, other in zip(originals, with_places, strict=True)]
 
 
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def read_located(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> Loc
         shown = [str(with_excerpt(violation, text)) for violation in error.violations]
         raise CommandError(Exit.INVALID, "\n".join(shown)) from None
     values = list(texts.documents.values())
-    found = values[0] if len(values) == 1 else None
-    if not isinstance(found, dict):
+    document = values[0] if len(values) == 1 else None
+    if not isinstance(document, dict):
         raise CommandError(Exit.INVALID, f"{name}: expected {wanted}")
-    return LocatedObject(found, texts.layout)
+    return LocatedObject(document, texts.layout)
 
 
 def shown_name(file: Path) -> str:
@@ -149,8 +149,8 @@ class GroupInput:
 
 def with_file_places(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
     """The refusal of a push, with the places of its findings in the files."""
-    found = with_places(error.problem.get("errors", []), sources)
-    problem = {**error.problem, "errors": found}
+    findings = with_places(error.problem.get("errors", []), sources)
+    problem = {**error.problem, "errors": findings}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
@@ -159,10 +159,10 @@ def with_places(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list
 
     Several sources are changes of one transaction, so pointers begin with the number of the change.
     """
-    found = [dict(finding) for finding in findings]
+    located = [dict(finding) for finding in findings]
     by_document: dict[int, list[tuple[Json, Violation]]] = {}
     documents: dict[int, Document] = {}
-    for finding in found:
+    for finding in located:
         change = _CHANGE.match(finding["pointer"])
         finding["pointer"] = finding["pointer"][change.end() if change is not None else 0 :]
         pushed = sources[int(change[1]) if change is not None else 0]
@@ -177,7 +177,7 @@ def with_places(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list
         violations = locate(documents[key].layout, [violation for _, violation in pairs])
         for (finding, _), violation in zip(pairs, violations, strict=True):
             finding["source"] = violation.source
-    return found
+    return located
 
 
 def _with_other(hint: str, pushed: GroupInput) -> str:
@@ -197,13 +197,13 @@ def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
-    found: dict[str, GroupInput] = {}
+    sources: dict[str, GroupInput] = {}
     for path in paths:
         name = group or group_of(path)
-        source = found.setdefault(name, GroupInput(name))
+        source = sources.setdefault(name, GroupInput(name))
         for file in files_of(path):
             source.add(_read(file), str(file))
-    return list(found.values())
+    return list(sources.values())
 
 
 _PLACE = re.compile(r":(\d+):(\d+)$")
@@ -229,5 +229,7 @@ def _read(file: Path) -> Document:
         return parse_document(body, source=shown_name(file))
     except ValidationError as error:
         named = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
-        found = [with_excerpt(violation, body) for violation in named]
-        raise CommandError(Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in found)) from None
+        violations = [with_excerpt(violation, body) for violation in named]
+        raise CommandError(
+            Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in violations)
+        ) from None

@@ -18,9 +18,9 @@ NAMED = 3
 def note(node: Json) -> str:
     """The note on a node: rejected, held and lingering resources, and Linkerd streams."""
     rejected = (_rejected_text(type, state) for type, state in node["types"].items())
-    held = map(held_text, node["held"])
+    waiting = map(held_text, node["held"])
     others = lingering_text(node["lingering"]), streams_text(node["streams"])
-    return "; ".join(filter(None, (*rejected, *held, *others)))
+    return "; ".join(filter(None, (*rejected, *waiting, *others)))
 
 
 def _rejected_text(type: str, state: Json) -> str:

@@ -48,10 +48,10 @@ class GrpcTarget:
 
     def channel(self) -> Any:
         """A channel, over TLS if an authority or a certificate is given. Raises ``CommandError``."""
-        found = [_read(given, name) for given, name in self._files()]
-        if not any(found):
+        contents = [_read(given, name) for given, name in self._files()]
+        if not any(contents):
             return grpc.insecure_channel(self.address)
-        authority, certificate, key = found
+        authority, certificate, key = contents
         return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(authority, key, certificate))
 
     def _files(self) -> tuple[tuple[Path | None, str], ...]:
@@ -130,8 +130,8 @@ def _error_text(target: GrpcTarget, error: Any) -> str:
 
 def readable(message: Message) -> Json:
     """A message as JSON, with addresses as ``HOST:PORT``."""
-    found: Json = _with_addresses(MessageToDict(message, preserving_proto_field_name=True))
-    return found
+    document: Json = _with_addresses(MessageToDict(message, preserving_proto_field_name=True))
+    return document
 
 
 def _with_addresses(value: Any) -> Any:
@@ -141,8 +141,8 @@ def _with_addresses(value: Any) -> Any:
         return value
     if set(value) <= {"ip", "port"} and "ip" in value:
         return _address(value)
-    found: Json = {name: _with_addresses(each) for name, each in value.items()}
-    return found
+    members: Json = {name: _with_addresses(each) for name, each in value.items()}
+    return members
 
 
 def _address(value: Mapping[str, Any]) -> str:

@@ -79,11 +79,11 @@ class NodeContent:
 
 
 def _back(came_from: Mapping[Key, Key | None], key: Key | None) -> Iterator[Key]:
-    found = []
+    path = []
     while key is not None:
-        found.append(key)
+        path.append(key)
         key = came_from[key]
-    yield from reversed(found)
+    yield from reversed(path)
 
 
 def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]:
@@ -278,19 +278,19 @@ def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
     show = f"xds load {cluster} --by node"
     try:
         query = {"window": str(WINDOW_S), "by": "node"}
-        found = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
+        load = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
         if any(stream["service"] == LOAD_SERVICE for stream in node["streams"]):
             return PathStep("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
         return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
-    own = next((row for row in found.get("reporters", ()) if row.get("node") == node["id"]), None)
-    if own is not None:
-        attempts, ratio, whose = own["successes"] + own["errors"], own["error_ratio"], "of this node"
-        span = f"its latest report ({own['window_s']:g} s)"
+    own_row = next((row for row in load.get("reporters", ()) if row.get("node") == node["id"]), None)
+    if own_row is not None:
+        attempts, ratio, whose = own_row["successes"] + own_row["errors"], own_row["error_ratio"], "of this node"
+        span = f"its latest report ({own_row['window_s']:g} s)"
     else:
-        attempts, ratio, whose = found["attempts"], found["failed_ratio"], "of all nodes"
+        attempts, ratio, whose = load["attempts"], load["failed_ratio"], "of all nodes"
         span = f"the last {WINDOW_S} s"
     if not attempts:
         return PathStep("load", WARNING, f"no requests {whose} in {span}", show)

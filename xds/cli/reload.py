@@ -80,24 +80,24 @@ class Reloader:
         """
         async with self._lock:
             try:
-                found = await asyncio.to_thread(self._read)
+                settings = await asyncio.to_thread(self._read)
             except SettingsError as error:
                 return self._failed(str(error))
             except Exception as error:
                 _log.exception("auth.reload_failed")
                 return self._failed(f"unexpected {type(error).__name__}")
-            if _removes_access_control(self._settings, found):
+            if _removes_access_control(self._settings, settings):
                 return self._failed("the new settings would remove all access control; that needs a restart")
-            if self._settings.sources and not found.sources:
+            if self._settings.sources and not settings.sources:
                 return self._failed("the new settings would remove all sources; that needs a restart")
-            applied = found.model_copy(update=_fixed_settings(self._settings))
+            applied = settings.model_copy(update=_fixed_settings(self._settings))
             try:
                 ended = await self._apply(applied)
             except SettingsError as error:
                 return self._failed(str(error))
-            self._settings, waiting = applied, _changed(self._settings, found)
+            self._settings, waiting = applied, _changed(self._settings, settings)
         self._metrics.auth_reloads["ok"] += 1
-        auth = found.auth
+        auth = settings.auth
         counts = {
             "tokens_n": len(auth.tokens) + len(auth.token_sha256),
             "certificates_n": len(auth.certificates),
@@ -123,21 +123,21 @@ class Reloader:
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
-def _removes_access_control(running: Settings, found: Settings) -> bool:
+def _removes_access_control(running: Settings, new: Settings) -> bool:
     """Whether the change would remove the access control of the running settings.
 
     A file that was emptied by accident must not open the server to everybody.
     """
     ports = (running.server.grpc, running.server.http)
     want_certificates = all(port.tls is not None and port.tls.client_ca is not None for port in ports)
-    removes_tokens = bool(running.auth.accepted()) and not found.auth.accepted()
-    return (removes_tokens and not want_certificates) or (found.auth == AuthSettings() != running.auth)
+    removes_tokens = bool(running.auth.accepted()) and not new.auth.accepted()
+    return (removes_tokens and not want_certificates) or (new.auth == AuthSettings() != running.auth)
 
 
 def _fixed_settings(settings: Settings) -> dict[str, Any]:
@@ -145,6 +145,6 @@ def _fixed_settings(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in Settings.model_fields if name not in RELOADED}
 
 
-def _changed(running: Settings, found: Settings) -> list[str]:
+def _changed(running: Settings, new: Settings) -> list[str]:
     """Sections that differ from the running settings."""
-    return [name for name, value in _fixed_settings(running).items() if getattr(found, name) != value]
+    return [name for name, value in _fixed_settings(running).items() if getattr(new, name) != value]

@@ -24,8 +24,8 @@ _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
 def seconds(setting: str, item: Json) -> str:
     """A time setting of a group; empty if the group has none of its own."""
-    found = item.get(setting)
-    return "" if found is None else f"{found:g}s"
+    value_s = item.get(setting)
+    return "" if value_s is None else f"{value_s:g}s"
 
 
 GROUPS = TableLayout(
@@ -92,15 +92,15 @@ def document(client: Client, request: ListRequest) -> Json:
 def list_text(client: Client, request: ListRequest, style: Style) -> str:
     """A list of groups or resources as text."""
     if request.kind in {"group", "groups"}:
-        found = [client.call("GET", group_path(request.name))] if request.name else client.items("/groups")
-        return rendered(found, GROUPS, style, NO_GROUPS)
+        items = [client.call("GET", group_path(request.name))] if request.name else client.items("/groups")
+        return rendered(items, GROUPS, style, NO_GROUPS)
     types = () if request.kind in {"snapshot", "resources"} else (known_type(request.kind),)
-    found = list_resources(client, request.group, types, request.show_secrets)
+    items = list_resources(client, request.group, types, request.show_secrets)
     what = types[0] if types else "resources"
     empty = f"group {request.group} has no {what}: `xds describe group {request.group}` shows what it has"
     if what == "endpoints":
         empty = f"no endpoints are pushed to group {request.group}: `xds endpoints list -g {request.group}` shows all"
-    return rendered(found, RESOURCES, style, empty)
+    return rendered(items, RESOURCES, style, empty)
 
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:

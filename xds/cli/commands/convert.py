@@ -40,19 +40,19 @@ def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Ou
 
     source = read_located(file, "one Envoy configuration")
     try:
-        found = conversion.convert(source.document, options=options, split=split)
+        result = conversion.convert(source.document, options=options, split=split)
     except ValidationError as error:
         raise CommandError(Exit.INVALID, "\n".join(source.lines(error.violations))) from None
-    for note in found.notes:
+    for note in result.notes:
         say(f"note: {note}")
     if outputs.bootstrap is not None:
-        _write(outputs.bootstrap, found.bootstrap, outputs.format)
+        _write(outputs.bootstrap, result.bootstrap, outputs.format)
     if outputs.snapshot is not None:
-        _write(outputs.snapshot, found.snapshot, outputs.format)
+        _write(outputs.snapshot, result.snapshot, outputs.format)
     else:
-        write_document(found.snapshot, outputs.format)
-    if found.errors:
-        raise CommandError(Exit.INVALID, "\n".join([*source.lines(found.errors), _INCOMPLETE]))
+        write_document(result.snapshot, outputs.format)
+    if result.errors:
+        raise CommandError(Exit.INVALID, "\n".join([*source.lines(result.errors), _INCOMPLETE]))
 
 
 _INCOMPLETE = "the written files cannot be used as they are"

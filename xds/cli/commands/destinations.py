@@ -73,8 +73,8 @@ def profile(
     from xds.cli.linkerd import follow_profiles
 
     options = shared(context)
-    for found in follow_profiles(_target(options, xds_addr), authority, token, follows=watch):
-        write_document(found, options.document_format())
+    for version in follow_profiles(_target(options, xds_addr), authority, token, follows=watch):
+        write_document(version, options.document_format())
 
 
 @destination.command(cls=Command)
@@ -87,8 +87,8 @@ def explain(context: typer.Context, authority: Authority, token: Token = "") -> 
     """
     options = shared(context)
     query = {"token": token} if token else {}
-    found: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
-    write_document(found, options.document_format())
+    explanation: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
+    write_document(explanation, options.document_format())
 
 
 def _target(options: Shared, address: str) -> Any:

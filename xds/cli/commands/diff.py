@@ -59,11 +59,11 @@ def of_files(client: Client, paths: Sequence[Path], group: str) -> list[Differen
     """The changes that a push of the files would make, group by group. Raises ``CommandError``."""
     from xds.cli.files import read_sources
 
-    found = []
+    differences = []
     for source in read_sources(paths, group):
         new = DiffSide(f"{source.group} (files)", _by_key(source.resources))
-        found.append(Difference(source.group, _served(client, source.group), new))
-    return found
+        differences.append(Difference(source.group, _served(client, source.group), new))
+    return differences
 
 
 def between_revisions(client: Client, group: str, old: int, new: int) -> Difference:
@@ -105,16 +105,16 @@ def _with_secrets(read: Callable[[bool], T]) -> T:
     return read(False)
 
 
-def show_differences(found: Sequence[Difference], options: Shared) -> None:
+def show_differences(differences: Sequence[Difference], options: Shared) -> None:
     """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        shown = [_document(difference, options.show_secrets) for difference in found]
+        shown = [_document(difference, options.show_secrets) for difference in differences]
         write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
     elif options.output is Format.NAME:
-        write("".join(f"{type}/{name}\n" for difference in found for (type, name), _, _ in difference.changes()))
+        write("".join(f"{type}/{name}\n" for difference in differences for (type, name), _, _ in difference.changes()))
     else:
-        write("".join(_text(difference, options) for difference in found))
-    if any(True for difference in found for _ in difference.changes()):
+        write("".join(_text(difference, options) for difference in differences))
+    if any(True for difference in differences for _ in difference.changes()):
         raise CommandError(Exit.NEGATIVE, "")
 
 
@@ -134,8 +134,8 @@ def _hunks(difference: Difference, name: str, sides: tuple[Json | None, Json | N
         "/dev/null" if side is None else f"{label}/{name}"
         for side, label in zip(sides, (difference.old.label, difference.new.label), strict=True)
     ]
-    found = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
-    return found or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ only redacted values differ @@"]
+    lines = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
+    return lines or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ only redacted values differ @@"]
 
 
 def _lines(document: Json | None, secrets: bool) -> list[str]:
@@ -171,8 +171,11 @@ def _served(client: Client, group: str) -> DiffSide:
         return DiffSide(f"{group} (none)", {})
 
 
-def _side(found: Json) -> DiffSide:
-    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_served=True))
+def _side(snapshot_document: Json) -> DiffSide:
+    return DiffSide(
+        f"{snapshot_document['group']} (revision {snapshot_document['revision']})",
+        _by_key(snapshot_document["resources"], is_served=True),
+    )
 
 
 def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, Json]:
@@ -185,7 +188,7 @@ def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, J
     from xds.control.group_content import type_label
     from xds.model.errors import ValidationError
 
-    found: dict[Key, Json] = {}
+    by_key: dict[Key, Json] = {}
     problems: list[str] = []
     for document in documents:
         try:
@@ -193,12 +196,12 @@ def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, J
         except ValidationError as error:
             problems += [str(violation) for violation in error.violations]
             if is_served and isinstance(document, dict):
-                found[type_label(document["@type"]), str(document.get("name"))] = document
+                by_key[type_label(document["@type"]), str(document.get("name"))] = document
         else:
-            found[type_label(resource.type_url), resource.name] = render_resource(resource)
+            by_key[type_label(resource.type_url), resource.name] = render_resource(resource)
     if problems and not is_served:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    return found
+    return by_key
 
 
 def without_secrets(document: Json) -> Json:
@@ -237,9 +240,9 @@ def diff(
     add_descriptors(descriptor_set or ())
     client = options.connect()
     if file:
-        found = of_files(client, file, group)
+        differences = of_files(client, file, group)
     elif node:
-        found = [of_node(client, node)]
+        differences = [of_node(client, node)]
     else:
-        found = [between_revisions(client, group or "default", from_revision, to_revision)]
-    show_differences(found, options)
+        differences = [between_revisions(client, group or "default", from_revision, to_revision)]
+    show_differences(differences, options)

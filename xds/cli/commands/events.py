@@ -203,14 +203,14 @@ HISTORY = TableLayout(
 def read_history(client: Client, filters: Mapping[str, str], until: str) -> list[Json]:
     """The changes of all groups, newest first, up to a time (RFC 3339). Raises ``CommandError``."""
     end = _moment(until) if until else None
-    found: list[Json] = []
+    changes: list[Json] = []
     page = client.call("GET", "/audit", {**filters, "refused": "false"})
     while True:
         if page["lagged"]:
             say("some entries of this time were deleted by retention")
-        found += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
+        changes += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
         if "next_page_token" not in page:
-            return found[::-1]
+            return changes[::-1]
         page = client.call("GET", "/audit", {**filters, "refused": "false", "cursor": page["cursor"]})
 
 
@@ -219,10 +219,10 @@ def _moment(text: str) -> datetime:
     from xds.cli.arguments import parse_duration
 
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> list[Json]:
@@ -318,9 +318,9 @@ def history(
     from xds.cli.table import write_items
 
     options = shared(context)
-    found = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
+    changes = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
     empty = f"no changes since {since}: `xds rollout history GROUP` has those of a group from the beginning"
-    write_items(found, HISTORY, options.style(), empty)
+    write_items(changes, HISTORY, options.style(), empty)
 
 
 @app.command(cls=Command)
@@ -351,5 +351,5 @@ def audit(
     filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
     empty = "no write matches: `xds audit` shows all" if filters or cursor else "no writes: `xds apply` makes the first"
     client = options.connect()
-    found = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)
-    write_items(found, AUDIT, options.style(), empty)
+    entries = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)
+    write_items(entries, AUDIT, options.style(), empty)

@@ -68,19 +68,19 @@ class GivenSettings:
 
     def changes(self) -> Json:
         """The changes in the API's terms. Raises ``CommandError``."""
-        found: Json = {}
+        changed: Json = {}
         if self.selector is not None:
-            found["selector"] = self.selector
+            changed["selector"] = self.selector
         if self.priority is not None:
-            found["priority"] = self.priority
+            changed["priority"] = self.priority
         if self.on_nack:
-            found["on_nack"] = "" if self.on_nack == DEFAULT else self.on_nack
+            changed["on_nack"] = "" if self.on_nack == DEFAULT else self.on_nack
         for name, text in (("removal_delay_s", self.removal_delay), ("listener_drain_s", self.listener_drain)):
             if text:
-                found[name] = None if text == DEFAULT else parse_duration(text)
-        if not found:
+                changed[name] = None if text == DEFAULT else parse_duration(text)
+        if not changed:
             raise CommandError(Exit.USAGE, f"nothing to set: give some of {', '.join(_FLAGS.values())}")
-        return found
+        return changed
 
 
 def set_group(
@@ -148,11 +148,11 @@ def _with_option_names(error: RefusedError) -> RefusedError:
     """The refusal, with the options of the command instead of the API's field names."""
     errors = [
         {
-            **found,
-            "pointer": _FLAGS.get(str(found.get("pointer")).removeprefix("/"), found.get("pointer")),
+            **finding,
+            "pointer": _FLAGS.get(str(finding.get("pointer")).removeprefix("/"), finding.get("pointer")),
             "source": "",
         }
-        for found in error.problem.get("errors", [])
+        for finding in error.problem.get("errors", [])
     ]
     problem = {**error.problem, "errors": errors}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
@@ -207,11 +207,11 @@ def show(context: typer.Context, group: GroupArgument) -> None:
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = options.connect().call("GET", group_path(group))
+    document = options.connect().call("GET", group_path(group))
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(document, options.document_format())
     else:
-        write(f"{group}\n" if options.output is Format.NAME else fields_text(fields(found)))
+        write(f"{group}\n" if options.output is Format.NAME else fields_text(fields(document)))
 
 
 @group.command("set", cls=Command)

@@ -232,12 +232,12 @@ def end_lingering(client: Client, node: str, group: str) -> Json:
     return client.call("POST", path, {"author": author()})
 
 
-def release_text(found: Json) -> str:
+def release_text(released: Json) -> str:
     """``2 nodes released 3 clusters, 3 endpoints``."""
-    if not found["nodes"]:
+    if not released["nodes"]:
         return "nothing lingered"
-    what = ", ".join(f"{count} {type}" for type, count in found["released"].items())
-    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"
+    what = ", ".join(f"{count} {type}" for type, count in released["released"].items())
+    return f"{released['nodes']} {'node' if released['nodes'] == 1 else 'nodes'} released {what}"
 
 
 def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
@@ -248,24 +248,24 @@ def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json
     return client.call("POST", "/explain", query, body=node)
 
 
-def explanation_text(found: Json, style: Style) -> str:
+def explanation_text(explanation: Json, style: Style) -> str:
     """An explanation as text."""
-    head = [f"node:     {found['node'].get('id', '')}"]
-    if found["node"].get("principals"):
-        head.append(f"principal: {', '.join(found['node']['principals'])}")
-    if found["group"]:
-        head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
-        if found["overlay"] is not None:
-            place = "/".join(filter(None, found["overlay"].values()))
+    head = [f"node:     {explanation['node'].get('id', '')}"]
+    if explanation["node"].get("principals"):
+        head.append(f"principal: {', '.join(explanation['node']['principals'])}")
+    if explanation["group"]:
+        head += [f"group:    {explanation['group']} (by {explanation['rule']})", f"revision: {explanation['revision']}"]
+        if explanation["overlay"] is not None:
+            place = "/".join(filter(None, explanation["overlay"].values()))
             head += [f"overlay:  traffic assignment for {place}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
-        head += ["          Linkerd proxies are served services without a group"] if found.get("linkerd") else []
-    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
-    if found["resources"]:
-        parts.append(rendered(found["resources"], ANSWERS, style))
-    parts += [rendered(item["instances"], ORIGINS, style) for item in found["resources"] if item.get("instances")]
-    parts += [rendered(found["linkerd"], DESTINATIONS, style)] if found.get("linkerd") else []
+        head += ["          Linkerd proxies are served services without a group"] if explanation.get("linkerd") else []
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(explanation["candidates"], CANDIDATES, style)]
+    if explanation["resources"]:
+        parts.append(rendered(explanation["resources"], ANSWERS, style))
+    parts += [rendered(item["instances"], ORIGINS, style) for item in explanation["resources"] if item.get("instances")]
+    parts += [rendered(explanation["linkerd"], DESTINATIONS, style)] if explanation.get("linkerd") else []
     return "\n".join(parts)
 
 
@@ -273,9 +273,9 @@ def read_node(file: Path) -> Json:
     """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
     from xds.cli.files import read_object
 
-    found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
-    node = found.get("node")
-    return node if isinstance(node, dict) else found
+    document = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = document.get("node")
+    return node if isinstance(node, dict) else document
 
 
 @app.command(cls=Command)
@@ -311,16 +311,16 @@ def nodes(
     empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
 
     def render() -> str:
-        found = list(list_nodes(client, query, states))
-        return rendered(found, nodes_layout(found), style, empty)
+        shown_nodes = list(list_nodes(client, query, states))
+        return rendered(shown_nodes, nodes_layout(shown_nodes), style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
-    found = list(list_nodes(client, query, states))
-    write(rendered(found, nodes_layout(found), style, empty))
-    if found and style.is_table:
-        say(counts(found, group))
+    shown_nodes = list(list_nodes(client, query, states))
+    write(rendered(shown_nodes, nodes_layout(shown_nodes), style, empty))
+    if shown_nodes and style.is_table:
+        say(counts(shown_nodes, group))
 
 
 @app.command(cls=Command)
@@ -396,8 +396,10 @@ def config(
         query["contents"] = "true"
     if node in _CONTEXT_WORDS:
         say("the servers that you work with are in `xds context list`; this shows the configuration of a node")
-    found = node_resources(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
-    write_items(found, HELD, style, f"node {node} has no such resource: `xds explain {node}` shows what it is served")
+    resources = node_resources(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
+    write_items(
+        resources, HELD, style, f"node {node} has no such resource: `xds explain {node}` shows what it is served"
+    )
 
 
 @app.command(cls=Command)
@@ -429,15 +431,15 @@ def explain(
     client = options.connect()
     if node_file is not None:
         # `--node-file` takes no node id, so the first argument is the type.
-        found = explain_node(client, read_node(node_file), node, type)
+        explanation = explain_node(client, read_node(node_file), node, type)
     elif node:
-        found = explain_node(client, node, type, name)
+        explanation = explain_node(client, node, type, name)
     else:
         raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(explanation, options.document_format())
     else:
-        write(explanation_text(found, options.style()))
+        write(explanation_text(explanation, options.style()))
 
 
 @app.command(cls=Command)
@@ -460,8 +462,8 @@ def release(
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = end_lingering(options.connect(), node, group)
+    released = end_lingering(options.connect(), node, group)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(released, options.document_format())
     else:
-        write(f"{release_text(found)}\n")
+        write(f"{release_text(released)}\n")

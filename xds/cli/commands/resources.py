@@ -75,12 +75,12 @@ def describe(
       xds describe node edge-1
       xds describe cluster web -g edge
     """
-    from xds.cli.describe import describe as found
+    from xds.cli.describe import describe as describe_object
     from xds.cli.describe import described_text
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    document = found(options.connect(), kind, name, group, options.show_secrets)
+    document = describe_object(options.connect(), kind, name, group, options.show_secrets)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(document, options.document_format())
     else:

@@ -74,17 +74,17 @@ STATUS = TableLayout(
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
     """Print the progress of a group. Raises ``CommandError`` if NACKs make ``percent`` impossible."""
-    found = client.call("GET", group_path(group, "/rollout"))
+    status = client.call("GET", group_path(group, "/rollout"))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, style.format)
+        write_document(status, style.format)
     else:
-        write(rendered(({"type": type, **counts} for type, counts in found["types"].items()), STATUS, style))
-        total = found["synced"] + found["pending"] + found["nacked"]
-        say(f"group {group}: {found['synced']} of {total} nodes have revision {found['revision']}")
-        for line in held_lines(found):
+        write(rendered(({"type": type, **counts} for type, counts in status["types"].items()), STATUS, style))
+        total = status["synced"] + status["pending"] + status["nacked"]
+        say(f"group {group}: {status['synced']} of {total} nodes have revision {status['revision']}")
+        for line in held_lines(status):
             say(line)
-    if verdict_on(found, percent) == REFUSED:
-        raise CommandError(Exit.NEGATIVE, refusals(found))
+    if verdict_on(status, percent) == REFUSED:
+        raise CommandError(Exit.NEGATIVE, refusals(status))
 
 
 def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
@@ -95,16 +95,16 @@ def wait_until_done(client: Client, group: str, percent: float, timeout_s: float
     end = time.monotonic() + timeout_s
     with progress(group) as show:
         while True:
-            found = client.call("GET", group_path(group, "/rollout"))
-            show(found)
-            if verdict_on(found, percent) != PENDING:
+            status = client.call("GET", group_path(group, "/rollout"))
+            show(status)
+            if verdict_on(status, percent) != PENDING:
                 break
             remaining_s = end - time.monotonic()
             if remaining_s <= 0:
-                raise CommandError(Exit.TIMED_OUT, late(found))
+                raise CommandError(Exit.TIMED_OUT, late(status))
             time.sleep(min(POLL_S, remaining_s))
     if not allow_none:
-        check_any_node(client, group, found)
+        check_any_node(client, group, status)
 
 
 def roll_back(
@@ -142,8 +142,8 @@ def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
         return
     now = parsedate_to_datetime(date) if date else datetime.now(UTC)
     ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
-    own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
-    if ago_s < UNDO_TOGETHER_S and actor_text(own) != actor_text(last):
+    caller = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    if ago_s < UNDO_TOGETHER_S and actor_text(caller) != actor_text(last):
         actor = actor_text(last) or "somebody"
         undone = f"{actor} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
         hint = f"to go further back, pass --if-match {plan['revision']}"
@@ -226,8 +226,8 @@ def history(
 
     options = shared(context)
     query = {"endpoints": str(endpoints).lower()}
-    found = options.connect().items(group_path(group, "/revisions"), query)
-    write_items(found, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
+    revisions = options.connect().items(group_path(group, "/revisions"), query)
+    write_items(revisions, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
 
 
 @rollout.command(cls=Command)

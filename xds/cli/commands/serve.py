@@ -142,8 +142,8 @@ def version(context: typer.Context) -> None:
     from xds.cli.commands.health import versions
     from xds.cli.output import Format, write, write_document
 
-    found = versions(shared(context).connect())
+    known_versions = versions(shared(context).connect())
     if shared(context).output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, shared(context).document_format())
+        write_document(known_versions, shared(context).document_format())
     else:
-        write(f"client {found['client']}\nserver {found['server'] or '-'}\n")
+        write(f"client {known_versions['client']}\nserver {known_versions['server'] or '-'}\n")

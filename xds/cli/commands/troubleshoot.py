@@ -53,8 +53,8 @@ def troubleshoot(
     from xds.cli.table import write_items
 
     options = shared(context)
-    found = [step.item() for step in check_path(options.connect(), node, to)]
-    write_items(found, STEPS, options.style())
-    failed = [f"{item['step']} ({item['detail']})" for item in found if item["state"] == FAILED]
+    steps = [step.item() for step in check_path(options.connect(), node, to)]
+    write_items(steps, STEPS, options.style())
+    failed = [f"{item['step']} ({item['detail']})" for item in steps if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -327,8 +327,8 @@ class CertificateMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
         first: dict[Labels, float] = {}
-        for found in self._certificates.all():  # those that expire first come first
-            first.setdefault((self._metrics.group(found.group),), found.not_after)
+        for certificate in self._certificates.all():  # those that expire first come first
+            first.setdefault((self._metrics.group(certificate.group),), certificate.not_after)
         text = "When the first certificate in the resources of a group expires, in epoch seconds"
         yield family(GaugeMetricFamily, "pushed_certificate_expiry_timestamp_seconds", text, first, ("group",))
 
@@ -338,10 +338,10 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    made = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    counters = CounterMetricFamily(PREFIX + name, text, labels=[label])
     for each, value in values.items():
-        made.add_metric([each], value)
-    return made
+        counters.add_metric([each], value)
+    return counters
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
