@@ -180,12 +180,16 @@ class Server:
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache()
-        self.book = LoadAggregates(settings.load.interval_s)
-        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
+        self.aggregates = LoadAggregates(settings.load.interval_s)
+        self.grpc = XdsServer(
+            self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.aggregates
+        )
         wake = self.grpc.registry.wake
         self.publisher = self._publisher()
         self.by_hand = self._hand_assignments()
-        self.assignments = Assignments(self.store, self.publisher.policies, self.cache, self.fleet, self.book, wake)
+        self.assignments = Assignments(
+            self.store, self.publisher.policies, self.cache, self.fleet, self.aggregates, wake
+        )
         self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
         self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
         self.watched = self._watched()
@@ -414,7 +418,7 @@ class Server:
             self.metrics.limit_hits,
             self.grpc.disconnect,
             self.grpc.end_lingering,
-            LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
+            LoadView(self.aggregates, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,

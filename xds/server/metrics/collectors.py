@@ -180,7 +180,7 @@ class LoadMetrics(Collector):
         yield from self._drops()
 
     def _own(self) -> Iterator[Metric]:
-        counts, size = self._streams.counts, self._streams.book.size()
+        counts, size = self._streams.counts, self._streams.aggregates.size()
         yield _gauge("lrs_streams", "Open load report streams", len(self._streams))
         yield _counter("lrs_reports", "Load reports received", counts.reports)
         yield _counter("lrs_report_bytes", "Bytes of load reports", counts.bytes)
@@ -201,7 +201,7 @@ class LoadMetrics(Collector):
         yield _gauge("lrs_windows", "Load windows in memory", size.windows)
 
     def _requests(self) -> Iterator[Metric]:
-        totals = {(each.cluster, str(each.target)): each for each in self._streams.book.target_totals()}
+        totals = {(each.cluster, str(each.target)): each for each in self._streams.aggregates.target_totals()}
         self._localities.update(totals)
         outcomes: Counter[tuple[str, ...]] = Counter()
         issued: Counter[tuple[str, ...]] = Counter()
@@ -222,7 +222,7 @@ class LoadMetrics(Collector):
         )
 
     def _drops(self) -> Iterator[Metric]:
-        drop_totals = self._streams.book.drop_totals()
+        drop_totals = self._streams.aggregates.drop_totals()
         totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in drop_totals}
         self._categories.update(totals)
         drops: Counter[tuple[str, ...]] = Counter()
