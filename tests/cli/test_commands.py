@@ -163,7 +163,7 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
         nacks = remote.xds("nacks", "-g", group, "--type", "clusters", "--since", "1h")
         assert re.search(r" c3 +clusters .* open +not to my taste$", nacks.out, re.M)
         assert re.search(
-            r" ✗ 4 NACK \d+s .* clusters c3 refused; 3 clusters linger", remote.xds("nodes", "-g", group).out
+            r" ✗ 4 NACK \d+s .* clusters c3 rejected; 3 clusters linger", remote.xds("nodes", "-g", group).out
         )
 
 

@@ -26,7 +26,7 @@ from xds.server.flow.limits import FlowLimits
 
 def totals(server: Harness, cluster: str = "c1") -> TargetTotals | None:
     """What was counted of a cluster; it has one locality."""
-    return next((found for found in server.server.load.book.target_totals() if found.cluster == cluster), None)
+    return next((found for found in server.server.load.aggregates.target_totals() if found.cluster == cluster), None)
 
 
 async def counted(server: Harness, successes: int, cluster: str = "c1") -> TargetTotals:
@@ -209,7 +209,7 @@ async def test_reports_count_in_the_group_that_the_node_is_in(server: Harness) -
     server.cache.configure([Rule("edge", compile_filter("node.id == mover"))], {})
     await stream.tell(told(total_successful_requests=2))
     await counted(server, 6)
-    book, now = server.server.load.book, time()
+    book, now = server.server.load.aggregates, time()
     demands = [book.demand(group, "c1", now, 60).sources for group in ("edge", "default")]
     assert [sum(each.nodes for each in sources) for sources in demands] == [1, 0]
 
@@ -275,7 +275,7 @@ async def test_what_cannot_be_is_counted_and_shown_and_harms_nobody(server: Harn
     assert [totals(server, name) for name in ("over", "minus", "instant")] == [None] * 3
     assert (server.server.load.of_node("n1")[0].refused, server.server.load.of_node("n2")[0].refused) == (3, 0)
     assert server.server.load.counts.refused == 3
-    book = server.server.load.book
+    book = server.server.load.aggregates
     assert [found.cluster for found in book.clusters(time(), 60.0)] == ["well"]
 
 
@@ -313,11 +313,11 @@ async def test_a_long_report_is_counted_as_a_whole(server: Harness) -> None:
     counts = server.server.load.counts
     assert (counts.clusters, counts.refused, counts.left_out) == (4001, 0, 0)
     assert counts.reports == 1  # in pieces
-    assert [each.reports for each in server.server.load.book.streams()] == [1]
+    assert [each.reports for each in server.server.load.aggregates.streams()] == [1]
 
 
 async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start) -> None:
-    server = await start(book=LoadAggregates(bounds=Bounds(made_by_stream=20)))
+    server = await start(aggregates=LoadAggregates(bounds=Bounds(made_by_stream=20)))
     inventing, other = await connect(server), await connect(server)
     await inventing.begin()
     await other.begin(node_id="n2")
@@ -326,7 +326,7 @@ async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start
     await counted(server, 1, "well")
     assert server.server.load.of_node("n1")[0].left_out > 0
     assert server.server.load.of_node("n2")[0].left_out == 0
-    assert len(server.server.load.book.clusters(time(), 60.0)) < 50
+    assert len(server.server.load.aggregates.clusters(time(), 60.0)) < 50
 
 
 async def test_discovery_waits_for_no_more_than_a_piece_of_a_report(server: Harness) -> None:
@@ -379,7 +379,7 @@ async def test_under_load_clients_are_asked_to_report_less_often(start: Start) -
     load.note_reading(0.0, now)
     load.note_reading(15.0, now + 30)
     assert (await stream.asked()).load_reporting_interval.seconds == 10
-    assert (load.reporting().set_s, load.reporting().interval_s, load.book.interval_s) == (5.0, 10.0, 10.0)
+    assert (load.reporting().set_s, load.reporting().interval_s, load.aggregates.interval_s) == (5.0, 10.0, 10.0)
     assert load.reporting().share == pytest.approx(0.5, abs=0.01)
     assert b"xds_server_lrs_interval_seconds 10.0" in server.metrics.render()
     later = await connect(server)

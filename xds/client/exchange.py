@@ -103,20 +103,20 @@ def read_document(call: ApiCall[T], document: Mapping[str, Any]) -> T:
 
 def document_of(response: httpx.Response) -> Mapping[str, Any]:
     """The JSON object of an answer. Raises ``AdminApiError`` if the request failed."""
-    found = _object(response)
+    document = _object(response)
     if not response.is_success:
-        raise failure_of(response.status_code, found)
-    if found is None:
+        raise failure_of(response.status_code, document)
+    if document is None:
         raise failure_of(response.status_code, None)
-    return found
+    return document
 
 
 def _object(response: httpx.Response) -> Mapping[str, Any] | None:
     try:
-        found = response.json()
+        document = response.json()
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 @contextmanager

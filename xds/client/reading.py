@@ -22,8 +22,8 @@ class ShapeError(ValueError):
 
 def read_object(kind: type[T], value: object) -> T:
     """An object as a dataclass. Raises ``ShapeError``."""
-    found: T = read_value(kind, value)
-    return found
+    result: T = read_value(kind, value)
+    return result
 
 
 def read_value(kind: Any, value: Any) -> Any:

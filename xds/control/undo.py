@@ -145,7 +145,7 @@ class UndoPlanner:
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
         if line.refused > line.nodes * self._share:
-            return f"refused by {line.refused} of {line.nodes} nodes"
+            return f"rejected by {line.refused} of {line.nodes} nodes"
         return "" if line.content else "its content is no longer kept"
 
     async def _latest(self, group: str, line: RevisionInfo, follows: int) -> RevisionInfo:

@@ -129,13 +129,13 @@ class _Ring:
 
     def after(self, cursor: int) -> list[FleetEvent]:
         """The events after ``cursor``, oldest first."""
-        found: list[FleetEvent] = []
+        events: list[FleetEvent] = []
         for event in reversed(self.events):
             if event.id <= cursor:
                 break
-            found.append(event)
-        found.reverse()
-        return found
+            events.append(event)
+        events.reverse()
+        return events
 
 
 class EventLog:
@@ -200,13 +200,13 @@ class EventLog:
         ]
         position = cursor if cursor <= self.newest else 0
         lagged = position != cursor or any(position < ring.dropped for ring in rings)
-        found: list[FleetEvent] = []
+        events: list[FleetEvent] = []
         for event in merge(*(ring.after(position) for ring in rings), key=lambda event: event.id):
             if wanted(event):
-                found.append(event)
-                if len(found) == limit:
-                    return EventPage(tuple(found), event.id, lagged)
-        return EventPage(tuple(found), self.newest, lagged)
+                events.append(event)
+                if len(events) == limit:
+                    return EventPage(tuple(events), event.id, lagged)
+        return EventPage(tuple(events), self.newest, lagged)
 
     def call_on_next(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, at the next event or at the end of the log."""

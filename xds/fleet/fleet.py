@@ -238,14 +238,14 @@ class Fleet:
         nacks: list[NackRecord] = []
         held: list[tuple[str, HeldResources]] = []
         for record in self._connected_among(group, among):
-            found = node_progress(record, targets, variants)
-            counts[found.state] += 1
-            last_ack = max(last_ack, found.last_ack)
-            if found.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
+            node = node_progress(record, targets, variants)
+            counts[node.state] += 1
+            last_ack = max(last_ack, node.last_ack)
+            if node.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
                 pending.append(record.node.id)
                 held.extend((record.node.id, each) for each in held_resources(record.clients))
-            elif found.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
-                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(found.nacks))))
+            elif node.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
+                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(node.nacks))))
         return Convergence(
             synced=counts[Sync.SYNCED],
             pending=counts[Sync.PENDING],
@@ -263,10 +263,10 @@ class Fleet:
         """
         last_ack = 0.0
         for record in self._connected_among(group, None):
-            found = node_progress(record, targets, {})
-            if found.state in (Sync.PENDING, Sync.NACKED):
+            node = node_progress(record, targets, {})
+            if node.state in (Sync.PENDING, Sync.NACKED):
                 return None
-            last_ack = max(last_ack, found.last_ack)
+            last_ack = max(last_ack, node.last_ack)
         return last_ack
 
     def progress_by_type(
@@ -277,11 +277,11 @@ class Fleet:
         variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
     ) -> dict[str, Counter[Sync]]:
         """As ``convergence``, per type alias: the number of nodes in each state."""
-        found: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
+        counts: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
         for record in self._connected_among(group, among):
             for alias, state in type_progress(record, targets, variants).items():
-                found[alias][state] += 1
-        return found
+                counts[alias][state] += 1
+        return counts
 
     def localities(self, group: str) -> frozenset[Locality]:
         """The localities of the connected nodes of a group."""

@@ -133,10 +133,10 @@ class NackLog:
 
     def take_changes(self, limit: int) -> NackChanges:
         """At most ``limit`` changes since the last call."""
-        taken = set(islice(self._changed, limit))
-        self._changed -= taken
-        still_open = [self._open[id] for id in taken if id in self._open]
-        closed = [id for id in taken if id not in self._open]
+        ids = set(islice(self._changed, limit))
+        self._changed -= ids
+        still_open = [self._open[id] for id in ids if id in self._open]
+        closed = [id for id in ids if id not in self._open]
         self._stored.update(refusal.record.id for refusal in still_open)
         self._stored.difference_update(closed)
         return NackChanges(still_open, closed)
@@ -209,24 +209,24 @@ def encoded(refusal: RefusedContent) -> bytes:
 def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
     """A record from its stored form. Raises ``ValueError`` for an invalid form."""
     try:
-        found = json.loads(body)
-        versions = {str(name): str(version) for name, version in found["versions"].items()}
-        guilty = tuple(str(name) for name in found["guilty"])
+        document = json.loads(body)
+        versions = {str(name): str(version) for name, version in document["versions"].items()}
+        guilty = tuple(str(name) for name in document["guilty"])
         record = NackRecord(
             id=id,
             node=node,
-            group=str(found["group"]),
+            group=str(document["group"]),
             type=alias_of(type_url),
             type_url=type_url,
-            version=str(found["version"]),
-            nonce=str(found["nonce"]),
-            code=int(found["code"]),
-            message=str(found["message"]),
-            first=float(found["first"]),
-            last=float(found["last"]),
+            version=str(document["version"]),
+            nonce=str(document["nonce"]),
+            code=int(document["code"]),
+            message=str(document["message"]),
+            first=float(document["first"]),
+            last=float(document["last"]),
             names=tuple(versions)[:NAMES_SHOWN],
-            resources=int(found["resources"]),
-            count=int(found["count"]),
+            resources=int(document["resources"]),
+            count=int(document["count"]),
             guilty=guilty[:NAMES_SHOWN],
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -245,10 +245,10 @@ def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
 
 def by_alias(records: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
     """Records by type alias, so that operators see one type for all APIs."""
-    found: dict[str, list[TypeRecord]] = {}
+    grouped: dict[str, list[TypeRecord]] = {}
     for record in records:
-        found.setdefault(alias_of(record.type_url), []).append(record)
-    return found
+        grouped.setdefault(alias_of(record.type_url), []).append(record)
+    return grouped
 
 
 def worst(records: Iterable[TypeRecord]) -> TypeRecord:

@@ -69,26 +69,26 @@ def lingering_resources(clients: Clients) -> tuple[LingeringResources, ...]:
 
 def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
     """When each lingering name is removed, by type URL and name; None while its drain time has not started."""
-    found: dict[str, dict[str, float | None]] = {}
+    ends_by_name: dict[str, dict[str, float | None]] = {}
     for client in list(clients.values()):
         for removal in client.lingering.removals:
             until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
             for type_url, names in removal.names.items():
-                ends = found.setdefault(type_url, {})
+                ends = ends_by_name.setdefault(type_url, {})
                 ends.update((name, _later(ends[name], until) if name in ends else until) for name in names)
-    return found
+    return ends_by_name
 
 
 def held_resources(clients: Clients) -> tuple[HeldResources, ...]:
     """Held resources, grouped by the clusters that they wait for."""
-    found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
+    grouped: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
     for client in list(clients.values()):
         for held in client.held:
-            resources = found.setdefault((held.waits_for, held.is_unreadable), set())
+            resources = grouped.setdefault((held.waits_for, held.is_unreadable), set())
             resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
     return tuple(
         HeldResources(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
-        for (waits_for, any_cluster), resources in found.items()
+        for (waits_for, any_cluster), resources in grouped.items()
     )
 
 
@@ -112,16 +112,16 @@ def held_by_name(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
 
 def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
     """All lingering names, by type alias."""
-    found: dict[str, set[str]] = {}
+    by_alias: dict[str, set[str]] = {}
     for client in clients:
         for type_url, names in client.lingering.names.items():
-            found.setdefault(alias_of(type_url), set()).update(names)
-    return found
+            by_alias.setdefault(alias_of(type_url), set()).update(names)
+    return by_alias
 
 
-def count_resources(found: Iterable[LingeringResources]) -> int:
+def count_resources(lingering: Iterable[LingeringResources]) -> int:
     """The number of lingering resources."""
-    return sum(each.count for each in found)
+    return sum(each.count for each in lingering)
 
 
 def _later(one: float | None, other: float | None) -> float | None:

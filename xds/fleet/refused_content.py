@@ -186,5 +186,5 @@ class RefusedContent:
 
 
 def _version(held: ResourceSet, name: str) -> str:
-    found = held.resources.get(name)
-    return found.version if found is not None else ""
+    resource = held.resources.get(name)
+    return resource.version if resource is not None else ""

@@ -63,18 +63,18 @@ def take_senders(
     load stream after the discovery stream. A node whose load stream ended at ``reported_until`` is silent only
     ``settled_after_s`` later: clients open another one, and the node's last reports are still counted.
     """
-    found = Senders()
+    senders = Senders()
     for node in nodes:
         locality = node.node.locality
-        found.localities.add(locality)
+        senders.localities.add(locality)
         name = node.node.id
         kind = _kind(node, reporting_since.get(name), reported_until.get(name, -inf), now - settled_after_s)
         names, assignments, is_wildcard = _names(node)
         if is_wildcard:
-            found.by_kind.setdefault(locality, Counter())[kind] += 1
+            senders.by_kind.setdefault(locality, Counter())[kind] += 1
         elif names or assignments:
-            found.by_name.append((locality, kind, names, assignments))
-    return found
+            senders.by_name.append((locality, kind, names, assignments))
+    return senders
 
 
 def _kind(node: NodeRecord, reporting_since: float | None, reported_until: float, before: float) -> str:

@@ -108,7 +108,7 @@ class LoadReportHandler(StreamHandler):
         code, message = self._status
         self._streams.remove(self, code.name, lasted_s)
         if self.node is not None and self._is_accepted:
-            self._streams.book.close_stream(self.id, now)
+            self._streams.aggregates.close_stream(self.id, now)
             self._streams.record("closed", self.node.id, self._group, self._address(), now)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
         _log.info("stream.closed", **self._address(), **status, **self._identity())
@@ -181,7 +181,7 @@ class LoadReportHandler(StreamHandler):
     async def _count(self, report: LoadStatsRequest, size: int) -> None:
         now, result = time(), None
         self._follow_group(now)
-        adding = self._streams.book.add_in_steps(self.id, report, now)
+        adding = self._streams.aggregates.add_in_steps(self.id, report, now)
         while result is None:
             async with self._streams.turn(self._deps.options.flow.report_count_s):
                 result = self._advance(adding)
@@ -195,7 +195,7 @@ class LoadReportHandler(StreamHandler):
         if group != self._group:
             self._authorize(self.node, group)
             self._group = group
-            self._streams.book.move_stream(self.id, group, now)
+            self._streams.aggregates.move_stream(self.id, group, now)
 
     def _advance(self, adding: Generator[None, None, IngestResult]) -> IngestResult | None:
         """Count up to the next pause; the result, or None while counting goes on."""
@@ -252,7 +252,7 @@ class LoadReportHandler(StreamHandler):
         self._authorize(event.node, group)
         self._is_accepted, self._group = True, group
         self._streams.identify(self, event.node.id)
-        self._streams.book.open_stream(self.id, event.node, now, self._group)
+        self._streams.aggregates.open_stream(self.id, event.node, now, self._group)
         self._streams.record("opened", event.node.id, self._group, self._address(), now)
         _log.info("stream.opened", **self._address(), **self._identity())
 

@@ -79,9 +79,11 @@ def _interval_of(settings: LoadSettings) -> ReportInterval:
 class LoadStreams:
     """The load report streams of one server."""
 
-    def __init__(self, cache: SnapshotCache, book: LoadAggregates, events: EventLog, deps: StreamDependencies) -> None:
+    def __init__(
+        self, cache: SnapshotCache, aggregates: LoadAggregates, events: EventLog, deps: StreamDependencies
+    ) -> None:
         flow = deps.options.flow
-        self.book = book
+        self.aggregates = aggregates
         self.counts = LoadReportCounts()
         self.deps = deps
         self.large = asyncio.Semaphore(flow.large_reports)
@@ -141,7 +143,7 @@ class LoadStreams:
         """Apply new settings: each client is sent them, or is made to reconnect if it reads only one response."""
         self.settings = settings
         self.interval = _interval_of(settings)
-        self.book.interval_s = settings.interval_s
+        self.aggregates.interval_s = settings.interval_s
         self._notify(self._streams)
 
     def reporting(self) -> ReportingState:
@@ -155,7 +157,7 @@ class LoadStreams:
         if change is None:
             return
         self.settings = self.settings._replace(interval_s=change.interval_s)
-        self.book.interval_s = change.interval_s
+        self.aggregates.interval_s = change.interval_s
         action = "interval_lengthened" if change.interval_s > change.before_s else "interval_shortened"
         details = {
             "before_s": f"{change.before_s:g}", "interval_s": f"{change.interval_s:g}", "core": f"{change.share:.2f}"

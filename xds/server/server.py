@@ -67,7 +67,7 @@ _log = get_logger("xds.server")
 
 
 class XdsServer:
-    """The server of the xDS port. It runs on the event loop that calls ``start``. Load reports are added to ``book``.
+    """The server of the xDS port. It runs on the event loop that calls ``start``. Load reports go into ``aggregates``.
 
     Streams are refused until ``set_ready``. Call ``wake`` after the cache has new snapshots of groups.
     """
@@ -78,7 +78,7 @@ class XdsServer:
         fleet: Fleet,
         options: ServerOptions,
         metrics: Metrics,
-        book: LoadAggregates | None = None,
+        aggregates: LoadAggregates | None = None,
     ) -> None:
         self.access = options.access if options.access is not None else Access(options.tokens)
         self.clients = ClientTable(cache, options.order)
@@ -116,8 +116,8 @@ class XdsServer:
             clients=self.clients,
             decoder=RequestDecoder(),
         )
-        book = book if book is not None else LoadAggregates(options.load.interval_s)
-        self.load = LoadStreams(cache, book, fleet.events, self._deps)
+        aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
+        self.load = LoadStreams(cache, aggregates, fleet.events, self._deps)
         self._linkerd: LinkerdServing | None = None
         metrics.registry.register(FleetMetrics(metrics, cache, fleet, options.nodes_shown))
         metrics.registry.register(LoadMetrics(self.load))

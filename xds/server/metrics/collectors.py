@@ -180,7 +180,7 @@ class LoadMetrics(Collector):
         yield from self._drops()
 
     def _own(self) -> Iterator[Metric]:
-        counts, size = self._streams.counts, self._streams.book.size()
+        counts, size = self._streams.counts, self._streams.aggregates.size()
         yield _gauge("lrs_streams", "Open load report streams", len(self._streams))
         yield _counter("lrs_reports", "Load reports received", counts.reports)
         yield _counter("lrs_report_bytes", "Bytes of load reports", counts.bytes)
@@ -201,7 +201,7 @@ class LoadMetrics(Collector):
         yield _gauge("lrs_windows", "Load windows in memory", size.windows)
 
     def _requests(self) -> Iterator[Metric]:
-        totals = {(each.cluster, str(each.target)): each for each in self._streams.book.target_totals()}
+        totals = {(each.cluster, str(each.target)): each for each in self._streams.aggregates.target_totals()}
         self._localities.update(totals)
         outcomes: Counter[tuple[str, ...]] = Counter()
         issued: Counter[tuple[str, ...]] = Counter()
@@ -222,7 +222,7 @@ class LoadMetrics(Collector):
         )
 
     def _drops(self) -> Iterator[Metric]:
-        drop_totals = self._streams.book.drop_totals()
+        drop_totals = self._streams.aggregates.drop_totals()
         totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in drop_totals}
         self._categories.update(totals)
         drops: Counter[tuple[str, ...]] = Counter()
@@ -327,8 +327,8 @@ class CertificateMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
         first: dict[Labels, float] = {}
-        for found in self._certificates.all():  # those that expire first come first
-            first.setdefault((self._metrics.group(found.group),), found.not_after)
+        for certificate in self._certificates.all():  # those that expire first come first
+            first.setdefault((self._metrics.group(certificate.group),), certificate.not_after)
         text = "When the first certificate in the resources of a group expires, in epoch seconds"
         yield family(GaugeMetricFamily, "pushed_certificate_expiry_timestamp_seconds", text, first, ("group",))
 
@@ -338,10 +338,10 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    made = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    counters = CounterMetricFamily(PREFIX + name, text, labels=[label])
     for each, value in values.items():
-        made.add_metric([each], value)
-    return made
+        counters.add_metric([each], value)
+    return counters
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
