@@ -355,19 +355,21 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 
 
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
-    """The set that a watch ACKed, and its label. ``before`` is that of another stream of the client.
+    """The set that a watch ACKed, and its label. ``before`` is that of other streams of the client.
 
-    Of two streams, the set of the one that lags counts. On separate streams each may have shown its own names only: of
-    a partial type, names that only the other has are added. The label is empty if the streams have different labels.
+    Of a full-state type, the set of the stream that lags counts. Of a partial type, each stream counts for the names
+    to which it subscribes. The label is empty if the streams have different labels.
     """
     held = watch.acked_set
     assert held is not None
     if before is None:
         return held, watch.acked_label
-    lagging, other = (held, before[0]) if watch.lags else (before[0], held)
-    if other is not lagging and not watch.type.full_state:
-        lagging = mix(lagging, other, [name for name in other.resources if name not in lagging.resources])
-    return lagging, watch.acked_label if before[1] == watch.acked_label else ""
+    others, label = before
+    if not watch.type.full_state:
+        held = mix(others, held, watch.subscription.interest.select(held)) if held is not others else held
+    elif not watch.lags:
+        held = others
+    return held, label if label == watch.acked_label else ""
 
 
 def _sent_by(watch: Watch) -> Sets:

@@ -5,12 +5,12 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot, empty_set
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, Names, keep_of, on_grid
 from xds.protocol.release import joined
 from xds.protocol.trees import Part
@@ -60,6 +60,15 @@ def still_lingering(client: ClientState) -> Lingering:
         and held.version != client.goal.get(url).resources[name].version
     }
     return lingerings.without_ends(left, _led_to(client, used))
+
+
+def without_ends_of_used(client: ClientState, held: ResourceSet, names: Iterable[str]) -> Lingering:
+    """What lingers when a stream shows that the client still holds the earlier versions of these names, as in ``held``.
+
+    What they refer to has no end again. It may have got one while the stream was away, since nobody had to ACK it.
+    """
+    led_to = {(each.type_url, each.name) for name in names for each in held.resources[name].references}
+    return client.releases.lingerings.without_ends(client.lingering, _led_to(client, led_to))
 
 
 def removed_in_use(client: ClientState) -> Names:

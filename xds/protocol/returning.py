@@ -21,7 +21,7 @@ from xds.protocol.memory import ClientMemory
 from xds.protocol.origin import Origin
 from xds.protocol.refusals import Refusals
 from xds.protocol.release import joined
-from xds.protocol.removals import with_removed
+from xds.protocol.removals import with_removed, without_ends_of_used
 from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.trees import listeners_naming
 from xds.protocol.watch import Watch
@@ -235,10 +235,11 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
         client.past.note_shown(shown.possible or (held,))
     if client.returned_s is None:
         client.returned_s = now_s
-        client.warm = client.past.warm
+        # On a connection that lasts, one stream may have ended alone: what is warm is known from this connection.
+        client.warm = client.warm or client.past.warm
         if client.transition is not None:  # an early stream began it
             client.transition.drains = client.transition.drains or client.past.drains
-            client.transition.readiness.before = client.warm
+            client.transition.readiness.before = client.transition.readiness.before or client.warm
     if watch.type.is_route_target:
         client.shown = held
         if client.is_aggregated and held is not None:
@@ -326,6 +327,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = joined(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
+    client.lingering = without_ends_of_used(client, held, change.changed)
 
 
 def _release_needed(client: ClientState, url: str, shown: Shown, over: frozenset[str], now_s: float) -> None:
