@@ -186,7 +186,7 @@ class Server:
         self.publisher = self._publisher()
         self.by_hand = self._hand_assignments()
         self.assignments = Assignments(self.store, self.publisher.policies, self.cache, self.fleet, self.book, wake)
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected)
         self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
         self.watched = self._watched()
         self.services = ServiceLayer(

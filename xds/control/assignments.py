@@ -334,7 +334,7 @@ class Assignments:
                     wanted.setdefault(source, {}).setdefault(active.endpoints, stand_in)
         held = self._overlays.pop(group, {})
         overlays = {
-            source: held[source] if source in held and held[source].stand_ins == own else Overlay(ENDPOINT, own)
+            source: held[source] if source in held and held[source].overrides == own else Overlay(ENDPOINT, own)
             for source, own in wanted.items()
         }
         if overlays:

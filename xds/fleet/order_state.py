@@ -158,7 +158,7 @@ def stands_for(held: ResourceSet) -> ResourceSet:
         return held
     pushed, mixed = pushed_of(held), held
     while mixed.mixture is not None:
-        if not mixed.mixture.kept.isdisjoint(pushed.resources):
+        if not mixed.mixture.earlier_names.isdisjoint(pushed.resources):
             return held
         mixed = mixed.mixture.base
     return pushed

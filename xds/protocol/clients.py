@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
-from xds.protocol.memory import NO_REFUSALS, Memories
+from xds.protocol.memory import NO_REJECTIONS, Memories
 from xds.protocol.order import OrderRules
 from xds.protocol.watch import Watch
 
@@ -19,8 +19,8 @@ ClientKey = tuple[str, str]  # peer address, and node id
 class ClientTable:
     """The states of all connected clients, by (peer address, node id).
 
-    ``refused`` has what nodes rejected before the server started: by node id and type URL, name to version. The caller
-    sets it. docs/protocol.md#refusals: "rejections are remembered per node id, also across a restart of the server".
+    ``rejected`` has what nodes rejected before the server started: by node id and type URL, name to version. The caller
+    sets it. docs/protocol.md#rejections: "rejections are remembered per node id, also across a restart of the server".
     """
 
     def __init__(self, cache: SnapshotCache, rules: OrderRules) -> None:
@@ -28,7 +28,7 @@ class ClientTable:
         self._rules = rules
         self._states: dict[ClientKey, ClientState] = {}
         self._by_node: dict[str, tuple[ClientState, ...]] = {}
-        self.refused: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        self.rejected: dict[str, Mapping[str, Mapping[str, str]]] = {}
         self.memories = Memories(2 * (rules.listener_drain_s + rules.removal_delay_s))
 
     def enter(self, key: ClientKey, view: View | None, now_s: float) -> ClientState:
@@ -41,7 +41,7 @@ class ClientTable:
             present = (memory for other in others if (memory := other.past.memory(other, now_s)) is not None)
             memories = (*present, *self.memories.of(node_id, now_s))
             state = self._states[key] = ClientState(self._cache, self._rules, view, memories)
-            state.past.refused_before = self.refused.get(node_id, NO_REFUSALS)
+            state.past.rejected_before = self.rejected.get(node_id, NO_REJECTIONS)
             self._by_node[node_id] = (*others, state)
         state.streams += 1
         return state
@@ -69,7 +69,7 @@ class ClientTable:
         memory = state.past.memory(state, now_s)
         if memory is not None:
             self.memories.keep(node_id, memory)
-            self.refused.pop(node_id, None)  # the memory has it from now on
+            self.rejected.pop(node_id, None)  # the memory has it from now on
 
     def state(self, key: ClientKey) -> ClientState | None:
         """The state of a connected client; None if it has no stream."""

@@ -24,7 +24,6 @@ from xds.model.errors import LimitError
 from xds.model.node import Node
 from xds.model.resource_type import resource_type
 from xds.protocol.ack import RequestKind, ResponseState
-from xds.protocol.awaited import takes_clusters
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.client import ClientState
 from xds.protocol.clients import ClientTable
@@ -43,8 +42,10 @@ from xds.protocol.events import (
     TransitionAdvanced,
     ViewChanged,
 )
+from xds.protocol.expected_requests import subscribes_to_clusters
 from xds.protocol.offers import Offers, note_answer
 from xds.protocol.origin import Origin, origin_of
+from xds.protocol.reconnect import answer_early_requests
 from xds.protocol.requests import (
     ParkedRequests,
     Request,
@@ -52,7 +53,6 @@ from xds.protocol.requests import (
     check_node_id,
     check_type,
 )
-from xds.protocol.returning import decide_early
 from xds.protocol.subscription import InterestChange
 from xds.protocol.watch import TypeStatus, Watch, status_of
 from xds.wire.node import decode_node
@@ -80,17 +80,17 @@ class DiscoveryStream:
         "_client",
         "_clients",
         "_dialect",
-        "_former",
-        "_home",
-        "_home_epoch",
+        "_former_groups",
         "_limits",
+        "_matched_epoch",
+        "_matched_group",
         "_may_return",
         "_node_prefix",
         "_offers",
+        "_parked",
         "_peer",
-        "_rest_at_s",
+        "_remaining_since_s",
         "_type_url",
-        "_waiting",
         "_watches",
         "api_version",
         "client_key",
@@ -127,13 +127,13 @@ class DiscoveryStream:
         self._limits = limits
         self._client: ClientState | None = None
         self._node_prefix = b""
-        self._home = ""
-        self._home_epoch = -1
-        self._former: tuple[str, ...] = ()  # the groups that its node followed before
+        self._matched_group = ""
+        self._matched_epoch = -1
+        self._former_groups: tuple[str, ...] = ()  # the groups that its node followed before
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
         self._watches: Mapping[str, Watch] = self._offers.watches
-        self._rest_at_s: float | None = None  # since when types wait for the next call
-        self._waiting: ParkedRequests | None = None
+        self._remaining_since_s: float | None = None  # since when types wait for the next call
+        self._parked: ParkedRequests | None = None
 
     def copy(self, clients: ClientTable, watches: Mapping[Watch, Watch]) -> DiscoveryStream:
         """A stream in the same state that continues on its own, with a copy of its client (`ClientTable.copy`).
@@ -145,8 +145,8 @@ class DiscoveryStream:
         made._client = clients.state(self.client_key) if self.client_key is not None else None
         made._offers = self._offers.copy(watches)
         made._watches = made._offers.watches
-        if self._waiting is not None:
-            made._waiting = self._waiting.copy()
+        if self._parked is not None:
+            made._parked = self._parked.copy()
         return made
 
     # -- inputs -----------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class DiscoveryStream:
             # No group matches the node any more: it keeps what it has and is sent nothing.
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
-                self._require_client().strand(now)
+                self._require_client().become_orphaned(now)
                 self.view = View("", self.view.snapshot, self.view.api_version)
             return events
         before = self.view
@@ -193,14 +193,14 @@ class DiscoveryStream:
         if self._client is None:
             return events
         events += [AckWaitTimedOut(type_url) for type_url in self._client.expire(now)]
-        self._offers.beat(events, now)
+        self._offers.send_heartbeats(events, now)
         self._run(events, now)
         return events
 
-    def let_go(self, now: float) -> list[Event]:
+    def end_lingering(self, now: float) -> list[Event]:
         """End what lingers for the client, on the order of an operator (`xds release`)."""
         events: list[Event] = []
-        if self._client is not None and self._client.let_go(now):
+        if self._client is not None and self._client.end_lingering(now):
             self._run(events, now)
         return events
 
@@ -208,11 +208,11 @@ class DiscoveryStream:
         """When ``tick`` is due; None while it is not needed."""
         if self._client is None:
             return None
-        due = self._client.deadline_s() if self._rest_at_s is None else self._rest_at_s
+        due = self._client.deadline_s() if self._remaining_since_s is None else self._remaining_since_s
         for watch in self._watches.values():
-            dirty_since, heartbeats = watch.ack.dirty_since, watch.heartbeats
-            if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
-                due = dirty_since + self._limits.offer_timeout_s
+            dirty_since_s, heartbeats = watch.ack.dirty_since_s, watch.heartbeats
+            if dirty_since_s is not None and (due is None or dirty_since_s + self._limits.offer_timeout_s < due):
+                due = dirty_since_s + self._limits.offer_timeout_s
             if heartbeats is not None and heartbeats.due_s < (math.inf if due is None else due):
                 due = heartbeats.due_s
         return due
@@ -222,35 +222,37 @@ class DiscoveryStream:
 
         Returns whether the client is in a transition: its other streams may have waited for this one.
         """
-        amid = self._client is not None and not self._client.is_idle
+        was_in_transition = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
             for watch in self._watches.values():
-                self._client.leave(watch, now)
-            self._client.untell()
+                self._client.remove_watch(watch, now)
+            self._client.forget_reports()
             self._clients.exit(self.client_key, now)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._watches = self._offers.watches = {}
-        self._waiting = None
-        return amid
+        self._parked = None
+        return was_in_transition
 
     # -- where the node belongs -------------------------------------------------------------------------------------
 
     @property
-    def home(self) -> str:
+    def matched_group(self) -> str:
         """The group that the node belongs to now, even if it does not follow it yet; empty when none matches.
 
         Matched again only when groups or their selectors changed, so that a push costs no match.
         """
-        if self.node is not None and self._home_epoch != self._cache.epoch:
+        if self.node is not None and self._matched_epoch != self._cache.epoch:
             match = self._cache.match(self.node)
-            self._home = match.group if match is not None else ""
-            self._home_epoch = self._cache.epoch
-        return self._home
+            self._matched_group = match.group if match is not None else ""
+            self._matched_epoch = self._cache.epoch
+        return self._matched_group
 
     def resolve(self) -> View | None:
         """What the stream is to follow now; None while no group matches."""
-        return self._cache.view(self.home, self.api_version, self.node.locality if self.node is not None else None)
+        return self._cache.view(
+            self.matched_group, self.api_version, self.node.locality if self.node is not None else None
+        )
 
     # -- outputs for people -----------------------------------------------------------------------------------------
 
@@ -268,8 +270,8 @@ class DiscoveryStream:
         """The type URL of a request. All errors are raised here, before anything changes."""
         type_url = check_type(request.type_url, self._type_url)
         watch = self._watches.get(type_url)
-        waiting = self._waiting.types if self._waiting is not None else ()
-        if watch is None and len({*self._watches, *waiting}) >= self._limits.types_per_stream:
+        parked = self._parked.types if self._parked is not None else ()
+        if watch is None and len({*self._watches, *parked}) >= self._limits.types_per_stream:
             raise LimitError("types_per_stream", "too many resource types on one stream")
         subscribed = len(watch.subscription.interest.names) if watch is not None else 0
         self._dialect.check_names(request, subscribed, self._limits)
@@ -289,10 +291,10 @@ class DiscoveryStream:
         node = decode_node(request.node, self._limits.node_bytes)
         check_node_id(node.id)
         match = self._cache.match(node)
-        home = match.group if match is not None else ""
+        matched_group = match.group if match is not None else ""
         if self._authorize is not None:
-            self._authorize(node, home)
-        self.node, self._home, self._home_epoch = node, home, self._cache.epoch
+            self._authorize(node, matched_group)
+        self.node, self._matched_group, self._matched_epoch = node, matched_group, self._cache.epoch
         self._node_prefix = node_prefix(node.id)
         view = self.resolve()
         events.append(Identified(node, view.group if view is not None else ""))
@@ -301,11 +303,11 @@ class DiscoveryStream:
         self._client = self._clients.enter(self.client_key, view, now)
         if not self._type_url:
             self._client.is_aggregated = True
-        self._former = self._cache.history.followed(node.id)
+        self._former_groups = self._cache.history.followed(node.id)
         if self._may_return is not None:
-            allowed = tuple(group for group in self._former if self._may_return(node, group))
-            if allowed != self._former:
-                self._former = allowed
+            allowed = tuple(group for group in self._former_groups if self._may_return(node, group))
+            if allowed != self._former_groups:
+                self._former_groups = allowed
                 self._client.past.forget()  # its content may be of groups that it may not use
         if view is not None:
             self._follow(view, now)
@@ -319,13 +321,13 @@ class DiscoveryStream:
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: a client is not answered while "its group is unknown"; its requests wait until a group matches."""
-        if self._waiting is None:
-            self._waiting = ParkedRequests(self._dialect, self._limits)
-        self._waiting.park(type_url, request)
+        if self._parked is None:
+            self._parked = ParkedRequests(self._dialect, self._limits)
+        self._parked.park(type_url, request)
 
     def _unpark(self, events: list[Event], now: float) -> None:
-        waiting, self._waiting = self._waiting, None
-        for type_url, request in waiting.requests() if waiting is not None else ():
+        parked, self._parked = self._parked, None
+        for type_url, request in parked.requests() if parked is not None else ():
             self._apply(type_url, request, events, now)
 
     # -- a request --------------------------------------------------------------------------------------------------
@@ -334,26 +336,26 @@ class DiscoveryStream:
         client = self._require_client()
         watch = self._watches.get(type_url)
         if watch is not None and watch.heartbeats is not None and request.nonce:
-            beaten = watch.heartbeats.pop_answered(request.nonce)
-            if beaten is not None:
-                self._heartbeat_answered(watch, beaten, request, now)
+            heartbeat_names = watch.heartbeats.pop_answered(request.nonce)
+            if heartbeat_names is not None:
+                self._heartbeat_answered(watch, heartbeat_names, request, now)
                 return
         if watch is None:
             watch = self._add_watch(type_url, request, now)
-        answer = watch.ack.classify(request.nonce, request.error is not None)
-        said = note_answer(watch, answer, request, self._dialect, self._offers, self._cache.releases)
-        if said is not None:
-            events.append(said)
+        kind = watch.ack.classify(request.nonce, request.error is not None)
+        event = note_answer(watch, kind, request, self._dialect, self._offers, self._cache.releases)
+        if event is not None:
+            events.append(event)
         before = watch.subscription.interest
-        shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
-        if shift:
-            self._shifted(watch, shift, answer)
-        if watch.subscription.interest is not before or answer is RequestKind.FIRST:
+        change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
+        if change:
+            self._note_interest_change(watch, change, kind)
+        if watch.subscription.interest is not before or kind is RequestKind.FIRST:
             events.append(self._subscribed(watch))
-        if answer is RequestKind.REPEAT and not shift:
-            if not self._dialect.answers_repeat(watch, self._watches):
+        if kind is RequestKind.REPEAT and not change:
+            if not self._dialect.note_repeated_ack(watch, self._watches):
                 events.append(AckRepeated(type_url))
-        elif shift and answer is not RequestKind.FIRST:
+        elif change and kind is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
         client.update(watch, now)
 
@@ -366,9 +368,9 @@ class DiscoveryStream:
         if request.error is not None:
             watch.known.mark_uncertain(names)
             watch.known.mark_unanswered(names)
-        shift = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
-        if shift:
-            self._shifted(watch, shift, RequestKind.PLAIN)
+        change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
+        if change:
+            self._note_interest_change(watch, change, RequestKind.PLAIN)
         self._require_client().update(watch, now)
 
     def _add_watch(self, type_url: str, request: Request, now: float) -> Watch:
@@ -378,41 +380,41 @@ class DiscoveryStream:
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
         in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
         self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
-        shown = self._dialect.shown_by(watch, request, self._cache, self._origin(type_url))
-        client.join(watch, self._dialect.names_asked(request), shown, now)
-        if client.undecided and type.is_route_target:
-            decide_early(client, self._cache, self._origin, now)
+        shown = self._dialect.shown_content(watch, request, self._cache, self._origin(type_url))
+        client.add_watch(watch, self._dialect.requested_names(request), shown, now)
+        if client.early_watches and type.is_route_target:
+            answer_early_requests(client, self._cache, self._origin, now)
         if watch.known.base is not None:  # it shows versions: their TTLs have run since the last connection
             self._dialect.plan_heartbeat(watch, now, None)
         if shown is not None:
             # A returning client may show what it holds of a child type after its changed parent was sent.
             for parent in self._watches.values():
-                if parent.ack.offered is not None:
-                    self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
+                if parent.ack.in_flight is not None:
+                    self._offers.note_changed_clusters(parent, watch, parent.ack.in_flight.resource_set, client, now)
         return watch
 
     def _origin(self, type_url: str) -> Origin:
-        groups = self._former, self.group, self.api_version
+        groups = self._former_groups, self.group, self.api_version
         return origin_of(self._require_client(), self._cache, type_url, *groups)
 
-    def _shifted(self, watch: Watch, shift: InterestChange, answer: RequestKind) -> None:
+    def _note_interest_change(self, watch: Watch, change: InterestChange, kind: RequestKind) -> None:
         """Rules 25 and 53: requested names need an answer, even if the client holds them."""
         known = watch.known
-        known.forget(shift.dropped)
-        if shift.dropped:
-            watch.shown = None
-        if shift.dropped and watch.refusals is not None:
-            self._require_client().watches.note_dropped(watch, shift.dropped)
-            watch.refusals.forgive(shift.dropped)
-        if watch.told_missing:
-            watch.told_missing -= shift.dropped
-        if shift.everything and answer is not RequestKind.FIRST:
+        known.forget(change.dropped)
+        if change.dropped:
+            watch.shown_set = None
+        if change.dropped and watch.rejections is not None:
+            self._require_client().watches.note_dropped(watch, change.dropped)
+            watch.rejections.forgive(change.dropped)
+        if watch.reported_missing:
+            watch.reported_missing -= change.dropped
+        if change.everything and kind is not RequestKind.FIRST:
             known.forget_all()
             watch.interest_replaced = watch.ack.state is ResponseState.IN_FLIGHT
-        unanswered = shift.unanswered
+        unanswered = change.unanswered
         if unanswered:
-            self._dialect.note_subscribed(watch, unanswered, is_first=answer is RequestKind.FIRST)
-        if answer is RequestKind.FIRST and not self._may_warm(watch):
+            self._dialect.note_subscribed(watch, unanswered, is_first=kind is RequestKind.FIRST)
+        if kind is RequestKind.FIRST and not self._may_warm(watch):
             released = self._require_client().release_of(watch.type.type_url)
             unanswered = self._dialect.unanswered_at_first(watch, unanswered, released, self._cache)
         known.mark_unanswered(unanswered)
@@ -424,7 +426,7 @@ class DiscoveryStream:
         needs its assignment after it, even if the client has the assignment already.
         """
         client = self._require_client()
-        return watch.type.alias == "endpoints" and not client.has_clusters and takes_clusters(client)
+        return watch.type.alias == "endpoints" and not client.has_requested_clusters and subscribes_to_clusters(client)
 
     def _subscribed(self, watch: Watch) -> Subscribed:
         interest = watch.subscription.interest
@@ -438,29 +440,29 @@ class DiscoveryStream:
         client = self._client
         if client is None or self.view is None:
             return
-        enough = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
-        moved, rest = client.advance(now), False
+        encoded_limit = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
+        may_send, has_remaining = client.advance(now), False
         for _ in range(_ROUNDS_AT_MOST):
-            rest = self._offers.offer_all(client, events, now, enough)
+            has_remaining = self._offers.offer_all(client, events, now, encoded_limit)
             if not client.advance(now):
                 break
-            moved = True
-        self._rest_at_s = now if rest else None
-        if moved and client.streams > 1:
+            may_send = True
+        self._remaining_since_s = now if has_remaining else None
+        if may_send and client.streams > 1:
             events.append(TransitionAdvanced())
-        if client.cut:
-            events.append(LingerCut(client.cut))
-            client.cut = ()
-        if client.lingering is not client.told_lingering:
-            client.told_lingering = client.lingering
+        if client.cut_removals:
+            events.append(LingerCut(client.cut_removals))
+            client.cut_removals = ()
+        if client.lingering is not client.reported_lingering:
+            client.reported_lingering = client.lingering
             events.append(LingerChanged(client.lingering))
-        if client.transition is not None or client.told_held:
-            self._tell_held(client, events)
+        if client.transition is not None or client.reported_held_content:
+            self._report_held_content(client, events)
 
-    def _tell_held(self, client: ClientState, events: list[Event]) -> None:
-        held = client.held()
-        if held != client.told_held:
-            client.told_held = held
+    def _report_held_content(self, client: ClientState, events: list[Event]) -> None:
+        held = client.held_content()
+        if held != client.reported_held_content:
+            client.reported_held_content = held
             events.append(HoldChanged(held))
 
     def _require_client(self) -> ClientState:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from xds.model.resource import Resource
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot
-from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
-from xds.protocol.refusals import Refusals
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.protocol.rejections import Rejections
 from xds.protocol.watch import Watch
 
 
@@ -20,11 +20,11 @@ class Watches:
     name to version.
     """
 
-    __slots__ = ("_dropped", "_lagging_since_s", "_watches")
+    __slots__ = ("_dropped", "_pending_since_s", "_watches")
 
     def __init__(self) -> None:
         self._watches: dict[str, tuple[Watch, ...]] = {}
-        self._lagging_since_s: dict[str, float] = {}  # types of which some watch lags, with the time
+        self._pending_since_s: dict[str, float] = {}  # types of which some watch lags, with the time
         self._dropped: dict[str, Mapping[str, str]] | None = None
 
     def copy(self) -> tuple[Watches, dict[Watch, Watch]]:
@@ -32,7 +32,7 @@ class Watches:
         made = Watches()
         copies = {watch: watch.copy() for watches in self._watches.values() for watch in watches}
         made._watches = {url: tuple(map(copies.__getitem__, watches)) for url, watches in self._watches.items()}
-        made._lagging_since_s = dict(self._lagging_since_s)
+        made._pending_since_s = dict(self._pending_since_s)
         made._dropped = dict(self._dropped) if self._dropped is not None else None
         return made, copies
 
@@ -52,8 +52,8 @@ class Watches:
     def remove(self, watch: Watch) -> None:
         """The stream of this watch ended."""
         type_url = watch.type.type_url
-        if watch.refusals:
-            self.note_dropped(watch, watch.refusals.refused)
+        if watch.rejections:
+            self.note_dropped(watch, watch.rejections.rejected)
         left = tuple(other for other in self._watches.get(type_url, ()) if other is not watch)
         if left:
             self._watches[type_url] = left
@@ -64,11 +64,11 @@ class Watches:
     def note_dropped(self, watch: Watch, names: Collection[str]) -> None:
         """The client no longer subscribes to these names: what it rejected under them stays rejected.
 
-        docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
+        docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
         listener back". The client drops the name then. Without its refusal the listener would be sent again at once.
         """
-        refused = watch.refusals.refused if watch.refusals is not None else {}
-        found = {name: refused[name] for name in names if name in refused}
+        rejected = watch.rejections.rejected if watch.rejections is not None else {}
+        found = {name: rejected[name] for name in names if name in rejected}
         if found and watch.type.in_tree and not watch.type.full_state:
             url, dropped = watch.type.type_url, self._dropped or {}
             self._dropped = {**dropped, url: {**dropped.get(url, {}), **found}}
@@ -86,15 +86,15 @@ class Watches:
         watches = self.of(type_url)
         found = None
         for watch in watches:
-            if watch.lags:
+            if watch.is_pending:
                 return watch.acked_set
             found = watch.acked_set
         return found
 
     def mark_pending(self, watch: Watch, now_s: float) -> None:
         """The client does not hold what was released of the type."""
-        watch.lags = True
-        self._lagging_since_s.setdefault(watch.type.type_url, now_s)
+        watch.is_pending = True
+        self._pending_since_s.setdefault(watch.type.type_url, now_s)
 
     def mark_changed(self, before: Snapshot, after: Snapshot, now_s: float) -> Collection[str]:
         """Another snapshot was released to the client; returns the watched types with other content, now pending."""
@@ -103,56 +103,56 @@ class Watches:
         for url, watches in self._watches.items():
             if sets.get(url) is not new_sets.get(url):
                 changed.append(url)
-                self._lagging_since_s.setdefault(url, now_s)
+                self._pending_since_s.setdefault(url, now_s)
                 for watch in watches:
-                    watch.lags = True
+                    watch.is_pending = True
         return changed
 
     def mark_synced(self, watch: Watch) -> None:
         """The client holds what was released of the type, or the stream ended."""
-        watch.lags = False
+        watch.is_pending = False
         type_url = watch.type.type_url
-        if type_url not in self._lagging_since_s:
+        if type_url not in self._pending_since_s:
             return
         for other in self._watches.get(type_url, ()):
-            if other.lags:
+            if other.is_pending:
                 return
-        del self._lagging_since_s[type_url]
-        if not self._lagging_since_s:
-            self._lagging_since_s.clear()  # gives back the memory of an emptied dict
+        del self._pending_since_s[type_url]
+        if not self._pending_since_s:
+            self._pending_since_s.clear()  # gives back the memory of an emptied dict
 
-    def lagging(self, type_url: str) -> Collection[Watch]:
+    def pending(self, type_url: str) -> Collection[Watch]:
         """The watches of a type that are not in sync."""
-        if type_url not in self._lagging_since_s:
+        if type_url not in self._pending_since_s:
             return ()
-        return [watch for watch in self._watches.get(type_url, ()) if watch.lags]
+        return [watch for watch in self._watches.get(type_url, ()) if watch.is_pending]
 
-    def lagging_since_s(self, type_url: str) -> float | None:
+    def pending_since_s(self, type_url: str) -> float | None:
         """Since when some watch of the type lags; None if none does."""
-        return self._lagging_since_s.get(type_url)
+        return self._pending_since_s.get(type_url)
 
     @property
-    def lagging_types(self) -> Collection[str]:
+    def pending_types(self) -> Collection[str]:
         """The types of which some watch lags."""
-        return self._lagging_since_s.keys()
+        return self._pending_since_s.keys()
 
     @property
-    def refuses_anything(self) -> bool:
+    def rejects_anything(self) -> bool:
         """Whether the client rejects some resource."""
         if self._dropped is not None:
             return True
-        return any(watch.refusals for url in self.lagging_types for watch in self.lagging(url))
+        return any(watch.rejections for url in self.pending_types for watch in self.pending(url))
 
-    def refusals_of(self, type_url: str) -> Refusals | None:
+    def rejections_of(self, type_url: str) -> Rejections | None:
         """What the client rejects of a type on its streams, for a new stream; None for nothing.
 
         Envoy asks for the assignment of a changed cluster on another stream than before.
         """
-        refused: dict[str, str] = {}
-        for watch in self.lagging(type_url):
-            if watch.refusals:
-                refused |= watch.refusals.refused
-        return Refusals(refused) if refused else None
+        rejected: dict[str, str] = {}
+        for watch in self.pending(type_url):
+            if watch.rejections:
+                rejected |= watch.rejections.rejected
+        return Rejections(rejected) if rejected else None
 
     def accepted(self, type_url: str, names: Collection[str]) -> ResourceSet | None:
         """The set from which one of the streams accepted any of these names; None if none did."""
@@ -162,14 +162,14 @@ class Watches:
                 return held
         return None
 
-    def refused(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
+    def rejected_versions(self, type_url: str, goal_set: ResourceSet) -> Mapping[str, str]:
         """The resources of a set that the client rejects and never accepted in another version: name to version."""
         goal = goal_set.resources
         found = self._still_dropped(type_url, goal) if self._dropped is not None else {}
-        for watch in self.lagging(type_url):
-            if watch.refusals:
+        for watch in self.pending(type_url):
+            if watch.rejections:
                 held = watch.acked_set.resources if watch.acked_set is not None else {}
-                versions = {**watch.refusals.suspects, **watch.refusals.refused}
+                versions = {**watch.rejections.suspects, **watch.rejections.rejected}
                 found |= {
                     name: version
                     for name, version in versions.items()
@@ -183,53 +183,55 @@ class Watches:
         found = {
             name: version
             for name, version in dropped.pop(type_url, {}).items()
-            if name in goal and goal[name].version == version and not any(w.has(name) for w in self.of(type_url))
+            if name in goal
+            and goal[name].version == version
+            and not any(w.has_accepted(name) for w in self.of(type_url))
         }
         if found:
             dropped[type_url] = found
         self._dropped = dropped or None
         return dict(found)
 
-    def never_accepted(self) -> Names:
+    def never_accepted(self) -> NamesByType:
         """The names that the client rejects, in whatever version, and of which it never accepted any."""
-        if not self.refuses_anything:
+        if not self.rejects_anything:
             return NO_NAMES_BY_TYPE
         found: dict[str, set[str]] = {}
-        for url in self.lagging_types:
-            for watch in self.lagging(url):
-                if watch.refusals:
+        for url in self.pending_types:
+            for watch in self.pending(url):
+                if watch.rejections:
                     held = watch.acked_set.resources if watch.acked_set is not None else {}
-                    found.setdefault(url, set()).update(name for name in watch.refusals.refused if name not in held)
-        return keep_of(found)
+                    found.setdefault(url, set()).update(name for name in watch.rejections.rejected if name not in held)
+        return names_by_type(found)
 
     def changing(
-        self, type_url: str, goal_set: ResourceSet, *, besides_refused: bool, besides_new: bool
+        self, type_url: str, goal_set: ResourceSet, *, except_rejected: bool, except_new: bool
     ) -> frozenset[str]:
         """The names of a partial type to which the client subscribes and that it did not accept as in a set.
 
-        ``besides_refused``: without those that it rejects in this version. ``besides_new``: without those of streams on
+        ``except_rejected``: without those that it rejects in this version. ``except_new``: without those of streams on
         which it accepted nothing yet.
         """
         goal, found = goal_set.resources, set[str]()
         for watch in self.of(type_url):
-            if watch.acked_set is goal_set or (besides_new and watch.acked_set is None):
+            if watch.acked_set is goal_set or (except_new and watch.acked_set is None):
                 continue
             held = watch.acked_set.resources if watch.acked_set is not None else {}
-            refused = watch.refusals.found_in(goal_set) if besides_refused and watch.refusals else frozenset()
-            for name in watch.subscription.interest.names.intersection(goal).difference(refused):
+            rejected = watch.rejections.doubted_in(goal_set) if except_rejected and watch.rejections else frozenset()
+            for name in watch.subscription.interest.names.intersection(goal).difference(rejected):
                 before = held.get(name)
                 if before is None or before.version != goal[name].version:
                     found.add(name)
         return frozenset(found)
 
-    def not_fetched(self, names: Names) -> Names:
+    def not_fetched(self, names: NamesByType) -> NamesByType:
         """The names among these that the client did not ask for or did not ACK yet."""
         left = []
         for url, wanted in names:
             missing = set(wanted)
             for watch in self.of(url):
                 if watch.acked_set is not None:
-                    missing -= watch.arrived().intersection(watch.acked_set.resources)
+                    missing -= watch.accepted_names().intersection(watch.acked_set.resources)
             if missing:
                 left.append((url, frozenset(missing)))
         return tuple(left)
@@ -242,18 +244,20 @@ class Watches:
                     wants_name = watch.subscription.interest.wants_name
                     yield from (each for name, each in watch.acked_set.resources.items() if wants_name(name))
 
-    def outdated(self, names: Names, goal: Snapshot) -> Names:
+    def outdated(self, names: NamesByType, goal: Snapshot) -> NamesByType:
         """The names in listener trees among these to which the client subscribes and that it lacks as in ``goal``."""
         found = {}
         for url, wanted in names:
             asked = wanted & self.names(url) if resource_type(url).in_tree else ()
             resources = goal.get(url).resources
             found[url] = [n for n in asked if n in resources and not self._has_version(url, resources[n])]
-        return keep_of(found)
+        return names_by_type(found)
 
     def _has_version(self, type_url: str, resource: Resource) -> bool:
         name = resource.name
-        held = (w.acked_set.resources[name] for w in self.of(type_url) if w.acked_set is not None and w.has(name))
+        held = (
+            w.acked_set.resources[name] for w in self.of(type_url) if w.acked_set is not None and w.has_accepted(name)
+        )
         return any(each.version == resource.version for each in held)
 
 
