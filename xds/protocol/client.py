@@ -4,10 +4,10 @@ A client is a proxy, identified by peer address and node id. Its streams share o
 per type is ordered too. The state refers to shared snapshots and sets, so it does not grow with their resources.
 
     phase          content released to the client        what waits, and for what       what ends the phase
-    NO GROUP       none, or what it was sent before      the client, for a group        `follow`: a group matches
-    IDLE           the newest snapshot, and what         nothing (``transition`` is     `follow`: part of a push has to
-                   lingers                               None)                          wait; `add_watch`: older content
-    IN TRANSITION  the same, without what has to wait    listener trees, for the ACKs   `advance`: all is ACKed and all
+    NO GROUP       none, or the content sent before      the client, for a group        `follow`: a group matches
+    IDLE           the newest snapshot and lingering     nothing (``transition`` is     `follow`: part of a push has to
+                   resources                             None)                          wait; `add_watch`: older content
+    IN TRANSITION  the same, without held resources      listener trees, for the ACKs   `advance`: all is ACKed and all
                                                          and proofs in `transition`     clusters are warm
     phase of a removed resource
     NO END YET     the resource as it was                its end, for the ACKs of all   `advance`: these ACKs
@@ -48,23 +48,25 @@ from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
 _URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
-NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node no group has matched yet
+NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node has not matched a group yet
 
 
 class ClientState:
     """The state of one client. Its streams share it and change it only through the methods below.
 
-    * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
-    * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
-    * ``shown_clusters``: those that it showed when it reconnected; ``has_requested_clusters``: it requested them since;
-    * ``stream_ended_s``: when a stream with clusters or listeners ended;
-    * ``warm_clusters``: the clusters that were all warm when the last transition ended; None if that is unknown;
-    * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
-    * ``early_watches``: the watches of requests that came too early to know what the client holds (`is_early_request`);
+    * ``goal``: the newest snapshot of its group; ``released``: the content that may be sent to it now, the same object
+      as ``goal`` when nothing waits or lingers;
+    * ``watches``: its subscriptions; ``past``: the memories of its earlier connections;
+    * ``shown_clusters``: the set that it showed when it reconnected; ``has_requested_clusters``: it has requested
+      clusters on this connection;
+    * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
+    * ``warm_clusters``: the set that was warm when the last transition ended; None if that is unknown;
+    * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
+    * ``early_watches``: the watches of early requests (`is_early_request`);
     * ``unknown_until_s``: when names that a Delta client showed and no revision has are reported as removed;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
-    * ``cut_removals``: removals that ``linger_max`` ended early and no event has reported yet;
-    * ``reported_lingering``, ``reported_held_content``: what events reported last.
+    * ``cut_removals``: the removals that ``linger_max`` ended early and that no event has reported yet;
+    * ``reported_lingering``, ``reported_held_content``: as in the last events.
     """
 
     __slots__ = (
@@ -130,21 +132,21 @@ class ClientState:
 
         Snapshots, sets and everything computed from them are immutable, so the copy shares them.
         """
-        made = copy(self)
-        made.watches, copies = self.watches.copy()
-        made.early_watches = tuple(copies[watch] for watch in self.early_watches if watch in copies)
-        made.past = copy(self.past)
-        made.transition = self.transition.copy() if self.transition is not None else None
-        return made, copies
+        clone = copy(self)
+        clone.watches, copies = self.watches.copy()
+        clone.early_watches = tuple(copies[watch] for watch in self.early_watches if watch in copies)
+        clone.past = copy(self.past)
+        clone.transition = self.transition.copy() if self.transition is not None else None
+        return clone, copies
 
     @property
     def releases(self) -> Releases:
-        """What is computed from released content, shared by all clients."""
+        """The computed releases, which all clients share."""
         return self.cache.releases
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has to wait: every type is released in full, but for what lingers."""
+        """Whether nothing has to wait: every type is released in full, apart from lingering resources."""
         return self.transition is None
 
     @property
@@ -153,18 +155,18 @@ class ClientState:
         return self.returned_s is not None
 
     def release_of(self, type_url: str) -> ResourceSet:
-        """The content of a type that may be sent to the client now. Requests are answered from it at once."""
+        """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)
 
     def is_withheld(self, type_url: str) -> bool:
-        """Whether nothing of this type may be sent, because it is unknown what the client holds of it."""
+        """Whether nothing of this type may be sent, because the content that the client holds of it is unknown."""
         return self.transition is not None and type_url in self.transition.withheld_types
 
     def upcoming_set(self, type_url: str) -> ResourceSet | None:
-        """The newest set of a type while some of it is held back: its names are not reported as missing meanwhile.
+        """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
 
-        None if nothing is, and after `order_timeout_s`: "a name that exists only in held content is reported as missing
-        after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
+        None if nothing is held, and after `order_timeout_s`: "a name that exists only in held content is reported as
+        missing after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
         """
         transition = self.transition
         if transition is None or transition.is_pending_release_reported or not transition.holds_type(type_url):
@@ -172,20 +174,20 @@ class ClientState:
         return self.goal.get(type_url)
 
     def is_held_back(self, type_url: str) -> bool:
-        """Whether newer content of this type waits in the transition."""
+        """Whether the transition holds newer content of this type."""
         transition = self.transition
         return transition is not None and (type_url in transition.withheld_types or transition.holds_type(type_url))
 
     def names_wanted(self, type_url: str) -> frozenset[str]:
-        """All names of a type to which the client's streams subscribe."""
+        """All names of a type to which the streams of the client subscribe."""
         return self.watches.names(type_url)
 
     def next_position(self) -> int:
-        """The next number in the order of what the client requests, ACKs and is sent, over all its streams."""
+        """The next number in the order of the client's first requests, ACKs and responses on all its streams."""
         self._position += 1
         return self._position
 
-    # -- what streams tell ------------------------------------------------------------------------------------------
+    # -- inputs from streams ----------------------------------------------------------------------------------------
 
     def follow(self, view: View, now_s: float) -> None:
         """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
@@ -214,12 +216,12 @@ class ClientState:
             and not lingering.lacks_end
             and (not step.has_trees or not awaits_content(self, now_s))
         ):
-            # The most frequent pushes: no part of the change has to wait.
+            # In the most frequent pushes, no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
                 self.release(goal, now_s)
             else:
-                kept = releases.lingerings.names_missing_in(lingering, goal)
-                self.release(releases.release(self.released, goal, kept), now_s)
+                names = releases.lingerings.names_missing_in(lingering, goal)
+                self.release(releases.release(self.released, goal, names), now_s)
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
@@ -227,18 +229,18 @@ class ClientState:
         self.lingering = with_removed(self, merge_names(removed, removed_listeners_in_use(self)), goal.revision)
 
     def become_orphaned(self, now_s: float) -> None:
-        """No group matches the client any more: it keeps its content. Secrets and endpoints that it was not sent go."""
+        """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""
         self.goal = without_unsent_resources(self, self.goal)
         self.release(without_unsent_resources(self, self.released), now_s)
 
     def add_watch(self, watch: Watch, names: frozenset[str], shown: ShownContent | None, now_s: float) -> None:
-        """A stream requested a type for the first time; ``shown`` is the earlier content that the request shows."""
+        """A stream requests a type for the first time; ``shown`` is the earlier content that the request shows."""
         url = watch.type.type_url
         watch.rejections = self.watches.rejections_of(url)
         self.watches.add(watch, now_s)
         self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
-            if self.has_returned:  # it has reconnected, and never accepted anything of this type
+            if self.has_returned:  # it has reconnected, and never accepted a response of this type
                 watch.rejections = watch.rejections or self.past.rejections(url)
             if is_early_request(self, watch, names):
                 self.early_watches = (*self.early_watches, watch)
@@ -249,7 +251,7 @@ class ClientState:
         resume_from(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
 
     def take_early_watches(self) -> tuple[Watch, ...]:
-        """The watches of early requests that still have no response, once it can be decided what the client holds."""
+        """Return and forget the watches of early requests without a response, when the client's content is known."""
         early_watches, self.early_watches = self.early_watches, ()
         if self.transition is not None:
             self.transition.withheld_types -= {watch.type.type_url for watch in early_watches}
@@ -263,7 +265,7 @@ class ClientState:
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
         if self.transition is not None and (watch.is_pending or is_awaited):
-            # The connection may be broken: then the other streams end next, and the client still uses its old content.
+            # If the connection is broken, the other streams end next, and the client continues with its old content.
             self.transition.broken_until_s = now_s + self.rules.return_s
         self.past.note_ended(watch)
         self.watches.remove(watch)
@@ -277,20 +279,20 @@ class ClientState:
         else:
             self.watches.mark_pending(watch, now_s)
 
-    # -- what comes next --------------------------------------------------------------------------------------------
+    # -- progress ---------------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> bool:
-        """Release all content that no longer has to wait; True when the client's streams may have something to send."""
+        """Release all content that no longer has to wait; True if the streams may have responses to send."""
         may_send, self._may_send = self._may_send, False
         transition = self.transition
         if transition is None:
             return may_send
-        silent = transition.withheld_types
-        keep = transition.find_held_names(self, now_s)
-        self._may_send = self._may_send or transition.withheld_types is not silent
+        withheld_before = transition.withheld_types
+        held = transition.find_held_names(self, now_s)
+        self._may_send = self._may_send or transition.withheld_types is not withheld_before
         lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
         released = with_accepted_versions(self, self.released, lingering)
-        self.release(self.releases.release(released, self.goal, merge_names(keep, lingering)), now_s)
+        self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
         if transition.is_acked(self):
             start_clock(self, transition, now_s)
             if transition.is_over(self):
@@ -300,7 +302,7 @@ class ClientState:
         return may_send
 
     def expire(self, now_s: float) -> list[str]:
-        """Give up waits that lasted too long and end lingering; returns the types whose ACK is no longer waited for."""
+        """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
         if self.unknown_until_s is not None and self.unknown_until_s <= now_s:
             self.unknown_until_s = None
             self._report_unknown(now_s)
@@ -309,13 +311,13 @@ class ClientState:
         transition = self.transition
         if transition is None:
             return []
-        silent = transition.withheld_types
+        withheld_before = transition.withheld_types
         ended = transition.expire(self, now_s)
-        self._may_send = self._may_send or transition.withheld_types is not silent
+        self._may_send = self._may_send or transition.withheld_types is not withheld_before
         return [self.url_of("clusters")] if ended else []
 
     def deadline_s(self) -> float | None:
-        """When `expire` should be called although nothing happened."""
+        """When `expire` is due if no request or push comes before; None if it is not needed."""
         if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
             return None
         due = [self.lingering.next_end_s, self.unknown_until_s]
@@ -324,7 +326,7 @@ class ClientState:
         return min((each for each in due if each is not None), default=None)
 
     def end_lingering(self, now_s: float) -> bool:
-        """End all lingering, on the order of an operator (`xds release`). False when nothing lingered."""
+        """Remove all lingering resources now, for an operator (`xds release`). False if nothing lingered."""
         if not self.lingering:
             return False
         self.drain_until_s = 0.0
@@ -332,7 +334,7 @@ class ClientState:
         return True
 
     def held_content(self) -> tuple[HeldContent, ...]:
-        """The trees that wait for clusters now, each "with the clusters that it waits for"."""
+        """The held trees: "held content is shown with the clusters that it waits for" (docs/protocol.md#additions)."""
         transition = self.transition
         if transition is None or not transition.held_trees:
             return ()
@@ -347,10 +349,10 @@ class ClientState:
         )
 
     def forget_reports(self) -> None:
-        """A stream ended: another stream of the client reports again what lingers and what is held."""
+        """A stream ended. Another stream of the client reports lingering and held content again."""
         self.reported_lingering, self.reported_held_content = NOTHING_LINGERS, ()
 
-    # -- what a transition asks -------------------------------------------------------------------------------------
+    # -- questions of a transition ----------------------------------------------------------------------------------
 
     @property
     def is_live(self) -> bool:
@@ -372,16 +374,16 @@ class ClientState:
         return url
 
     def rejected_versions(self, type_url: str) -> Mapping[str, str]:
-        """Name to version of the newest resources that the client rejects and never accepted in another version."""
+        """The newest resources that the client rejects and never accepted in another version, name to version."""
         return self.watches.rejected_versions(type_url, self.goal.get(type_url))
 
     def last_acked(self, type_url: str) -> ResourceSet | None:
-        """The set of a type that the client ACKed last, on this connection or before it; None if it ACKed none."""
+        """The set of a type that the client ACKed last, on this connection or before; None if it ACKed none."""
         found = self.watches.acked(type_url)
         return found if found is not None else self.past.acked(type_url, self.releases)
 
     def release(self, release: Snapshot, now_s: float) -> None:
-        """Make this the released content: streams whose types changed have something to send."""
+        """Make this the released content. Watches of changed types become pending."""
         before, self.released = self.released, release
         if before is release:
             return
@@ -394,7 +396,7 @@ class ClientState:
                     self._forget_warm(url, release)
 
     def _forget_warm(self, url: str, release: Snapshot) -> None:
-        """Forget that removed clusters were warm: if they are pushed again, they become warm again."""
+        """Forget that removed clusters were warm, because they warm again when they are pushed again."""
         if self.warm_clusters is not None and self.warm_clusters.type.type_url == url:
             self.warm_clusters = self.releases.without_removed(self.warm_clusters, release.get(url))
         if self.transition is not None:
@@ -412,7 +414,7 @@ class ClientState:
         return self.transition
 
     def begin_return(self, now_s: float) -> Transition:
-        """Begin the phase RETURNING: a reconnected client "may request its types in any order", so content waits."""
+        """Begin the phase RETURNING. The client "may request its types in any order", so content waits for them."""
         is_new = self.transition is None
         transition = self._begin(now_s)
         if is_new:
@@ -420,24 +422,24 @@ class ClientState:
         return transition
 
     def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
-        """The clusters that are warm: those of the newest snapshot, and lingering ones that were warm before."""
+        """The warm clusters: those of the newest snapshot, and lingering ones that were warm before."""
         url = self.url_of("clusters")
         acked, goal = self.watches.acked(url), self.goal.get(url)
         if acked is None or acked is goal:
             return acked
-        never = self.releases.added(goal, acked)
+        never_warm = self.releases.added(goal, acked)
         if before is not None:
-            never = never.difference(before.resources)
-        return self.releases.mixed(acked, empty_set(url), never)
+            never_warm = never_warm.difference(before.resources)
+        return self.releases.mixed(acked, empty_set(url), never_warm)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         self.lingering = lingering
-        keep = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
-        kept = self.releases.lingerings.names_missing_in(lingering, self.goal)
-        self.release(self.releases.release(self.released, self.goal, merge_names(keep, kept)), now_s)
+        held = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
+        names = self.releases.lingerings.names_missing_in(lingering, self.goal)
+        self.release(self.releases.release(self.released, self.goal, merge_names(held, names)), now_s)
 
     def offer_pending_release(self, now_s: float) -> None:
-        """Offer all types of which the client requested held names: these are reported as missing now (`coming`)."""
+        """Offer the types of which the client requested held names. These are missing now: `upcoming_set` is None."""
         for url in self.watches:
             for watch in self.watches.of(url):
                 if watch.pending_release:

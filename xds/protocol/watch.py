@@ -1,7 +1,7 @@
-"""One type on one stream: its subscription, its ack state, and what the client holds.
+"""One type on one stream: its subscription, its response state, and the content that the client holds.
 
-The content that a client holds is kept as one reference to a shared set, so a watch does not grow with the number of
-resources. Deviations from the set are kept beside it (`KnownContent`).
+The content of a client is one reference to a shared set, so a watch does not grow with the number of resources. Only
+deviations from the set are kept by name (`KnownContent`).
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
 UNKNOWN_VERSION = ""
 NONE_UNCERTAIN: Mapping[str, str] = MappingProxyType({})
-# Names. Above it, what the client holds counts as unknown: everything is sent again, and no removals are sent.
+# Names. With more, the content of the client counts as unknown: everything is re-sent, and no removals are sent.
 UNCERTAIN_LIMIT = 10_000
 _SUPERSEDED_LIMIT = 8
 
 
 class KnownContent:
-    """What the client holds of one type, as far as ACKs prove it.
+    """The content of one type that the client holds, as far as ACKs prove it.
 
     * ``base``: a set of which the client holds all subscribed resources; None for nothing;
-    * ``unanswered``: names that the client asked for and that were not answered since, even if ``base`` has them
-      (rules 25, 53);
-    * ``uncertain``: names that the client may hold in another version than that of ``base``: it showed them in
-      ``initial_resource_versions``, or was offered them and did not ACK the response. Rule 18: "After a NACK the client
-      may hold any part of the rejected response", so the version is ``""`` if it is unknown.
+    * ``unanswered``: the requested names that were not answered since, even if ``base`` has them (rules 25, 53);
+    * ``uncertain``: the names that the client may hold in another version than ``base`` has, each with that version, or
+      ``""`` if it is unknown. The client showed them in ``initial_resource_versions``, or did not ACK a response with
+      them. Rule 18: "After a NACK the client may hold any part of the rejected response".
 
     The mappings are shared: they are replaced, never changed.
     """
@@ -54,30 +53,30 @@ class KnownContent:
         self.uncertain = NONE_UNCERTAIN
 
     def become(self, base: ResourceSet) -> None:
-        """The client holds what it wants of ``base``. Names that it asked for since then stay unanswered."""
+        """The client holds all resources of ``base`` that it wants. Names requested since then stay unanswered."""
         self.base = base
         self.uncertain = NONE_UNCERTAIN
 
     def mark_unanswered(self, names: Iterable[str]) -> None:
         """These names need an answer, whatever the client may hold."""
-        # Where nothing else is unanswered, the given set is kept, which all streams in the same situation share.
+        # If no other name is unanswered, the given set itself is kept: all streams in the same situation share it.
         self.unanswered = self.unanswered.union(names) if self.unanswered else frozenset(names)
 
     def forget(self, names: Iterable[str]) -> None:
         """The client unsubscribed from these names: they need no answer, and nothing is known of them."""
-        gone = frozenset(names)
+        dropped = frozenset(names)
         if self.unanswered:
-            self.unanswered = self.unanswered - gone
+            self.unanswered = self.unanswered - dropped
         if self.uncertain:
-            self.uncertain = {name: version for name, version in self.uncertain.items() if name not in gone}
+            self.uncertain = {name: version for name, version in self.uncertain.items() if name not in dropped}
 
     def forget_all(self) -> None:
-        """The client asked for the wildcard again: everything is to be sent (rule 53)."""
+        """The client subscribed to the wildcard again: everything must be sent (rule 53)."""
         self.uncertain = dict.fromkeys(self.held_versions(), UNKNOWN_VERSION)
         self.base = None
 
     def mark_uncertain(self, names: Iterable[str]) -> None:
-        """A response with these names was not ACKed: the client may hold them in any version, or not at all."""
+        """The client may hold these names in any version or not at all, because a response was not ACKed."""
         uncertain = dict.fromkeys(names, UNKNOWN_VERSION)
         if not uncertain:
             return
@@ -86,55 +85,54 @@ class KnownContent:
             self.base, self.uncertain = None, NONE_UNCERTAIN
 
     def mark_certain(self, names: Iterable[str]) -> None:
-        """The client holds these names as it did before the last response."""
+        """The client holds these names in the version of ``base``."""
         if self.uncertain and names:
-            gone = frozenset(names)
+            certain = frozenset(names)
             self.uncertain = {
-                name: version for name, version in self.uncertain.items() if name not in gone
+                name: version for name, version in self.uncertain.items() if name not in certain
             } or NONE_UNCERTAIN
 
     def held_versions(self) -> dict[str, str]:
-        """Name to version of all resources that the client may hold."""
+        """All resources that the client may hold, name to version."""
         versions = self.base.versions() if self.base is not None else {}
         versions.update(self.uncertain)
         return versions
 
 
 class Watch:
-    """Everything the engine keeps for one type of one stream.
+    """The state of one type on one stream.
 
-    What the client asked for and holds:
+    The requests and the content of the client:
 
     * ``subscription``; ``known``;
-    * ``acked_set``: the set that it accepted last, as far as that is proved; when it returns, the set that it showed;
+    * ``acked_set``: the set that it accepted last, as far as ACKs prove it; after a reconnect, the set that it showed;
     * ``possible_set``: if it reconnected and showed one of several sets, the largest; None once it ACKs a response;
     * ``acked_label``: the version_info of the last response that it ACKed;
-    * ``reported_missing``: requested names that were reported to it as missing (rule 39);
-    * ``unknown_names``: names that a reconnecting Delta client showed and no retained set has: removed later;
+    * ``reported_missing``: the requested names that were reported to it as missing (rule 39);
+    * ``unknown_names``: the names that a reconnected Delta client showed and no retained set has: removed later;
     * ``rejections``: the resources that it rejects; None until the first NACK;
-    * ``allows_placeholders``: it shows no earlier version, so an empty assignment may stand for a missing one;
-    * ``reads_errors``: as in `ResponseKey`.
+    * ``allows_placeholders``, ``reads_errors``: as in `ResponseKey`.
 
     What is to be sent:
 
-    * ``resend_names``: names to be sent if wanted, though unchanged (a cluster that warms needs its assignment again);
-    * ``pending_release``: names that it asked for and that its transition will release; ``pending_release_from`` is
-      what was released then;
-    * ``heartbeats``: when they are due, while a resource has a TTL (Delta);
-    * ``is_pending``: the client was not in sync with the released content at the last `ClientState.update`.
+    * ``resend_names``: the names to re-send if wanted, though unchanged (a warming cluster needs its assignment again);
+    * ``pending_release``: the requested names that its transition will release; ``pending_release_from``: the released
+      set at that time;
+    * ``heartbeats``: while a resource has a TTL (Delta), else None;
+    * ``is_pending``: the client lacked some of the released content at the last `ClientState.update`.
 
-    The response in flight (``ack.offered``):
+    The response in flight (``ack.in_flight``):
 
-    * ``goal``: the set that was released when it was made, whatever the client rejects of that;
-    * ``answered_names``: the names that it answers because they were asked for, whatever ``acked_set`` has; not those
-      that the client showed when it reconnected (``shown_set``, until it ACKs a response);
-    * ``resent_names``: the names that it contains because they were ``resend_names``;
-    * ``is_read``: the client answered something that was sent later, so it has read this response;
+    * ``offered_goal``: the released set when the response was made, whatever the client rejects of it;
+    * ``answered_names``: the names that it answers because they were requested, whatever ``acked_set`` has; without
+      those in ``shown_set``, the set that the client showed when it reconnected (until it ACKs a response);
+    * ``resent_names``: the names that it contains because they were in ``resend_names``;
+    * ``is_read``: the client answered a response that was sent later, so it has read this one;
     * ``interest_replaced``: the interest changed so much since that its ACK will prove nothing;
-    * ``superseded_sets``: the sets of responses since the last ACK that newer ones replaced: any may be in use.
+    * ``superseded_sets``: the sets of responses since the last ACK that newer ones superseded. Any may be in use.
 
-    ``request_position`` and ``response_position`` are positions in the order of all that the client does: of the first
-    request of the type, and of the last response; ``last_sent_set`` is the set of that.
+    ``request_position`` is the position of the first request of the type, and ``response_position`` that of the last
+    response (`ClientState.next_position`); ``last_sent_set`` is the set of that response.
     """
 
     __slots__ = (
@@ -198,11 +196,11 @@ class Watch:
 
     def copy(self) -> Watch:
         """An independent watch in the same state. Sets, responses and interests are immutable and shared."""
-        made = copy(self)
-        made.subscription, made.ack, made.known = copy(self.subscription), copy(self.ack), copy(self.known)
-        made.rejections = self.rejections.copy() if self.rejections is not None else None
-        made.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
-        return made
+        clone = copy(self)
+        clone.subscription, clone.ack, clone.known = copy(self.subscription), copy(self.ack), copy(self.known)
+        clone.rejections = self.rejections.copy() if self.rejections is not None else None
+        clone.heartbeats = self.heartbeats.copy() if self.heartbeats is not None else None
+        return clone
 
     @property
     def is_rejected(self) -> bool:
@@ -210,7 +208,7 @@ class Watch:
         return self.ack.state is ResponseState.REJECTED or bool(self.rejections)
 
     def is_synced_with(self, released: ResourceSet) -> bool:
-        """Whether ACKs prove that the client holds all it wants of ``released``."""
+        """Whether ACKs prove that the client holds all resources of ``released`` that it wants."""
         known = self.known
         return (
             self.ack.state is ResponseState.SETTLED
@@ -221,26 +219,25 @@ class Watch:
         )
 
     def has_newer_content(self, released: ResourceSet) -> bool:
-        """Whether there is anything to send that the response in flight does not contain."""
-        offered = self.ack.in_flight
-        stale = offered is not None and self.offered_goal is not released
-        return stale or bool(self.known.unanswered or self.resend_names) or self.interest_replaced
+        """Whether there is content to send that the response in flight does not contain."""
+        is_outdated = self.ack.in_flight is not None and self.offered_goal is not released
+        return is_outdated or bool(self.known.unanswered or self.resend_names) or self.interest_replaced
 
     def collect_pending_release(self, released: ResourceSet) -> None:
-        """A transition released new content: names that waited for it need an answer."""
+        """Names that waited for a release need an answer now, if a transition has released other content since."""
         if self.pending_release and self.pending_release_from is not released:
             self.known.mark_unanswered(self.pending_release)
             self.pending_release = NO_NAMES
 
     def left_out(self, released: ResourceSet) -> frozenset[str]:
-        """The names of what was released that are not sent now, since the client rejects them."""
+        """The wanted names of the released set that are not sent now, because the client rejects them."""
         if not self.rejections:
             return NO_NAMES
         wants = self.subscription.interest.wants_name
         return frozenset(name for name in self.rejections.left_out(released) if wants(name))
 
     def settle(self, released: ResourceSet, pending_release: frozenset[str], goal: ResourceSet) -> None:
-        """There is nothing to send: the client holds ``released``, except for names that wait for a release.
+        """Nothing has to be sent: the client holds ``released``, except the names that wait for a release.
 
         ``goal`` is as in `offer`.
         """
@@ -250,9 +247,10 @@ class Watch:
         self.acked_set = released
 
     def offer(self, response: Response, nonce: str, content: ResponseContent, goal: ResourceSet, position: int) -> None:
-        """A response was handed to the wire, on the way to ``goal``; it answers what was unanswered.
+        """A response is sent. It answers all unanswered names.
 
-        ``position`` is that of ``response_position``.
+        ``goal`` is the released set, even if ``response`` leaves out rejected resources. ``position`` becomes
+        ``response_position``.
         """
         self.offered_goal = goal
         self.answered_names, self.resent_names = self.known.unanswered, self.resend_names
@@ -271,7 +269,7 @@ class Watch:
         self.superseded_sets = ()
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = NO_NAMES
-        self.answered_names = self.resent_names = NO_NAMES  # large sets are not kept for nothing
+        self.answered_names = self.resent_names = NO_NAMES  # frees large sets
         self.shown_set = self.possible_set = None
         if self.rejections is not None:
             self.rejections.note_ack(response.versions())
@@ -286,9 +284,9 @@ class Watch:
         return response
 
     def accept_superseded(self, version_info: str) -> None:
-        """The client says beside an error that it accepted this version: if a newer response replaced it, note that.
+        """Note the version that a NACK reports as accepted, if it is that of a superseded response.
 
-        Only of full-state types: for them a version stands for one set.
+        Only for full-state types, whose version identifies one set.
         """
         for at, each in enumerate(self.superseded_sets):
             if self.type.full_state and each.version_info == version_info:
@@ -297,20 +295,20 @@ class Watch:
                 return
 
     def accept_part(self, accepted: ResourceSet) -> None:
-        """It is proved that the client uses all of this set, which has new names, though it withholds the ACK."""
+        """Note that the client uses this set with new names, as proved although it withholds the ACK."""
         if self.rejections is not None and self.acked_set is not None:
             new = accepted.resources.keys() - self.acked_set.resources.keys()
             self.rejections.note_proved({name: accepted.resources[name].version for name in new})
         self.acked_set = accepted
 
     def reject(self, message: str, *, is_whole: bool = False) -> tuple[Response, tuple[str, ...]]:
-        """The client NACKed the response in flight with this message: it may hold any part of it (rule 18).
+        """The client NACKed the response in flight with this message, and may hold any part of it (rule 18).
 
-        ``is_whole``: the response contains all that the client is to have. Returns the response, and the names of the
+        ``is_whole``: the response contains all resources of the client. Returns the response, and the names of the
         resources that are now known to be rejected.
         """
         response = self._mark_uncertain(self.ack.become_rejected())
-        # A cluster that warms has no assignment yet: it is sent the last accepted one.
+        # A warming cluster has no assignment yet, so the last accepted one is sent.
         self.resend_names, self.resent_names = self.resend_names | self.resent_names, NO_NAMES
         offered = self._new_versions_in(response)
         if not offered:
@@ -319,29 +317,29 @@ class Watch:
             self.rejections = Rejections()
             self.rejections.rejected_set = self.offered_goal
         guilty = self.rejections.note_nack(offered, named_in(message, offered), is_whole=is_whole)
-        # A name that it unsubscribed from meanwhile may be the bad one, and is not sent again.
+        # A name from which the client has unsubscribed meanwhile may be the bad one. It is not sent again.
         wants, resources = self.subscription.interest.wants, response.resource_set.resources
         self.rejections.forgive([name for name in offered if not wants(resources[name])])
-        self.known.mark_certain(guilty)  # the client kept its version of what it rejected
+        self.known.mark_certain(guilty)  # the client kept its versions of these
         return response, guilty
 
     def is_of_earlier(self, message: str, version_info: str) -> bool:
-        """Whether an error message is about an earlier response, which a newer one superseded.
+        """Whether the error message in a request is about an earlier response, which a newer one superseded.
 
-        While CDS is paused, Envoy answers the newest SotW response with the error of an earlier one. The message names
-        resources that only the earlier one had; or the request carries the ``version_info`` of the newest response,
-        which says that the client accepted that.
+        While CDS is paused, Envoy answers the newest SotW response with the error of an earlier one. Then the message
+        names resources that only the earlier response had, or the request has the ``version_info`` of the newest
+        response, so the client accepted that response.
         """
         offered = self.ack.in_flight
         if offered is None or not self.known.uncertain:
             return False
         if version_info == offered.version_info != self.acked_label:
-            # It may have accepted an earlier response with parts of the same set.
+            # The client may have accepted an earlier response with parts of the same set.
             return all(each.version_info != version_info for each in self.superseded_sets)
         return bool(named_in(message, self.known.uncertain)) and not named_in(message, offered.names)
 
     def accepted_names(self) -> frozenset[str]:
-        """The subscribed names whose resources the client has accepted, or that it knows to be missing."""
+        """The subscribed names whose resources the client accepted, or that were reported as missing."""
         names = self.subscription.interest.names
         if self.acked_set is None:
             return NO_NAMES
@@ -354,13 +352,13 @@ class Watch:
         return names.difference(offered.names, offered.removed) if offered is not None else names
 
     def sent_sets(self) -> Iterable[ResourceSet]:
-        """The sets of which the client may use some resource."""
+        """All sets of which the client may use some resources."""
         offered = (self.ack.in_flight.resource_set,) if self.ack.in_flight is not None else ()
         held = (each for each in (self.acked_set, self.possible_set) if each is not None)
         return (*held, *offered, *self.superseded_sets)
 
     def sent_names(self) -> frozenset[str]:
-        """The subscribed names that were sent to it, if that is known."""
+        """The subscribed names that were sent to the client, as far as that is known."""
         interest, offered = self.subscription.interest, self.ack.in_flight
         names = self.accepted_names()
         if (interest.everything or interest.globs) and self.acked_set is not None:
@@ -368,11 +366,11 @@ class Watch:
         return names.union(offered.names) if offered is not None else names
 
     def has_accepted(self, name: str) -> bool:
-        """Whether the client asked for this resource and accepted it."""
+        """Whether the client subscribes to this resource and accepted it."""
         return self.acked_set is not None and name in self.acked_set.resources and name in self.accepted_names()
 
     def supersede(self) -> Response:
-        """A newer response replaces the one in flight, which is not answered yet; returns the older one."""
+        """A newer response replaces the unanswered one in flight; returns the older response."""
         response = self._mark_uncertain(self.ack.supersede())
         if self.heartbeats is not None:
             self.heartbeats.superseded_names = self.heartbeats.superseded_names.union(response.names)
@@ -380,7 +378,7 @@ class Watch:
         return response
 
     def _new_versions_in(self, response: Response) -> dict[str, str]:
-        """The names in a response that the NACK may be about, with their versions: not what the client had accepted."""
+        """The resources that a NACK may reject, name to version: those that were not accepted before, or else all."""
         accepted = self.acked_set.resources if self.acked_set is not None else {}
         versions = response.versions()
         news = {
@@ -395,7 +393,7 @@ class Watch:
         return response
 
     def _note_held(self, released: ResourceSet, response: Response | None = None) -> None:
-        """The client holds this set, but any version of suspects that the response ``response`` does not contain."""
+        """The client holds this set, but suspects in any version unless ``response`` contains them."""
         if self.rejections is None or not self.rejections.suspects:
             self.known.become(released)
             return
@@ -414,7 +412,7 @@ class Watch:
 class TypeStatus:
     """The state of one type on one stream, as operators see it.
 
-    ``held_back``: a transition has newer content that it did not release yet.
+    ``held_back``: a transition holds newer content.
     """
 
     type_url: str
