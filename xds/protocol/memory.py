@@ -358,20 +358,21 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 
 
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
-    """The set that a watch ACKed, and its label. ``before`` has those of another stream of the client, None for none.
+    """The set that a watch ACKed, and its label. ``before`` has those of other streams of the client, None for none.
 
-    Of two streams, the set of the pending one counts. Separate streams may each have shown their own names only, so
-    names of a partial type that only the other stream has are added. The label is empty if the streams have different
-    labels.
+    Of a full-state type, the set of the pending stream counts. Of a partial type, each stream counts for the names to
+    which it subscribes. The label is empty if the streams have different labels.
     """
     acked = watch.acked_set
     assert acked is not None
     if before is None:
         return acked, watch.acked_label
-    pending, other = (acked, before[0]) if watch.is_pending else (before[0], acked)
-    if other is not pending and not watch.type.full_state:
-        pending = mix(pending, other, [name for name in other.resources if name not in pending.resources])
-    return pending, watch.acked_label if before[1] == watch.acked_label else ""
+    others, label = before
+    if not watch.type.full_state:
+        acked = mix(others, acked, watch.subscription.interest.select(acked)) if acked is not others else acked
+    elif not watch.is_pending:
+        acked = others
+    return acked, label if label == watch.acked_label else ""
 
 
 def _sent_by(watch: Watch) -> Sets:

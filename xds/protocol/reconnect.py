@@ -21,7 +21,7 @@ from xds.protocol.memory import ClientMemory
 from xds.protocol.origin import Origin
 from xds.protocol.rejections import Rejections
 from xds.protocol.release import merge_names
-from xds.protocol.removals import with_removed
+from xds.protocol.removals import with_removed, without_ends_of_used
 from xds.protocol.requests import DeltaRequest, SotwRequest
 from xds.protocol.trees import listeners_naming
 from xds.protocol.watch import Watch
@@ -243,10 +243,11 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         client.past.note_shown(shown.possible_sets or (held,))
     if client.returned_s is None:
         client.returned_s = now_s
-        client.warm_clusters = client.past.warm_clusters
+        # If only one stream of the connection ended, the warm clusters are known from the connection itself.
+        client.warm_clusters = client.warm_clusters or client.past.warm_clusters
         if client.transition is not None:  # an early request began it
             client.transition.drains = client.transition.drains or client.past.drains
-            client.transition.readiness.warm_before = client.warm_clusters
+            client.transition.readiness.warm_before = client.transition.readiness.warm_before or client.warm_clusters
     if watch.type.is_route_target:
         client.shown_clusters = held
         if client.is_aggregated and held is not None:
@@ -336,6 +337,7 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     transition.drains = transition.drains or step.drains or not client.past.memories
     removed = merge_names(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
+    client.lingering = without_ends_of_used(client, held, change.changed)
 
 
 def _release_needed(client: ClientState, url: str, shown: ShownContent, excluded: frozenset[str], now_s: float) -> None:

@@ -5,12 +5,12 @@ The rules are in docs/protocol.md#removals; ``linger`` has the values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
-from xds.model.snapshot import Snapshot, empty_set
+from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Lingering, NamesByType, names_by_type, on_grid
 from xds.protocol.release import merge_names
 from xds.protocol.trees import ResourceId
@@ -61,6 +61,16 @@ def still_lingering(client: ClientState) -> Lingering:
         and held.version != client.goal.get(url).resources[name].version
     }
     return lingerings.without_ends(remaining, _lingering_below(client, used))
+
+
+def without_ends_of_used(client: ClientState, held: ResourceSet, names: Iterable[str]) -> Lingering:
+    """The lingering resources after a stream shows that its client holds ``names`` in the versions of ``held``.
+
+    The lingering resources to which these lead have no end again. They may have got one while the stream was away,
+    because nobody had to ACK these names.
+    """
+    references = {(each.type_url, each.name) for name in names for each in held.resources[name].references}
+    return client.releases.lingerings.without_ends(client.lingering, _lingering_below(client, references))
 
 
 def removed_listeners_in_use(client: ClientState) -> NamesByType:
