@@ -215,7 +215,7 @@ class Engine(RuleBasedStateMachine):
         for client in getattr(self, "clients", ()):
             for watch in client.stream._watches.values():
                 in_flight = watch.ack.state is ResponseState.IN_FLIGHT
-                assert in_flight == (watch.ack.offered is not None)
+                assert in_flight == (watch.ack.in_flight is not None)
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):

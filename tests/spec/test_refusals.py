@@ -1,4 +1,4 @@
-"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#refusals)."""
+"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#rejections)."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     client.settle()
     client.disconnect()
     server.restart()
-    server.clients.refused["node"] = {url: {"b": version_of(server, url, "b")}}
+    server.clients.rejected["node"] = {url: {"b": version_of(server, url, "b")}}
     client.reconnect()
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()
@@ -398,7 +398,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     client.settle()
     client.reconnect()
     client.settle()
-    assert not server.clients.refused, "the memory of the process has taken over"
+    assert not server.clients.rejected, "the memory of the process has taken over"
     push(server, bad)
     assert [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
 
@@ -417,7 +417,7 @@ def test_a_type_that_was_never_accepted_is_remembered_of_a_client_that_is_back(
     assert client.texts(LISTENER) == {}
     client.disconnect()
     server.restart()
-    server.clients.refused["node"] = {LISTENER: {"l": version_of(server, LISTENER, "l")}}
+    server.clients.rejected["node"] = {LISTENER: {"l": version_of(server, LISTENER, "l")}}
     client.reconnect((CLUSTER, LISTENER))
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()

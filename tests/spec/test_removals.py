@@ -303,7 +303,7 @@ def test_lingering_can_be_ended_by_hand(server: Server, client: Client) -> None:
     start(client)
     push(server, with_listener(B, "r1 @2"))
     client.settle()
-    client.take(client.stream.let_go(server.now))
+    client.take(client.stream.end_lingering(server.now))
     client.settle()
     assert client.texts(CLUSTER) == {"b": "@1"}
     wait(server, DRAINED_S, client)

@@ -190,7 +190,7 @@ class Server:
         self.assignments = Assignments(
             self.store, self.publisher.policies, self.cache, self.fleet, self.aggregates, wake
         )
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected)
         self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
         self.watched = self._watched()
         self.services = ServiceLayer(

@@ -335,7 +335,7 @@ class Assignments:
                     wanted.setdefault(source, {}).setdefault(active.endpoints, override)
         former = self._overlays.pop(group, {})
         overlays = {
-            source: former[source] if source in former and former[source].stand_ins == own else Overlay(ENDPOINT, own)
+            source: former[source] if source in former and former[source].overrides == own else Overlay(ENDPOINT, own)
             for source, own in wanted.items()
         }
         if overlays:

@@ -155,7 +155,7 @@ class Fleet:
 
         They are built one by one.
         """
-        for node_id in self._order.behind(after):
+        for node_id in self._order.after(after):
             record = self._nodes.get(node_id)
             if record is not None and group in (None, record.group):
                 yield record.state(self._revisions)

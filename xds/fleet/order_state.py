@@ -158,7 +158,7 @@ def comparable_set(held: ResourceSet) -> ResourceSet:
         return held
     pushed, mixed = pushed_base(held), held
     while mixed.mixture is not None:
-        if not mixed.mixture.kept.isdisjoint(pushed.resources):
+        if not mixed.mixture.earlier_names.isdisjoint(pushed.resources):
             return held
         mixed = mixed.mixture.base
     return pushed

@@ -118,7 +118,7 @@ class DiscoveryHandler(StreamHandler):
     @property
     def home(self) -> str:
         """The group that the node belongs to by the current selectors; empty for none."""
-        return self._engine.home
+        return self._engine.matched_group
 
     @property
     def client_key(self) -> ClientKey | None:
@@ -262,7 +262,7 @@ class DiscoveryHandler(StreamHandler):
             self._act(events, now)
         if self._is_ending_linger:
             self._is_ending_linger = False
-            self._act(self._engine.let_go(now), now)
+            self._act(self._engine.end_lingering(now), now)
         if self._deadline_due:
             self._deadline_due = False
             due = self._engine.deadline()

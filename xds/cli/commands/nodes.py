@@ -106,8 +106,8 @@ def counts(nodes: Iterable[Json], group: str = "") -> str:
         nacked += "nacked" in states
         pending += "pending" in states and "nacked" not in states
     parts = [f"{total} {'node' if total == 1 else 'nodes'}"]
-    states = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"))
-    parts += [f"{count} {state}" for count, state in states if count]
+    by_state = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"))
+    parts += [f"{count} {state}" for count, state in by_state if count]
     why = f"     why: xds nacks{f' -g {group}' if group else ''}" if nacked else ""
     return " · ".join(parts) + why
 
