@@ -86,7 +86,7 @@ def test_other_content_is_another_record_with_a_higher_id(fleet: Fleet) -> None:
 
 
 def test_it_goes_with_its_node(fleet: Fleet) -> None:
-    """Its node does not come back: "forgotten when resolved or when the node is forgotten"."""
+    """The node does not return after the restart, and is forgotten in time."""
     Client(fleet, "n1").nack(response(SERVED))
     after = restarted(fleet)
     Client(after, "other")

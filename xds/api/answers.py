@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -165,12 +165,14 @@ class Page:
 
 
 async def page(
-    limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
-    page_token: Annotated[str, Query(max_length=4096)] = "",
+    limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of items on the page")] = DEFAULT_LIMIT,
+    page_token: Annotated[
+        str, Query(max_length=4096, description="`next_page_token` of the page before; empty for the first page")
+    ] = "",
 ) -> Page:
     """The page that a request asks for."""
     try:
-        return Page(limit, urlsafe_b64decode(page_token.encode("ascii")).decode())
+        return Page(limit, b64decode(page_token.encode("ascii"), altchars=b"-_", validate=True).decode())
     except (Error, UnicodeError):
         raise RequestError(HTTPStatus.BAD_REQUEST, "page_token was not given by this server") from None
 

@@ -128,7 +128,8 @@ _MEDIA: Mapping[str, InputFormat] = {
 
 T = TypeVar("T")
 
-ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
+# The media types of a body are in its description; OpenAPI ignores a parameter of this name.
+ContentType = Annotated[str, Header(include_in_schema=False)]
 
 
 def media_of(content_type: str) -> InputFormat:

@@ -89,7 +89,7 @@ def caller_of(request: Request) -> Caller:
 
 def own_datacenter(here: Services) -> str:
     """The name of the datacenter of this server."""
-    return here.publisher.entries.index.seen.datacenter
+    return here.publisher.entries.index.context.datacenter
 
 
 def asked_datacenter(request: Request, here: Services) -> str:

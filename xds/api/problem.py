@@ -21,7 +21,7 @@ from starlette.types import Scope
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
 from xds.chain.chain import ChainError
-from xds.chain.index import refused
+from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
@@ -122,7 +122,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
     if isinstance(error, ChainError):
-        return _violations(request, ValidationError([refused(error, "is broken")]))
+        return _violations(request, ValidationError([chain_finding(error, "is broken")]))
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
         found = [placed(violation, error.index) for violation in error.cause.violations]
         return _violations(request, ValidationError(found))

@@ -32,9 +32,15 @@ MESSAGE_LIMIT = 2000
 _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
-Strict = Annotated[bool, Query(description="Warnings are errors")]
+Strict = Annotated[bool, Query(description="Treat warnings as errors: they prevent the change (422)")]
 DrainTime = Annotated[
-    float | None, Query(ge=0, le=DAY_S, description="How long removed endpoints drain; 0: they are removed at once")
+    float | None,
+    Query(
+        ge=0,
+        le=DAY_S,
+        description="Seconds that removed endpoints drain; 0: they are removed at once. "
+        "By default the setting `order.endpoint_drain_s`",
+    ),
 ]
 
 # The revision that a group must be at and the etag that it must have, as in ``PushOptions``.
@@ -69,41 +75,69 @@ def check_stated(here: Services, if_match: str | None, if_none_match: str | None
         raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
 
 
-async def preconditions(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
-) -> Precondition:
-    """The preconditions of a push to one group, from its headers."""
-    check_stated(here, if_match, if_none_match)
-    return read_precondition(if_match, if_none_match)
+IF_MATCH = (
+    'Succeed only if the present etag is this one, such as `"r42-1f3a9c07"`, or `"r42"` for the revision alone; `*`: '
+    "there must be one. Otherwise 412"
+)
 
 
-async def shared_options(
+def stated_precondition(absent: str) -> Callable[[Services, str | None, str | None], Awaitable[Precondition]]:
+    """A dependency: the precondition of a write to something with revisions, from its headers.
+
+    ``absent`` says in the description what ``If-None-Match: *`` asks for.
+    """
+
+    async def stated(
+        here: Here,
+        if_match: str | None = Header(None, description=IF_MATCH),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
+    ) -> Precondition:
+        check_stated(here, if_match, if_none_match)
+        return read_precondition(if_match, if_none_match)
+
+    return stated
+
+
+OfGroup = Annotated[Precondition, Depends(stated_precondition("succeed only if the group does not exist"))]
+
+
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        max_length=PUSH_ID_LIMIT,
+        description="A repeated request with the same key gets the answer of the first and changes nothing. "
+        "A key is kept for a day. Another body with the same key is refused (422)",
+    ),
+]
+DryRun = Annotated[bool, Query(description="Validate, and show what would change; change nothing")]
+Message = Annotated[str, Query(max_length=MESSAGE_LIMIT, description="Why the change is made; the history has it")]
+
+
+async def keyless_options(
     by: Calling,
-    idempotency_key: Annotated[
-        str,
-        Header(
-            max_length=PUSH_ID_LIMIT, description="A repeated request with the same key gets the answer of the first"
-        ),
-    ] = "",
-    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
+    dry_run: DryRun = False,
     allow_empty: Annotated[
-        bool, Query(description="Allow the group to become empty while nodes are connected")
+        bool, Query(description="Permit that connected nodes lose their whole configuration; otherwise 409")
     ] = False,
-    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    message: Message = "",
     strict: Strict = False,
 ) -> PushOptions:
+    """The options of a change that needs no idempotency key, from its query."""
+    return PushOptions("", None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+
+
+KeylessOptions = Annotated[PushOptions, Depends(keyless_options)]
+
+
+async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKey = "") -> PushOptions:
     """The options of a push to any number of groups, from its headers and query."""
-    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+    return replace(options, push_id=idempotency_key)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
 
 
-async def push_options(
-    options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]
-) -> PushOptions:
+async def push_options(options: SharedOptions, precondition: OfGroup) -> PushOptions:
     """The options of a push to one group."""
     expect, etag = precondition
     return replace(options, expect=expect, etag=etag)
@@ -111,7 +145,11 @@ async def push_options(
 
 async def wait_preference(
     prefer: Annotated[
-        str, Header(description="`wait=30`: answer when the connected nodes have the push, after at most 30 s")
+        str,
+        Header(
+            description="`wait=30`: answer when each connected node has ACKed or NACKed the push, after at most 30 "
+            "seconds; at most 300. The answer is 202 if nodes are still pending then",
+        ),
     ] = "",
 ) -> float:
     """Seconds to wait for the fleet, from ``Prefer`` (RFC 7240)."""
@@ -158,7 +196,7 @@ async def answered(
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
-        found = await pushing.here.publisher.pushes.settled(result.group, result.revision, pushing.wait_s)
+        found = await pushing.here.publisher.pushes.wait_for_verdict(result.group, result.revision, pushing.wait_s)
         if found is not None:
             body["progress"] = progress_item(found)
             return body, verdict_of(found) is PushVerdict.PENDING
@@ -177,7 +215,7 @@ def applied(pushing: PushContext) -> dict[str, str]:
 
 
 def expected_etag(
-    prefix: str, absent: str, shown: str = "An etag such as"
+    prefix: str, absent: str, shown: str = "Succeed only if the present etag is this one, such as"
 ) -> Callable[[Services, str | None, str | None], Awaitable[str]]:
     """A dependency: the etag that a document without revisions must have; empty if any will do.
 
@@ -187,8 +225,10 @@ def expected_etag(
 
     async def expected(
         here: Here,
-        if_match: str | None = Header(None, description=f'{shown} `"{prefix}-1f3a9c07"`, or `*`'),
-        if_none_match: str | None = Header(None, description=f"`*`: {absent}"),
+        if_match: str | None = Header(
+            None, description=f'{shown} `"{prefix}-1f3a9c07"`; `*`: there must be one. Otherwise 412'
+        ),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
     ) -> str:
         return _wanted_etag(here, prefix, if_match, if_none_match)
 

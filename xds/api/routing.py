@@ -120,7 +120,7 @@ async def caller(
         str,
         Query(
             max_length=AUTHOR_LIMIT,
-            description="The author as the client claims; stored beside the authenticated actor",
+            description="Who makes the change, as the client claims; the history has it beside the authenticated actor",
         ),
     ] = "",
 ) -> Caller:

@@ -215,7 +215,7 @@ class Server:
             self.grpc.wake,
             server.on_nack,
             server.undo_refused_share,
-            self.settings.chains.seen(),
+            self.settings.chains.context(),
             # Live changes are not pushes: they wake streams without the measurement of convergence.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,

@@ -37,7 +37,11 @@ _ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 
 
 class BootstrapMode(StrEnum):
-    """The transport of a client. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
+    """How a client gets its configuration.
+
+    ``ads-delta`` and ``ads``: all types on one stream, Delta or SotW. ``split-delta`` and ``split``: a stream for each
+    type. ``rest``: polling over HTTP. ``grpc``: a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``).
+    """
 
     ADS_DELTA = "ads-delta"
     ADS = "ads"

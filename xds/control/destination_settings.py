@@ -9,7 +9,7 @@ from pydantic import Field
 from xds.control.auth_settings import Section
 
 if TYPE_CHECKING:
-    from xds.destination.world import DestinationRules
+    from xds.destination.mesh_state import DestinationRules
 
 _DOMAIN = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _LABEL = r"^[A-Za-z0-9_-]+$"
@@ -51,7 +51,7 @@ class DestinationSettings(Section):
         from xds.destination.endpoint import Http2Params
         from xds.destination.inbound_policy import InboundDefault
         from xds.destination.mesh_role import MeshRules
-        from xds.destination.world import DestinationRules
+        from xds.destination.mesh_state import DestinationRules
 
         has_keep_alive = self.keep_alive_s > 0 and self.keep_alive_timeout_s > 0
         http2 = Http2Params(keep_alive_s=self.keep_alive_s, keep_alive_timeout_s=self.keep_alive_timeout_s)

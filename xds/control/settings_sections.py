@@ -19,7 +19,7 @@ from xds.store.retention import DAY_S, Retention
 if TYPE_CHECKING:
     from xds.catalog.holding import HoldRule
     from xds.catalog.service_index import CatalogLimits
-    from xds.chain.index import Seen
+    from xds.chain.index import ChainContext
 
 GRPC_PORT = 18000
 HTTP_PORT = 18080
@@ -242,11 +242,11 @@ class ChainSettings(Section):
     partitions: bool = True
     upstream_groups: int = Field(1_000, ge=0, le=100_000)
 
-    def seen(self) -> Seen:
+    def context(self) -> ChainContext:
         """The settings as the compiler takes them. It is imported here, since light commands read settings too."""
-        from xds.chain.index import Seen
+        from xds.chain.index import ChainContext
 
-        return Seen(self.datacenter, self.trust_domain, self.partitions)
+        return ChainContext(self.datacenter, self.trust_domain, self.partitions)
 
 
 class ServiceSettings(Section):

@@ -174,14 +174,14 @@ class Server:
         ``verdict_of`` of the answer is ``DONE``, ``PENDING`` or ``REFUSED``. Raises ``NotFoundError`` for a push that
         is not among the last 64.
         """
-        found = await self._running.publisher.pushes.settled(pushed.group, pushed.revision, timeout_s)
+        found = await self._running.publisher.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
         if found is None:
             raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
         return found
 
     def revision(self, group: str) -> int:
         """The revision of a group; 0 if there is no such group."""
-        held = self._running.publisher.held(group)
+        held = self._running.publisher.find_content(group)
         return held.revision if held is not None else 0
 
     def groups(self) -> list[str]:
@@ -222,7 +222,7 @@ class Server:
         ``assignment`` is the name of the cluster, or its ``eds_cluster_config.service_name``. This makes no revision.
         Returns False if it is so already. Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
         """
-        check_assignment(self._running.publisher.held(group), assignment)
+        check_assignment(self._running.publisher.find_content(group), assignment)
         return await self._running.services.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
 
     async def unfollow(self, group: str, assignment: str) -> None:

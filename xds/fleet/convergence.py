@@ -61,12 +61,12 @@ def node_progress(
     ``variants`` are the sets for streams of another API, by API and type URL.
     """
     result = NodeProgress()
-    for stream in list(node.streams.values()):
+    for stream in node.streams:
         for type_url, target in variants.get(stream.api, targets).items():
             record = stream.types.get(type_url)
             if record is not None:
                 result.add(record, target)
-    if result.state is Sync.NOT_SUBSCRIBED and any(map(_is_starting, list(node.streams.values()))):
+    if result.state is Sync.NOT_SUBSCRIBED and any(map(_is_starting, node.streams)):
         result.state = Sync.PENDING
     return result
 
@@ -88,7 +88,7 @@ def type_progress(
 ) -> dict[str, Sync]:
     """The state of a connected node for each pushed type, by alias: the worst of its streams."""
     result = {alias_of(type_url): NodeProgress() for type_url in targets}
-    for stream in list(node.streams.values()):
+    for stream in node.streams:
         for type_url, target in variants.get(stream.api, targets).items():
             record, progressed = stream.types.get(type_url), result.get(alias_of(type_url))
             if record is not None and progressed is not None:
@@ -176,7 +176,7 @@ def _count_node(census: Census, node: NodeRecord, stale_before: float, detailed:
 
 
 def _type_records(node: NodeRecord) -> list[TypeRecord]:
-    return [record for stream in list(node.streams.values()) for record in list(stream.types.values())]
+    return [record for stream in node.streams for record in list(stream.types.values())]
 
 
 def _pending_since(records: list[TypeRecord]) -> list[float]:

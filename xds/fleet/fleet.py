@@ -170,7 +170,7 @@ class Fleet:
         record = self._nodes.get(node_id)
         if record is None:
             return []
-        return list(holdings(type for stream in record.streams.values() for type in stream.types.values()))
+        return list(holdings(type for stream in record.streams for type in stream.types.values()))
 
     def clients(self, node_id: str) -> Clients:
         """The lingering and held resources of a node, by client."""
@@ -338,7 +338,7 @@ class Fleet:
         node.group = event.group
         node.last_seen = now
         node.last_states = NO_STATES
-        node.streams[stream.id] = stream
+        node.streams = (*node.streams, stream)
         stream.node = node
         stream.group = event.group
         if is_first_stream:
@@ -471,7 +471,7 @@ class Fleet:
 
 def _refused_elsewhere(node: NodeRecord, type_url: str, refusal: RefusedContent) -> bool:
     """Whether a NACK record applies to another stream of the node id, which several clients may share."""
-    records = (stream.types.get(type_url) for stream in node.streams.values())
+    records = (stream.types.get(type_url) for stream in node.streams)
     return any(record is not None and refusal in record.refusals for record in records)
 
 

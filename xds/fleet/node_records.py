@@ -11,8 +11,10 @@ from heapq import nsmallest
 
 from xds.fleet.order_state import (
     LINGERS_SHOWN,
+    NO_CLIENTS,
     ClientKey,
     ClientOrderState,
+    Clients,
     comparable_set,
     count_resources,
     held_aliases,
@@ -132,13 +134,15 @@ class StreamRecord:
 class NodeRecord:
     """One node id.
 
-    ``clients`` are the lingering and held resources of its clients. ``last_states`` are the last states of the types of
-    closed streams by alias, for a disconnected node. ``orphaned_recorded`` and ``synced_revision`` are the latest facts
-    in the event log: whether no group matches, and the revision with which the node is synced.
+    ``last_states`` are the last states of the types of closed streams by alias, for a disconnected node.
+    ``orphaned_recorded`` and ``synced_revision`` are the latest facts in the event log: whether no group matches, and
+    the revision with which the node is synced.
+
+    Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
 
     __slots__ = (
-        "clients",
+        "_clients",
         "first_seen",
         "group",
         "last_seen",
@@ -154,16 +158,21 @@ class NodeRecord:
         self.group = ""
         self.first_seen = now
         self.last_seen = now
-        self.streams: dict[int, StreamRecord] = {}
+        self.streams: tuple[StreamRecord, ...] = ()
         self.last_states = NO_STATES
-        self.clients: dict[ClientKey, ClientOrderState] = {}
+        self._clients: dict[ClientKey, ClientOrderState] | None = None
         self.orphaned_recorded = False
         self.synced_revision = 0
 
+    @property
+    def clients(self) -> Clients:
+        """The lingering and held resources of its clients."""
+        return self._clients or NO_CLIENTS
+
     def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
         """Remove a closed stream. Only bounded state is kept of it: no names, sets or metadata that only it had."""
-        del self.streams[stream.id]
-        self.clients.pop(stream.client_key, None)  # the other streams of the client report it again
+        self.streams = tuple(other for other in self.streams if other is not stream)
+        self._forget_client(stream.client_key)  # the other streams of the client report it again
         types = by_alias(stream.types.values()).items()
         self.last_states = {
             **self.last_states,
@@ -174,26 +183,33 @@ class NodeRecord:
 
     def by_alias(self) -> dict[str, list[TypeRecord]]:
         """The records of all streams by type alias."""
-        return by_alias(record for stream in self.streams.values() for record in stream.types.values())
+        return by_alias(record for stream in self.streams for record in stream.types.values())
 
     def is_synced(self) -> bool:
         """Whether all subscribed types on all streams are synced."""
-        records = (record for stream in self.streams.values() for record in stream.types.values())
+        records = (record for stream in self.streams for record in stream.types.values())
         if any(client.held for client in self.clients.values()):
             return False
         return all(record.state in (Sync.SYNCED, Sync.NOT_SUBSCRIBED) for record in records)
 
     def update_client(self, stream: StreamRecord, update: Callable[[ClientOrderState], None]) -> None:
         """Update the state of the client that a stream belongs to."""
-        client = self.clients.setdefault(stream.client_key, ClientOrderState())
+        if self._clients is None:
+            self._clients = {}
+        client = self._clients.setdefault(stream.client_key, ClientOrderState())
         update(client)
         if not client:
-            del self.clients[stream.client_key]
+            self._forget_client(stream.client_key)
+
+    def _forget_client(self, key: ClientKey) -> None:
+        if self._clients is not None:
+            self._clients.pop(key, None)
+            self._clients = self._clients or None
 
     @property
     def orphaned(self) -> bool:
         """Whether no group matches the node."""
-        return bool(self.streams) and all(stream.orphaned for stream in self.streams.values())
+        return bool(self.streams) and all(stream.orphaned for stream in self.streams)
 
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         """The state of the node for operators. ``revisions`` are by id of a set."""
@@ -207,7 +223,7 @@ class NodeRecord:
             user_agent=self.node.user_agent,
             first_seen=self.first_seen,
             last_seen=self.last_seen,
-            streams=tuple(stream.state(revisions) for stream in self.streams.values()),
+            streams=tuple(stream.state(revisions) for stream in self.streams),
             types=tuple(types),
             lingering=lingering[:LINGERS_SHOWN],
             lingering_total=count_resources(lingering),

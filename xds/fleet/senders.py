@@ -80,7 +80,7 @@ def take_senders(
 def _kind(node: NodeRecord, reporting_since: float | None, reported_until: float, before: float) -> str:
     if reporting_since is not None:
         return "settled" if reporting_since <= before else "young"
-    opened = min((stream.opened for stream in list(node.streams.values())), default=before + 1.0)
+    opened = min((stream.opened for stream in node.streams), default=before + 1.0)
     return "silent" if max(opened, reported_until) <= before else "other"
 
 
@@ -88,7 +88,7 @@ def _names(node: NodeRecord) -> tuple[frozenset[str], frozenset[str], bool]:
     clusters: frozenset[str] = frozenset()
     assignments: frozenset[str] = frozenset()
     is_wildcard = False
-    for stream in list(node.streams.values()):
+    for stream in node.streams:
         for one in list(stream.types.values()):
             if one.type_url == CLUSTER or alias_of(one.type_url) == _CLUSTER:
                 is_wildcard = is_wildcard or one.wildcard

@@ -9,7 +9,11 @@ from xds.model.node import Locality
 
 
 class Sync(StrEnum):
-    """The state of a client with respect to one type."""
+    """The state of a client with respect to one type.
+
+    ``synced``: it has ACKed everything. ``pending``: it has not answered yet. ``nacked``: it has rejected something.
+    ``not_subscribed``: it does not subscribe to the type. ``orphaned``: no group matches it.
+    """
 
     SYNCED = "synced"
     PENDING = "pending"

@@ -127,6 +127,7 @@ SECRET = _BY_ALIAS["secrets"].type_url
 CLUSTER = _BY_ALIAS["clusters"].type_url
 ENDPOINT = _BY_ALIAS["endpoints"].type_url
 ENDPOINT_TYPES = frozenset(TYPE_PREFIX + messages["endpoints"] for messages in (_V2_MESSAGES, _V3_MESSAGES))
+ROUTE_TARGETS = frozenset(url for url, rule in _BY_URL.items() if rule.is_route_target)
 EXTENSION_CONFIG = _BY_ALIAS["extension_configs"].type_url
 LISTENER = _BY_ALIAS["listeners"].type_url
 SCOPED_ROUTE = _BY_ALIAS["scoped_routes"].type_url

@@ -385,15 +385,13 @@ class ClientState:
         before, self.released = self.released, release
         if before is release:
             return
-        sets, new_sets = before.sets, release.sets
-        may_cool = self.warm is not None or self.transition is not None
-        for url in self.watches:
-            if sets.get(url) is not new_sets.get(url):
-                self._has_moved = True
-                if may_cool and resource_type(url).is_route_target:
+        changed = self.watches.mark_changed(before, release, now_s)
+        if changed:
+            self._has_moved = True
+        if self.warm is not None or self.transition is not None:
+            for url in changed:
+                if resource_type(url).is_route_target:
                     self._cool(url, release)
-                for watch in self.watches.of(url):
-                    self.watches.mark_pending(watch, now_s)
 
     def _cool(self, url: str, release: Snapshot) -> None:
         """Forget that removed clusters were warm: if they are pushed again, they become warm again."""

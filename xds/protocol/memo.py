@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+A = TypeVarTuple("A")
 
 
 class Memo(Generic[K, V]):
@@ -25,11 +26,11 @@ class Memo(Generic[K, V]):
         self._age = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age it was last used in
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of ``key``; ``make`` is called if it is not kept."""
+    def get(self, key: K, make: Callable[[*A], V], *arguments: *A) -> V:
+        """The value of ``key``; ``make`` is called with the arguments if it is not kept."""
         entry = self._values.get(key)
         if entry is None:
-            value = make()
+            value = make(*arguments)
             self._keep(key, value)
             return value
         if entry[1] != self._age:

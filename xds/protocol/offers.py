@@ -28,7 +28,7 @@ from xds.protocol.watch import Watch
 
 
 class Offers:
-    """The offers of one stream; ``watches`` are the watches of its types in rank order."""
+    """The offers of one stream; ``watches`` are the watches of its types, by type URL, in rank order."""
 
     __slots__ = ("_cache", "_dialect", "_offer_timeout_s", "watches")
 
@@ -36,12 +36,12 @@ class Offers:
         self._cache = cache
         self._dialect = dialect
         self._offer_timeout_s = offer_timeout_s
-        self.watches: tuple[Watch, ...] = ()
+        self.watches: Mapping[str, Watch] = {}
 
     def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
         """The offers of a copied stream; ``watches`` are the copies of its watches."""
         made = Offers(self._cache, self._dialect, self._offer_timeout_s)
-        made.watches = tuple(map(watches.__getitem__, self.watches))
+        made.watches = {url: watches[watch] for url, watch in self.watches.items()}
         return made
 
     def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
@@ -51,7 +51,7 @@ class Offers:
         encodes for all others: 10,000 new resources in one call would stop the event loop for 25 ms.
         """
         responses = self._cache.responses
-        for watch in self.watches:
+        for watch in self.watches.values():
             if watch.lags or watch.type.narrowed_by:
                 if responses.encoded_bytes > enough:
                     return True
@@ -156,7 +156,7 @@ class Offers:
             return False
         nonce, body = self._sign(watch, built.response)
         if watch.type.is_route_target:
-            for child in self.watches:
+            for child in self.watches.values():
                 if child is not watch:
                     self.warm(watch, child, released, client, now)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
@@ -258,7 +258,7 @@ class Offers:
 
     def beat(self, events: list[Event], now: float) -> None:
         """Send the heartbeats that are due."""
-        for watch in self.watches:
+        for watch in self.watches.values():
             heartbeats, held = watch.heartbeats, watch.acked_set
             if heartbeats is None or heartbeats.due_s > now:
                 continue
@@ -286,11 +286,11 @@ def note_answer(
         return Stale(type_url, request.nonce)
     if kind is RequestKind.ACK or (kind is RequestKind.NACK and _is_of_earlier(watch, request, dialect)):
         if len(offers.watches) > 1:
-            _note_read(watch, offers.watches)
+            _note_read(watch, offers.watches.values())
         return Acked(type_url, request.nonce, watch.accept())
     if kind is RequestKind.NACK:
         if len(offers.watches) > 1:
-            _note_read(watch, offers.watches)
+            _note_read(watch, offers.watches.values())
         return _refuse(watch, request, dialect, offers, releases)
     return None
 

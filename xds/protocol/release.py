@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.model.names import NO_NAMES
-from xds.model.resource_type import alias_of, resource_type
+from xds.model.resource_type import ROUTE_TARGETS, alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot, mix
 from xds.protocol.diffs import ChangeOf, assignments_of, leads_within
 from xds.protocol.linger import (
@@ -66,6 +66,7 @@ class Releases:
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._assigned: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
+        self._redirected: Memo[tuple[int, int], tuple[str, ...]] = Memo(_MEMO_ENTRIES)
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
@@ -89,6 +90,7 @@ class Releases:
             self._added,
             self._aggregates,
             self._assigned,
+            self._redirected,
             self._members,
             self._renewed,
             self._orphans,
@@ -143,7 +145,7 @@ class Releases:
 
     def step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
         """The step from a release to a pushed snapshot."""
-        return self._steps.get((released, goal, lingering), lambda: self._find_step(released, goal, lingering))
+        return self._steps.get((released, goal, lingering), self._find_step, released, goal, lingering)
 
     def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
         changes = self.changes(released, goal)
@@ -159,7 +161,7 @@ class Releases:
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
         is_simple = is_simple and not removed and not has_listeners and not (has_first and has_then)
-        is_simple = is_simple and not newly_behind(released, goal, changes)
+        is_simple = is_simple and not newly_behind(released, goal, changes, self.redirected)
         return Step(removed, is_simple, drains, has_first or has_then)
 
     def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
@@ -168,8 +170,10 @@ class Releases:
 
     def newly_behind(self, released: Snapshot, goal: Snapshot) -> NewlyBehind:
         """The changed clusters and assignments that newly name internal listeners, with these listeners."""
-        key = (released, goal)
-        return self._behind.get(key, lambda: newly_behind(released, goal, self.changes(released, goal)))
+        return self._behind.get((released, goal), lambda: self._find_newly_behind(released, goal))
+
+    def _find_newly_behind(self, released: Snapshot, goal: Snapshot) -> NewlyBehind:
+        return newly_behind(released, goal, self.changes(released, goal), self.redirected)
 
     def internal_listeners(self, held: ResourceSet) -> frozenset[str]:
         """The internal listeners that the endpoints in a set of clusters or assignments name."""
@@ -216,10 +220,13 @@ class Releases:
         return self._assigned.get((old.id, new.id), lambda: self._find_assigned(old, new))
 
     def _find_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        before, after = old.resources, new.resources
-        names = [n for n in self._change_of(old, new).changed if before[n].references != after[n].references]
+        names = self.redirected(old, new)
         found = {name: assignments_of((name,), new) - assignments_of((name,), old) for name in names}
         return {name: assignments for name, assignments in found.items() if assignments}
+
+    def redirected(self, old: ResourceSet, new: ResourceSet) -> tuple[str, ...]:
+        """Changed names that refer to other resources than before."""
+        return self._redirected.get((old.id, new.id), lambda: _redirected(old, new, self._change_of(old, new)))
 
     def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
         """All aggregate clusters of a set with the names of their members."""
@@ -268,13 +275,17 @@ def _renewed(change: Change) -> frozenset[str]:
 
 def _members(clusters: ResourceSet, names: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """The aggregate clusters among these names, with the names of their members."""
-    found = {}
+    found = dict[str, set[str]]()
     for name in names:
-        references = clusters.resources[name].references
-        members = [each.name for each in references if resource_type(each.type_url).is_route_target]
-        if members:
-            found[name] = frozenset(members)
-    return found
+        for each in clusters.resources[name].references:
+            if each.type_url in ROUTE_TARGETS:
+                found.setdefault(name, set()).add(each.name)
+    return {name: frozenset(members) for name, members in found.items()}
+
+
+def _redirected(old: ResourceSet, new: ResourceSet, change: Change) -> tuple[str, ...]:
+    before, after = old.resources, new.resources
+    return tuple([name for name in change.changed if before[name].references != after[name].references])
 
 
 def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,6 +33,7 @@ SOTW_ERRORS_FIELD = 7
 
 PREPARED_FROM = 256  # resources of a set: fewer are encoded quickly when the first stream asks for them
 _MEMO_ENTRIES = 8192
+_TYPES_REMEMBERED = 64
 _ENTRY_OVERHEAD = 512
 _NAME_BYTES = 150  # of a name in the sets and tuples of a key and its content
 
@@ -93,7 +95,7 @@ class ResponseBuilder:
         """The response for a key; None when the client holds all it wants. ``uncertain``: see `missing_content`."""
         if uncertain:  # a client's own mixture of versions: of no use to others
             return self._build(key, uncertain)
-        return self._built.get(key, lambda: self._build(key, uncertain))
+        return self._built.get(key, self._build, key, uncertain)
 
     def begin_age(self) -> None:
         """Drop the responses that were not used since the age before began.
@@ -195,7 +197,7 @@ def encode_parts(resource: Resource) -> EncodedParts:
     In a SotW response it is the type alone, which is the end of what precedes the body: both call that field 2.
     """
     body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
-    lead = text_field(1, resource.type_url)
+    lead = _type_field(resource.type_url)
     if body:
         lead += b"\x12" + encode_varint(len(body))
     size = encode_varint(len(lead) + len(body))
@@ -206,6 +208,12 @@ def encode_parts(resource: Resource) -> EncodedParts:
         behind += _aliases_and_ttl(resource)
     before = b"\x12" + encode_varint(len(before) + len(body) + len(behind)) + before
     return resource, before, len(before) - len(field_any), behind
+
+
+@lru_cache(_TYPES_REMEMBERED)
+def _type_field(type_url: str) -> bytes:
+    """The type URL in the ``Any`` around a body: the same for all resources of a type."""
+    return text_field(1, type_url)
 
 
 def _aliases_and_ttl(resource: Resource) -> bytes:

@@ -130,8 +130,8 @@ class DiscoveryStream:
         self._home = ""
         self._home_epoch = -1
         self._former: tuple[str, ...] = ()  # the groups that its node followed before
-        self._watches: dict[str, Watch] = {}
         self._offers = Offers(cache, dialect, limits.offer_timeout_s)
+        self._watches: Mapping[str, Watch] = self._offers.watches
         self._rest_at_s: float | None = None  # since when types wait for the next call
         self._waiting: ParkedRequests | None = None
 
@@ -143,8 +143,8 @@ class DiscoveryStream:
         made = copy(self)
         made._clients = clients
         made._client = clients.state(self.client_key) if self.client_key is not None else None
-        made._watches = {url: watches[watch] for url, watch in self._watches.items()}
         made._offers = self._offers.copy(watches)
+        made._watches = made._offers.watches
         if self._waiting is not None:
             made._waiting = self._waiting.copy()
         return made
@@ -209,7 +209,7 @@ class DiscoveryStream:
         if self._client is None:
             return None
         due = self._client.deadline_s() if self._rest_at_s is None else self._rest_at_s
-        for watch in self._offers.watches:
+        for watch in self._watches.values():
             dirty_since, heartbeats = watch.ack.dirty_since, watch.heartbeats
             if dirty_since is not None and (due is None or dirty_since + self._limits.offer_timeout_s < due):
                 due = dirty_since + self._limits.offer_timeout_s
@@ -224,13 +224,13 @@ class DiscoveryStream:
         """
         amid = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
-            for watch in self._in_rank_order:
+            for watch in self._watches.values():
                 self._client.leave(watch, now)
             self._client.untell()
             self._clients.exit(self.client_key, now)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
-        self._watches, self._offers.watches = {}, ()
+        self._watches = self._offers.watches = {}
         self._waiting = None
         return amid
 
@@ -262,7 +262,7 @@ class DiscoveryStream:
     def status(self) -> list[TypeStatus]:
         """The state of each type."""
         client = self._client
-        return [status_of(watch, client) for watch in self._in_rank_order] if client is not None else []
+        return [status_of(watch, client) for watch in self._watches.values()] if client is not None else []
 
     def _checked_type(self, request: Request) -> str:
         """The type URL of a request. All errors are raised here, before anything changes."""
@@ -374,9 +374,10 @@ class DiscoveryStream:
     def _add_watch(self, type_url: str, request: Request, now: float) -> Watch:
         client = self._require_client()
         type = resource_type(type_url)
-        watch = self._watches[type.type_url] = Watch(type, client.next_position())
+        watch = Watch(type, client.next_position())
         watch.reads_errors = self.node is not None and self.node.user_agent_name.startswith(READS_ERRORS)
-        self._offers.watches = tuple(sorted(self._watches.values(), key=lambda watch: watch.type.rank))
+        in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
+        self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
         shown = self._dialect.shown_by(watch, request, self._cache, self._origin(type_url))
         client.join(watch, self._dialect.names_asked(request), shown, now)
         if client.undecided and type.is_route_target:
@@ -385,7 +386,7 @@ class DiscoveryStream:
             self._dialect.plan_heartbeat(watch, now, None)
         if shown is not None:
             # A returning client may show what it holds of a child type after its changed parent was sent.
-            for parent in self._in_rank_order:
+            for parent in self._watches.values():
                 if parent.ack.offered is not None:
                     self._offers.warm(parent, watch, parent.ack.offered.resource_set, client, now)
         return watch
@@ -438,13 +439,12 @@ class DiscoveryStream:
         if client is None or self.view is None:
             return
         enough = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
-        moved = client.advance(now)
-        rest = self._offers.offer_all(client, events, now, enough)
+        moved, rest = client.advance(now), False
         for _ in range(_ROUNDS_AT_MOST):
+            rest = self._offers.offer_all(client, events, now, enough)
             if not client.advance(now):
                 break
             moved = True
-            rest = self._offers.offer_all(client, events, now, enough)
         self._rest_at_s = now if rest else None
         if moved and client.streams > 1:
             events.append(TransitionAdvanced())
@@ -462,10 +462,6 @@ class DiscoveryStream:
         if held != client.told_held:
             client.told_held = held
             events.append(HoldChanged(held))
-
-    @property
-    def _in_rank_order(self) -> tuple[Watch, ...]:
-        return self._offers.watches
 
     def _require_client(self) -> ClientState:
         assert self._client is not None, "the node is identified before anything else"

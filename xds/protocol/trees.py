@@ -10,7 +10,7 @@ Pure functions of values: `Releases` keeps the results for all clients alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from xds.model.names import WILDCARD
@@ -21,6 +21,7 @@ from xds.protocol.linger import Names, keep_of
 
 Part = tuple[str, str]  # type URL and name
 NewlyBehind = Mapping[Part, frozenset[str]]  # the internal listeners that clusters and assignments newly name
+RedirectedOf = Callable[[ResourceSet, ResourceSet], Iterable[str]]  # `Releases.redirected`
 
 
 class Tree(NamedTuple):
@@ -233,7 +234,9 @@ def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
     return found
 
 
-def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change]) -> NewlyBehind:
+def newly_behind(
+    released: Snapshot, goal: Snapshot, change: Mapping[str, Change], redirected: RedirectedOf
+) -> NewlyBehind:
     """The clusters and assignments in use that newly name internal listeners, with these listeners.
 
     A cluster also names those that its assignment names: a push may give it another assignment. An assignment is in use
@@ -243,13 +246,12 @@ def newly_behind(released: Snapshot, goal: Snapshot, change: Mapping[str, Change
     for url, each in change.items():
         type = resource_type(url)
         if type.is_route_target or type.alias == "endpoints":
-            before, after = released.get(url).resources, goal.get(url).resources
-            for name in each.changed:
-                old, new = before[name], after[name]
-                if new.references != old.references:
-                    listeners = _behind_one(new, goal) - _behind_one(old, released)
-                    if listeners:
-                        found[url, name] = frozenset(listeners)
+            old, new = released.get(url), goal.get(url)
+            before, after = old.resources, new.resources
+            for name in redirected(old, new):
+                listeners = _behind_one(after[name], goal) - _behind_one(before[name], released)
+                if listeners:
+                    found[url, name] = frozenset(listeners)
             if type.alias == "endpoints":
                 found |= _added_in_use(
                     url, [after[name] for name in each.added if after[name].references], released, goal

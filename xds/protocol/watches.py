@@ -96,6 +96,18 @@ class Watches:
         watch.lags = True
         self._lagging_since_s.setdefault(watch.type.type_url, now_s)
 
+    def mark_changed(self, before: Snapshot, after: Snapshot, now_s: float) -> Collection[str]:
+        """Another snapshot was released to the client; returns the watched types with other content, now pending."""
+        sets, new_sets = before.sets, after.sets
+        changed = []
+        for url, watches in self._watches.items():
+            if sets.get(url) is not new_sets.get(url):
+                changed.append(url)
+                self._lagging_since_s.setdefault(url, now_s)
+                for watch in watches:
+                    watch.lags = True
+        return changed
+
     def mark_synced(self, watch: Watch) -> None:
         """The client holds what was released of the type, or the stream ended."""
         watch.lags = False

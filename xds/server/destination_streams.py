@@ -17,7 +17,7 @@ from xds.control.access import Identity
 from xds.control.destinations import Destinations, DestinationStream
 from xds.destination.context_token import NO_TOKEN, node_of
 from xds.destination.conversation import Conversation
-from xds.destination.world import DestinationClient
+from xds.destination.mesh_state import DestinationClient
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node

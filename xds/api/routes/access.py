@@ -27,7 +27,13 @@ NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
 class TrialItem(TypedDict):
-    """A rule of ``auth.nodes``, by its position; ``detail`` says why the rule does not allow the node."""
+    """The result of one rule of ``auth.nodes``.
+
+    * ``rule``: its position, from 1 on;
+    * ``principal``: the principals that it is about, as a pattern;
+    * ``allows``: whether it allows the node;
+    * ``detail``: why it does not; empty if it does.
+    """
 
     rule: int
     principal: str
@@ -36,11 +42,18 @@ class TrialItem(TypedDict):
 
 
 class VerdictItem(TypedDict):
-    """``allowed``:
+    """Whether a credential may be a node, by its scopes and the rules of ``auth.nodes``.
 
-    the result of scopes and rules, whatever ``mode`` is; ``reason`` says why they do not allow the node.
-
-    ``group`` and ``chosen_by`` are null if no group matches the node. The node is checked again when one does.
+    * ``principal``: the first principal of the credential; empty for none;
+    * ``principals``: all principals of the credential;
+    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
+    * ``scopes``: the scopes of the credential;
+    * ``group``: the group of the node; null if no group matches. The node is checked again once one does;
+    * ``chosen_by``: why it is in that group, as ``rule`` in ``GroupCandidateItem``; null if no group matches;
+    * ``mode``: ``enforce`` (a node that is not allowed is rejected), ``audit`` (it is logged) or ``off``;
+    * ``allowed``: the result of scopes and rules, whatever ``mode`` is;
+    * ``reason``: why the node is not allowed; empty if it is;
+    * ``rules``: the result of each rule.
     """
 
     principal: str
@@ -58,10 +71,9 @@ class VerdictItem(TypedDict):
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
 async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
-    """Test whether a certificate or token may be a node.
+    """Test whether a certificate or token may be a node. Nothing is changed.
 
-    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; either of the
-    first two may be left out.
+    The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
     access = here.options.accepted()
     identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))

@@ -29,13 +29,13 @@ router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
-DryRun = Annotated[bool, Query(description="Show what would be decided, and why; change nothing")]
-Expected = Annotated[str, Depends(expected_etag("p", "there must be no policy"))]
+DryRun = Annotated[bool, Query(description="Check the request; a PUT shows what would be decided. Change nothing")]
+Expected = Annotated[str, Depends(expected_etag("p", "succeed only if there is no policy"))]
 
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
 async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
-    """The policies of a group by cluster, each with its latest decision."""
+    """The traffic assignment policies of a group by cluster, each with its latest decision."""
     here.publisher.check_group(group)
     found = await paging.following(here.publisher.policies.of(group))
     return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
@@ -52,8 +52,11 @@ async def get_assignment(here: Here, request: Request, group: Segment, cluster: 
 async def get_assignment_history(
     here: Here, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
-    """The decisions about a cluster, newest first: time, reasons, and the shares before and after."""
-    history = here.assignments.at_work((group, cluster)).history
+    """The latest changes of the shares of a cluster, newest first: time, reasons, and the shares before and after.
+
+    The server keeps at most 128 changes of a cluster.
+    """
+    history = here.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
@@ -70,9 +73,9 @@ async def put_assignment(
     dry_run: DryRun = False,
     strict: Strict = False,
 ) -> Response:
-    """Set the policy of a cluster, as JSON or YAML.
+    """Set the traffic assignment policy of a cluster. The first decision follows at once.
 
-    It decides at once, makes no revision and changes no pushed resource.
+    This makes no revision and changes no pushed resource: nodes are served other weights.
     """
     here.publisher.check_group(group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
@@ -92,7 +95,7 @@ async def put_assignment(
 async def delete_assignment(
     here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
-    """Delete a policy: nodes are served the pushed assignment at once."""
+    """Delete the traffic assignment policy of a cluster. Nodes are served the pushed assignment at once."""
     key = (group, cluster)
     if dry_run:
         here.publisher.policies.get(key)
@@ -103,5 +106,5 @@ async def delete_assignment(
 
 
 def _item(here: Services, key: Key) -> AssignmentItem:
-    steering = here.assignments.at_work(key)
+    steering = here.assignments.get(key)
     return assignment_item(steering, here.assignments.warnings(key, steering.policy))

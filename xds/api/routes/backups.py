@@ -29,16 +29,29 @@ router = api_router("backups")
 
 
 class ConditionItem(TypedDict):
-    """``state``: ``ok``, or the worst of ``lost``, ``read_only`` and ``behind``; ``detail`` says what to do."""
+    """The condition of the store.
+
+    * ``state``: ``ok``; or the worst of ``lost`` (its files were moved or replaced), ``read_only`` (it cannot be
+      written) and ``behind`` (acknowledged writes are missing);
+    * ``detail``: what is wrong, and what to do; empty for ``ok``.
+    """
 
     state: str
     detail: str
 
 
 class RestoredItem(TypedDict):
-    """The content of the archive; ``time`` is when it was made, ``release`` the version of the server that made it.
+    """The content of the archive that was restored; in a dry run, that was verified.
 
-    ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
+    * ``restored``: false in a dry run;
+    * ``release``: the version of the server that made the archive;
+    * ``time``: when the archive was made;
+    * ``history``: whether it has earlier revisions;
+    * ``groups``: the number of groups;
+    * ``revisions``: the number of revisions;
+    * ``documents``: the number of settings, policies and other small documents;
+    * ``resources``: the number of different resources;
+    * ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
     """
 
     restored: bool
@@ -81,14 +94,16 @@ async def get_store(here: Here) -> Response:
 )
 async def get_backup(
     here: Here,
-    history: Annotated[bool, Query(description="Include earlier revisions")] = True,
+    history: Annotated[bool, Query(description="Include earlier revisions; false: only what is in effect")] = True,
     redact: Annotated[
         bool, Query(description="Leave out secret values; such a backup is for reading and cannot be restored")
     ] = False,
 ) -> Response:
-    """All snapshots, settings and policies as of one moment, with private keys, as an archive.
+    """A backup as a tar archive: all snapshots, settings and policies as of one moment, with private keys.
 
-    Its last member lists all others, so a restore refuses an incomplete archive. Pushes continue meanwhile.
+    Pushes continue meanwhile. One backup or restore runs at a time. The last member of the archive lists all others,
+    so a
+    restore refuses an incomplete archive.
     """
     stream = here.backups.stream(BackupOptions(history, redact))
     first = await anext(stream)  # an error before the first bytes is answered as a problem
@@ -104,14 +119,18 @@ async def restore(
     request: Request,
     by: Calling,
     replace: Annotated[
-        bool, Query(description="Replace everything that the server holds; without this it must be empty")
+        bool,
+        Query(
+            description="Replace everything that the server has. Without this the server must be empty (otherwise 412)"
+        ),
     ] = False,
-    dry_run: Annotated[bool, Query(description="Verify the archive, change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Verify the archive; change nothing")] = False,
 ) -> Response:
-    """Replace everything by a backup and serve it, all or nothing.
+    """Replace everything by a backup and serve it: all or nothing.
 
     Revisions and versions are those of the backup. The archive is verified before anything is changed. Its audit list
-    is added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
+    is
+    added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
     after: `watched` names their groups.
     """
     with tempfile.TemporaryFile(dir=here.options.spool) as file:

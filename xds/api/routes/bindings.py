@@ -26,8 +26,10 @@ router = api_router("bindings")
 
 BINDING_BYTES = 16 * 1024
 
-DryRun = Annotated[bool, Query(description="Check the binding and show what it would select; change nothing")]
-Expected = Annotated[str, Depends(expected_etag("b", "there must be no binding"))]
+DryRun = Annotated[
+    bool, Query(description="Check the request; a PUT shows the binding that it would make. Change nothing")
+]
+Expected = Annotated[str, Depends(expected_etag("b", "succeed only if there is no binding"))]
 
 
 @router.get("/groups/{group}/bindings", response_model=BindingPage)
@@ -40,7 +42,7 @@ async def list_bindings(here: Here, request: Request, paging: Paging, group: Seg
 
 @router.get("/groups/{group}/bindings/{assignment}", response_model=BindingItem)
 async def get_binding(here: Here, request: Request, group: Segment, assignment: Segment) -> Response:
-    """The binding of an assignment."""
+    """The binding of an assignment, with its state."""
     item = _item(here, here.bindings.get((group, assignment)))
     return await answer_json(request, item, etag_header(item["etag"]))
 
@@ -57,15 +59,17 @@ async def put_binding(
     dry_run: DryRun = False,
     strict: Strict = False,
 ) -> Response:
-    """Let an assignment follow a service, as JSON or YAML: `{"service": "web"}`.
+    """Let an assignment follow a service: its endpoints are the instances of the service from now on.
 
-    Its endpoints are the instances of the service from now on. This makes no revision and changes no pushed resource.
+    This makes no revision and changes no pushed resource. It is refused (409) if the assignment is set by hand or
+    belongs
+    to an upstream.
     """
     here.publisher.check_group(group)
     document = await parse_one(body, content_type, "a binding", BINDING_BYTES)
     binding = await asyncio.to_thread(read_binding, document)
     key = (group, assignment)
-    check_assignment(here.publisher.held(group), assignment)
+    check_assignment(here.publisher.find_content(group), assignment)
     bound = here.bindings.draft(key, binding)
     PushOptions(strict=strict).check_warnings(_warnings(here, bound, len(here.bindings.selected(bound))))
     if dry_run:
@@ -86,7 +90,7 @@ async def delete_binding(
     drain_s: DrainTime = None,
     dry_run: DryRun = False,
 ) -> Response:
-    """End a binding: the pushed assignment is served again, together with the draining endpoints of the binding."""
+    """End a binding. The pushed assignment is served again, together with the draining endpoints of the binding."""
     key: Key = (group, assignment)
     if dry_run:
         here.bindings.get(key)

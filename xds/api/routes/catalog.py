@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json
@@ -23,10 +23,10 @@ async def list_services(
     here: Here,
     request: Request,
     paging: Paging,
-    source: Annotated[str, Query(description="Only services that this source shows")] = "",
+    source: Annotated[str, Query(description="Only services with instances of this source; empty: all")] = "",
 ) -> Response:
     """The services of the catalog by name, with their instances counted by health."""
-    here.registrations.tell()
+    here.registrations.show_changes()
     names = await paging.following(here.catalog.names())
     return await paging.answer(
         request,
@@ -39,8 +39,8 @@ async def list_services(
 
 @router.get("/services/{name}", response_model=ServiceItem)
 async def get_service(here: Here, request: Request, name: Segment) -> Response:
-    """A service: its instances with health, source, locality and age, and the assignments that follow it."""
-    here.registrations.tell()
+    """One service: its instances with health, source, locality and age, and the assignments that follow it."""
+    here.registrations.show_changes()
     item = service_item(here.catalog, name, *_followers(here, name))
     if not (item["instances"] or item["is_known"] or item["bindings"]):
         raise NotFoundError(f"there is no service {name!r}")
@@ -57,12 +57,14 @@ def _followers(here: Services, service: str) -> tuple[list[Key], list[Key]]:
 async def accept_losses(
     here: Here,
     by: Calling,
-    name: Segment,
-    service: Annotated[str, Query(description="Only the loss of this service")] = "",
+    name: Annotated[Segment, Path(description="The name of the source")],
+    service: Annotated[
+        str, Query(description="Only the loss of this service; empty: all held losses of the source")
+    ] = "",
     dry_run: Annotated[bool, Query(description="Show what would be removed; change nothing")] = False,
 ) -> Response:
-    """Accept that a source lost most instances of services at once: they drain and are removed."""
-    held = here.catalog.held(name, service)
+    """Accept the held losses of a source: it lost most instances of a service at once. They drain and are removed."""
+    held = here.catalog.held_losses(name, service)
     if not held:
         about = f" of service {service!r}" if service else ""
         raise NotFoundError(f"no loss{about} of source {name!r} is held")

@@ -20,7 +20,12 @@ router = api_router("groups")
 
 
 class CertificateItem(TypedDict):
-    """A certificate chain in a resource. ``names`` are some of the leaf's, ``not_after`` is when the chain expires."""
+    """A certificate chain in a pushed resource.
+
+    * ``type``: the type alias of the resource;
+    * ``names``: some names of its leaf: DNS names and URIs, or the common name;
+    * ``not_after``: when the first certificate of the chain expires.
+    """
 
     group: str
     type: str
@@ -30,7 +35,7 @@ class CertificateItem(TypedDict):
 
 
 class CertificatePage(TypedDict):
-    """A page of certificates."""
+    """A page of certificate chains; those that expire first are first."""
 
     items: list[CertificateItem]
     next_page_token: NotRequired[str]
@@ -41,11 +46,11 @@ async def list_certificates(
     here: Here,
     request: Request,
     paging: Paging,
-    group: Annotated[str, Query(description="Only this group")] = "",
+    group: Annotated[str, Query(description="Only certificates of this group; empty: of all groups")] = "",
 ) -> Response:
-    """The certificates in pushed secrets, listeners and clusters, those that expire first at the top.
+    """The certificate chains in pushed secrets, listeners and clusters, by expiry, earliest first.
 
-    Files on the proxies' machines and trusted authorities are not among them.
+    Files on the machines of the proxies and trusted authorities are not among them.
     """
     publisher = here.publisher
     if group and not publisher.is_group(group):

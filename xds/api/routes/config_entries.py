@@ -7,14 +7,14 @@ from http import HTTPStatus
 from typing import Annotated
 
 import pydantic
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header, not_modified, unchanged
-from xds.api.bodies import Body, accepts_yaml, media_of
+from xds.api.bodies import Body, ContentType, accepts_yaml, media_of
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
-from xds.api.push import MESSAGE_LIMIT, PUSH_ID_LIMIT, Precondition, Strict, preconditions
+from xds.api.push import DryRun, IdempotencyKey, Message, Precondition, Strict, stated_precondition
 from xds.api.routing import Calling, api_router
 from xds.api.services import Here, Services
 from xds.api.shapes.config_entries import (
@@ -46,7 +46,10 @@ router = api_router("config entries", "/config-entries")
 
 
 class EntryRollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose entries come back; 0: none."""
+    """A rollback of the config entries.
+
+    * ``to``: the revision whose entries are restored; 0: no entries.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -55,11 +58,9 @@ class EntryRollbackRequest(pydantic.BaseModel):
 
 async def write_options(
     by: Calling,
-    idempotency_key: Annotated[
-        str, Header(max_length=PUSH_ID_LIMIT, description="A repeat with the same key gets the first answer")
-    ] = "",
-    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
-    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    idempotency_key: IdempotencyKey = "",
+    dry_run: DryRun = False,
+    message: Message = "",
     strict: Strict = False,
 ) -> PushOptions:
     """The options of a write, from its headers and query."""
@@ -67,13 +68,16 @@ async def write_options(
 
 
 Writing = Annotated[PushOptions, Depends(write_options)]
-Stated = Annotated[Precondition, Depends(preconditions)]
-EntryType = Annotated[str, Header(description="JSON or YAML")]
+OfAll = Annotated[Precondition, Depends(stated_precondition("succeed only if no config entry was ever written"))]
+OfOne = Annotated[Precondition, Depends(stated_precondition("succeed only if there is no such config entry"))]
 
 
 @router.get("", response_model=EntryPage)
 async def list_config_entries(
-    here: Here, request: Request, paging: Paging, kind: Annotated[str, Query(description="Only of this kind")] = ""
+    here: Here,
+    request: Request,
+    paging: Paging,
+    kind: Annotated[str, Query(description="Only entries of this kind; empty: of all kinds")] = "",
 ) -> Response:
     """All config entries, or those of a kind, by kind and name."""
     if kind:
@@ -86,9 +90,9 @@ async def list_config_entries(
 
 @router.post("", response_model=EntryAnswer)
 async def put_config_entries(
-    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
-    """Write several entries, all or none: one, a list, or several YAML documents. `If-Match` is about all entries."""
+    """Write several config entries, all or none. Other entries stay. `If-Match` is about all entries."""
     read = await _read(body, content_type)
     options.check_warnings(read.warnings)
     expect, etag = stated
@@ -107,7 +111,7 @@ async def list_config_entry_revisions(here: Here, request: Request, paging: Pagi
 
 @router.get("/revisions/{revision}", response_model=EntryContentItem)
 async def get_config_entry_revision(here: Here, request: Request, revision: Revision) -> Response:
-    """All entries at a revision."""
+    """All config entries at a revision."""
     content = await here.publisher.entries.history.content(revision)
     records = [content[key] for key in sorted(content)]
     documents = await run_sized(lambda: [each.document() for each in records], resources=len(records) * _SIZE_GUESS)
@@ -122,10 +126,15 @@ async def get_config_entry_difference(
     revision: Revision,
     base: Annotated[
         int | None,
-        Query(alias="from", ge=0, le=REVISION_LIMIT, description="By default the revision before; 0: nothing"),
+        Query(
+            alias="from",
+            ge=0,
+            le=REVISION_LIMIT,
+            description="The revision to compare with; 0: no entries. By default the revision before",
+        ),
     ] = None,
 ) -> Response:
-    """The entries that differ from one revision to another, before and after."""
+    """The config entries that differ between two revisions, before and after."""
     old = revision - 1 if base is None else base
     changes = await here.publisher.entries.history.changes(old, revision)
     items = await run_sized(lambda: [difference_item(each) for each in changes], resources=len(changes) * _SIZE_GUESS)
@@ -135,7 +144,10 @@ async def get_config_entry_difference(
 
 @router.get("/undo", response_model=EntryUndoItem)
 async def get_config_entry_undo(here: Here) -> Response:
-    """What an undo of the last change would do. To do it, roll back to the revision in ``to`` with ``If-Match``."""
+    """The plan of undoing the last change of the config entries. Nothing is changed.
+
+    To undo it, roll back to the revision in `to`, with `etag` as `If-Match`. 404 if there is nothing to undo.
+    """
     entries = here.publisher.entries
     revision, etag = entries.revision, entries.etag
     plan = await entries.history.undo_plan()
@@ -144,9 +156,9 @@ async def get_config_entry_undo(here: Here) -> Response:
 
 @router.post("/rollback", response_model=EntryAnswer)
 async def roll_back_config_entries(
-    here: Here, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here, body: Body, options: Writing, stated: OfAll, content_type: ContentType = ""
 ) -> Response:
-    """Make a new revision with the entries of an earlier one."""
+    """Make a new revision with the config entries of an earlier one. `If-Match` is about all entries."""
     media_of(content_type)
     try:
         wanted = EntryRollbackRequest.model_validate_json(body)
@@ -159,7 +171,7 @@ async def roll_back_config_entries(
 
 @router.get("/{kind}/{name}", response_model=EntryItem)
 async def get_config_entry(here: Here, request: Request, kind: Segment, name: Segment) -> Response:
-    """One entry, and who modified it last."""
+    """One config entry, and who modified it last."""
     check_kind(kind)
     entries = here.publisher.entries
     record = entries.record(kind, name)
@@ -175,9 +187,15 @@ async def get_config_entry(here: Here, request: Request, kind: Segment, name: Se
 
 @router.put("/{kind}/{name}", response_model=EntryAnswer)
 async def put_config_entry(
-    here: Here, kind: Segment, name: Segment, body: Body, options: Writing, stated: Stated, content_type: EntryType = ""
+    here: Here,
+    kind: Segment,
+    name: Segment,
+    body: Body,
+    options: Writing,
+    stated: OfOne,
+    content_type: ContentType = "",
 ) -> Response:
-    """Write one entry; it may leave out its kind and name. `If-Match` is about this entry."""
+    """Write one config entry. `If-Match` is about this entry."""
     check_kind(kind)
     read = await _read(body, content_type, kind, name)
     options.check_warnings(read.warnings)
@@ -187,8 +205,8 @@ async def put_config_entry(
 
 
 @router.delete("/{kind}/{name}", response_model=EntryAnswer)
-async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: Stated) -> Response:
-    """Delete one entry."""
+async def delete_config_entry(here: Here, kind: Segment, name: Segment, options: Writing, stated: OfOne) -> Response:
+    """Delete one config entry. `If-Match` is about this entry."""
     check_kind(kind)
     return await _written(await here.publisher.entries.apply([DeleteEntry(kind, name, *stated)], options))
 

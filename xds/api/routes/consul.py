@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_s
 
 def _entries(here: Services, request: Request) -> EntryPublisher:
     entries = here.publisher.entries
-    check_place(request, entries.index.seen.datacenter)
+    check_place(request, entries.index.context.datacenter)
     return entries
 
 
@@ -159,12 +159,12 @@ async def _chain(here: Services, request: Request, service: str, overrides: Over
     datacenter = request.query_params.get("compile-dc", "")
     if max(len(service), len(datacenter)) > NAME_LIMIT:
         refuse(HTTPStatus.BAD_REQUEST, f"names have at most {NAME_LIMIT} characters")
-    seen = (service, overrides if overrides != Overrides() else None, datacenter)
+    context = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
         index = await wait_for_change(
-            request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
+            request, here, lambda: entries.chain_revision(*context), lambda: entries.chain(*context)
         )
-        found = entries.chain(*seen)
+        found = entries.chain(*context)
     except ChainError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
     return await answer_read(request, lambda: response_json(found), index, len(found.nodes) + len(found.targets))

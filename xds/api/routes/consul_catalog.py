@@ -116,7 +116,7 @@ async def list_services(here: Here, request: Request) -> Response:
     selection, view = Selection.of(request, here, by_tags=False), here.service_view
 
     def revision() -> int:
-        here.registrations.tell()
+        here.registrations.show_changes()
         view.names()
         return view.names_revision if selection.is_everything else view.revision
 
@@ -177,7 +177,7 @@ async def _found(
     selection, view = Selection.of(request, here, by_tags=by_tags), here.service_view
 
     def revision() -> int:
-        here.registrations.tell()
+        here.registrations.show_changes()
         view.state(name)
         return view.service_revision(name)
 

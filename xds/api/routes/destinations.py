@@ -25,9 +25,17 @@ _STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECO
 async def get_destination(
     here: Here,
     authority: Segment,
-    token: Annotated[str, Query(description="The context token of the proxy")] = "",
+    token: Annotated[
+        str,
+        Query(
+            description='The context token of the proxy, such as `{"ns": "edge", "nodeName": "host-1"}`. Empty: none'
+        ),
+    ] = "",
 ) -> Response:
-    """The answers to a Linkerd proxy that requests `HOST[:PORT]`: endpoints, profile, omissions."""
+    """The answers to a Linkerd proxy that asks for `HOST[:PORT]`: endpoints, profile, and what is left out.
+
+    404 if the Linkerd API is not served.
+    """
     if here.destinations is None:
         raise NotFoundError("the Linkerd API is not served")
     try:

@@ -29,7 +29,7 @@ from xds.codec.render import render_resource
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import NO_ETAG
 from xds.control.hand_assignment import HandAssignment
-from xds.control.hand_assignments import Edited, HandChange, WriteOptions
+from xds.control.hand_assignments import EditResult, HandChange, WriteOptions
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key
 from xds.control.push import PushOptions
@@ -46,10 +46,10 @@ _PATH = "/groups/{group}/endpoints/{name:path}"
 
 
 async def write_options(
-    etag: Annotated[str, Depends(expected_etag("e", "nothing must be set by hand"))],
+    etag: Annotated[str, Depends(expected_etag("e", "succeed only if nothing is set by hand"))],
     by: Calling,
     drain_s: DrainTime = None,
-    dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Validate, and show what would be set; change nothing")] = False,
 ) -> WriteOptions:
     """The options of a write, from its headers and query."""
     return WriteOptions(etag, drain_s, dry_run, by)
@@ -64,7 +64,7 @@ async def list_endpoints(
     request: Request,
     paging: Paging,
     group: Segment,
-    live: Annotated[bool, Query(description="Only live assignments, which are laid over pushed ones")] = False,
+    live: Annotated[bool, Query(description="Only live assignments, which replace pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
     here.publisher.check_group(group)
@@ -98,16 +98,15 @@ async def put_endpoints(
     content_type: ContentType = "",
     strict: Strict = False,
 ) -> Response:
-    """Set an assignment by hand: a ClusterLoadAssignment that is laid over the pushed one, without a revision.
+    """Set an assignment by hand: it replaces the pushed one, without a revision.
 
-    Endpoints that it lacks drain first. `If-Match` takes the etag that was read: 412 if it was changed since. 409
-    if a binding owns the name.
+    Endpoints that it lacks drain first. It is refused (409) if the assignment follows a service.
     """
     decoded = await decode_one(body, content_type, ENDPOINT, name, here.options.decoder)
     (wanted,) = decoded.resources
     check_priorities(wanted)
     PushOptions(strict=strict).check_warnings(decoded.warnings)
-    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: Edited(wanted), options)
+    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: EditResult(wanted), options)
     return await _answer(request, here, (group, wanted.name), change, options, decoded.warnings)
 
 
@@ -122,10 +121,11 @@ async def patch_endpoints(
     content_type: ContentType = "",
     strict: Strict = False,
 ) -> Response:
-    """Add, change and remove some endpoints of an assignment; start from the pushed one if none is set by hand.
+    """Add, change and remove some endpoints of an assignment. If none is set by hand, start from the pushed one.
 
-    A new endpoint joins the only locality, unless it names one. An endpoint that is removed drains first; one that
-    drains and is put stays.
+    A new endpoint joins the only locality, unless it names one. A removed endpoint drains first. A draining endpoint
+    that
+    is put again stays. It is refused (409) if the assignment follows a service.
     """
     patch = read_patch(await parse_one(body, content_type, "a change of endpoints", PATCH_BYTES))
     if strict:
@@ -138,7 +138,7 @@ async def patch_endpoints(
 
 @router.delete(_PATH, response_model=EndpointsAnswer)
 async def delete_endpoints(here: Here, request: Request, group: Segment, name: Segment, options: Options) -> Response:
-    """Delete an assignment that was set by hand: the pushed one is served, together with the draining endpoints."""
+    """Delete an assignment that was set by hand. The pushed one is served, together with the draining endpoints."""
     change = await here.by_hand.delete((group, name), options)
     return await _answer(request, here, (group, name), change, options)
 

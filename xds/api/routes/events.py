@@ -21,7 +21,7 @@ from xds.api.problem import RETRY_AFTER_S, RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router, identity_of
 from xds.api.services import Here, Services
-from xds.api.shapes.groups import EventItem, event_item
+from xds.api.shapes.events import EventItem, event_item
 from xds.control.access import ANONYMOUS, Identity
 from xds.control.lifecycle import Phase
 from xds.control.tokens import READ
@@ -46,7 +46,7 @@ router = api_router("events")
 
 _STREAMS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events without end, or one JSON object per line",
+        "description": "Server-sent events; with `Accept: application/x-ndjson` one JSON object (`EventItem`) per line",
         "content": {
             SSE_TYPE: {"schema": {"type": "string"}},
             NDJSON_TYPE: {"schema": {"type": "string"}},
@@ -107,28 +107,34 @@ async def get_events(
     here: Here,
     request: Request,
     kinds: Annotated[
-        str, Query(description=f"Some of {', '.join(EventKind)}, separated by commas; by default all but ack")
+        str,
+        Query(description=f"Only these kinds, separated by commas: {', '.join(EventKind)}. By default all but ack"),
     ] = "",
-    group: Annotated[str, Query()] = "",
-    node: Annotated[str, Query()] = "",
+    group: Annotated[str, Query(description="Only events of this group; empty: of all groups")] = "",
+    node: Annotated[str, Query(description="Only events of this node; empty: of all nodes")] = "",
     last_event_id: Annotated[
-        str, Query(description="Start after the event with this `id`; 0: start with the oldest")
+        str, Query(description="Start after the event with this `id`; 0: start with the oldest. Empty: start now")
     ] = "",
     last_seen: Annotated[
-        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they reconnect")
+        str,
+        Header(
+            alias="Last-Event-ID",
+            description="As `last_event_id`, which takes precedence; browsers send it when they reconnect",
+        ),
     ] = "",
     since: Annotated[
-        str | None, Query(description="Start with events of this age (`10m`) or time; older ones are left out")
+        str | None, Query(description="Only events since then: an age such as `10m`, or an RFC 3339 time")
     ] = None,
     follows: Annotated[
-        bool, Query(alias="follow", description="Wait for further events; false: end behind the latest one")
+        bool, Query(alias="follow", description="Wait for further events; false: end after the latest one")
     ] = True,
 ) -> Response:
-    """Events from now on, or after ``Last-Event-ID``, or from a time on.
+    """Live events: from now on, after an earlier event, or since a time.
 
-    The answer's ``Last-Event-ID`` header, and the first ``id`` of server-sent events, say where the stream begins: a
-    client that loses the connection before the first event can resume there. ``event: lagged`` says that events are
-    missing, because they were dropped or this reader was too slow. ACKs are recorded only while a reader asks for them.
+    The response header `Last-Event-ID`, and the first `id` of server-sent events, say where the stream begins: a
+    client
+    that loses the connection before the first event can resume there. `event: lagged` says that events are missing,
+    because they were dropped or the reader was too slow. ACKs are recorded only while a reader asks for them.
     """
     wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
     log = here.fleet.events

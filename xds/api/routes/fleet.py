@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Query, Request
@@ -50,7 +50,10 @@ router = api_router("fleet")
 # A caller that may push to the group may also end the lingering of its removed resources.
 @router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
 async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for a node. Requests that still use them may fail."""
+    """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
+
+    It needs the scope `write:group/<group>` for the group of the node.
+    """
     node = here.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
@@ -60,7 +63,10 @@ async def release_node(here: Here, request: Request, id: Segment, by: Calling) -
 
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
 async def release_group(here: Here, group: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for all connected nodes of a group."""
+    """End the lingering of removed resources for all connected nodes of a group: they are removed now.
+
+    Requests that still use them may fail.
+    """
     here.publisher.check_group(group)
     nodes = here.fleet.connected(group)
     return JSONResponse(await _release(here, nodes, group, "", by))
@@ -91,7 +97,11 @@ Selects = Callable[[Node | None], bool]
 
 async def node_selector(
     selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='Such as `node.cluster == "edge"`; empty: all')
+        str,
+        Query(
+            max_length=SELECTOR_LIMIT,
+            description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
+        ),
     ] = "",
 ) -> Selects:
     """A predicate for the nodes that the selector matches. Raises ``RequestError``.
@@ -139,46 +149,23 @@ async def list_nodes(
     request: Request,
     paging: Paging,
     selects: Selector,
-    group: Annotated[str | None, Query()] = None,
-    state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
-    selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
-    ] = "",
+    group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
+    state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
-    selected = await _selection(here, selector)
 
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
-        return (state is None or any(type.state is state for type in node.types)) and selected(node)
+        has_state = state is None or any(type.state is state for type in node.types)
+        return has_state and selects(here.fleet.identity(node.id))
 
     found = here.fleet.nodes(group, paging.after)
     return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
 
 
-async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
-    """A predicate for the nodes that a selector matches. Raises ``RequestError`` for an invalid selector."""
-    try:
-        compiled = await asyncio.to_thread(compile_filter, selector)
-        compiled.check(NODE_SHAPE)
-    except (FilterSyntaxError, EvaluationError) as error:
-        detail = f"selector, column {error.column}: {error.detail}"
-        raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
-
-    def is_selected(state: NodeState) -> bool:
-        """Whether the selector matches the node."""
-        node = here.fleet.identity(state.id)
-        try:
-            return node is not None and compiled.matches(node_record(node))
-        except EvaluationError:
-            return False  # the node lacks a value that the selector needs
-
-    return is_selected if selector.strip() else lambda state: True
-
-
 @router.get("/nodes/{id:path}", response_model=NodeItem)
 async def get_node(here: Here, id: Segment) -> Response:
-    """One node with all its streams."""
+    """One node with all its streams. It must be connected or have disconnected recently."""
     node = here.fleet.node(id)
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
@@ -210,13 +197,15 @@ async def list_nacks(
     here: Here,
     request: Request,
     paging: Paging,
-    group: Annotated[str | None, Query()] = None,
-    node: Annotated[str | None, Query()] = None,
-    type: Annotated[str | None, Query(description="Alias or type URL")] = None,
-    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
-    state: Annotated[NackState | None, Query()] = None,
+    group: Annotated[str | None, Query(description="Only NACKs of nodes of this group")] = None,
+    node: Annotated[str | None, Query(description="Only NACKs of this node")] = None,
+    type: Annotated[str | None, Query(description="Only this type: an alias or a type URL")] = None,
+    since: Annotated[
+        str | None, Query(description="Only NACKs since then: an age such as `15m`, or an RFC 3339 time")
+    ] = None,
+    state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
 ) -> Response:
-    """NACKs, newest first: who rejected what, and why."""
+    """NACK records, newest first: who rejected what, and why."""
     found = here.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
@@ -224,26 +213,32 @@ async def list_nacks(
     return await paging.answer(request, found, lambda record: str(record.id), nack_item)
 
 
-@router.get("/bootstrap")
+@router.get("/bootstrap", response_model=dict[str, Any])
 async def get_bootstrap(
     here: Here,
     request: Request,
-    node_id: Annotated[str, Query(min_length=1)] = "envoy-1",
-    cluster: Annotated[str, Query()] = "default",
-    mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
-    admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
+    node_id: Annotated[str, Query(min_length=1, description="The id of the node")] = "envoy-1",
+    cluster: Annotated[str, Query(description="The cluster of the node")] = "default",
+    mode: Annotated[
+        BootstrapMode, Query(description="How the client gets its configuration")
+    ] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[int, Query(ge=0, le=65535, description="The port of Envoy's admin page; 0: a free one")] = 0,
     address: Annotated[
-        str, Query(description="HOST:PORT of this server (default: the address that it listens on)")
+        str, Query(description="`HOST:PORT` at which the client reaches this server; empty: the address it listens on")
     ] = "",
-    region: Annotated[str, Query()] = "",
-    zone: Annotated[str, Query()] = "",
-    sub_zone: Annotated[str, Query()] = "",
-    load_reports: Annotated[bool, Query(description="Envoy reports its load, unless over REST")] = True,
-    ca: Annotated[str, Query(description="Path on the client: trusted certificate authorities; turns TLS on")] = "",
-    certificate: Annotated[str, Query(description="Path on the client: its certificate")] = "",
-    private_key: Annotated[str, Query(description="Path on the client: its key")] = "",
+    region: Annotated[str, Query(description="The region of the node")] = "",
+    zone: Annotated[str, Query(description="The zone of the node")] = "",
+    sub_zone: Annotated[str, Query(description="The sub-zone of the node")] = "",
+    load_reports: Annotated[
+        bool, Query(description="Let Envoy report its load. It has no effect with `mode=rest` and `mode=grpc`")
+    ] = True,
+    ca: Annotated[
+        str, Query(description="The file on the client with trusted certificate authorities; turns TLS on")
+    ] = "",
+    certificate: Annotated[str, Query(description="The file on the client with its certificate")] = "",
+    private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
 ) -> Response:
-    """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
+    """A bootstrap for one client of this server: Envoy, or a gRPC library with `mode=grpc`."""
     own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
     host, port = split_address(address) if address else own
     try:

@@ -63,7 +63,10 @@ Json = dict[str, Any]
 router = api_router("groups")
 
 WithLowered = Annotated[
-    bool, Query(description="Also what the upstreams of the group are lowered to, which PUT does not accept")
+    bool,
+    Query(
+        description="Include the resources that are lowered from the upstreams of the group. PUT does not accept them"
+    ),
 ]
 
 
@@ -86,7 +89,12 @@ async def get_group(here: Here, request: Request, group: Segment) -> Response:
 
 @router.delete("/groups/{group}", response_model=PushAnswer)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
-    """Delete a group with its settings. Its nodes move to the next group that matches, or keep their configuration."""
+    """Delete a group with its settings, upstreams, policies and bindings. The history stays.
+
+    Its connected nodes move to the next group that matches. It is refused (409) if a node would match no group, or
+    move
+    to an empty one. With `allow_empty` nodes without a group keep their configuration and get no more updates.
+    """
     return await answer(pushing, await pushing.here.publisher.delete_group(group, pushing.options))
 
 
@@ -94,16 +102,21 @@ async def delete_group(pushing: Pushing, group: Segment) -> Response:
 async def get_snapshot(
     here: Here, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
 ) -> Response:
-    """All pushed resources in their order, in the form that PUT accepts (with ``show_secrets`` if there are secrets).
+    """All pushed resources of a group in their order, in the form that PUT accepts.
 
-    ``lowered`` is the number of further resources, which come from the upstreams of the group.
+    PUT refuses redacted values: to copy secrets, use `show_secrets`.
     """
     return await snapshot_response(here.publisher.content(group), request, show_secrets, lowered)
 
 
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
-    """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
+    """Replace all resources of a group. It is created if it does not exist.
+
+    Resources that are left out are removed. All resources are validated before anything is changed. A push that
+    changes
+    nothing makes no revision.
+    """
     pushed = await decode_pushed(body, content_type, pushing.here.options.decoder)
     pushing.options.check_warnings(pushed.warnings)
     result = await pushing.here.publisher.push(
@@ -114,7 +127,7 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
 
 @router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
-    """Remove all resources. The group remains, empty."""
+    """Remove all pushed resources of a group. The group remains, empty."""
     pushing.here.publisher.content(group)
     return await answer(pushing, await pushing.here.publisher.push(group, [], options=pushing.options))
 
@@ -140,7 +153,7 @@ async def list_resources(
 async def get_resource(
     here: Here, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
 ) -> Response:
-    """One resource, in the form that PUT accepts."""
+    """One resource, in the form that PUT accepts. Its etag is that of the group."""
     content = here.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
@@ -159,7 +172,10 @@ async def get_resource(
 async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
-    """Add or replace one resource and keep the others. ``@type`` may be left out of the body."""
+    """Add or replace one resource and keep the others. The group is created if it does not exist.
+
+    `If-Match` is about the group.
+    """
     decoder = pushing.here.options.decoder
     pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
     pushing.options.check_warnings(pushed.warnings)
@@ -169,7 +185,7 @@ async def put_resource(
 
 @router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
 async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name: Segment) -> Response:
-    """Remove one resource and keep the others."""
+    """Remove one resource and keep the others. `If-Match` is about the group."""
     return await answer(pushing, await pushing.here.publisher.delete(group, (type_url_of(type), name), pushing.options))
 
 
@@ -181,10 +197,13 @@ async def validate(
     content_type: ContentType = "",
     strict: Strict = False,
     envoy: Annotated[
-        bool, Query(description="Also validate with a real Envoy; needs `codec.envoy` and the scope `admin`")
+        bool,
+        Query(
+            description="Also validate with the Envoy of `codec.envoy` (400 if it is not set). Needs the scope `admin`"
+        ),
     ] = False,
 ) -> Response:
-    """Check a snapshot without pushing it; 422 with all findings if it is invalid."""
+    """Check a snapshot without pushing it. 422 with all findings if it is invalid."""
     binary = envoy_binary(here, request) if envoy else None
     pushed = await decode_pushed(body, content_type, here.options.decoder)
     found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
@@ -253,17 +272,28 @@ async def put_group(
     by: Calling,
     etag: Annotated[
         str,
-        Depends(expected_etag("s", "the group must have no settings", shown="The expected `settings_etag`, such as")),
+        Depends(
+            expected_etag(
+                "s",
+                "succeed only if the group has no settings",
+                shown="Succeed only if the present `settings_etag` is this one, such as",
+            )
+        ),
     ],
     content_type: ContentType = "",
-    dry_run: Annotated[bool, Query(description="Check the settings; change nothing")] = False,
-    allow_empty: Annotated[bool, Query(description="Allow nodes to move to this group although it is empty")] = False,
+    dry_run: Annotated[
+        bool, Query(description="Check the settings, and show the group with them; change nothing")
+    ] = False,
+    allow_empty: Annotated[
+        bool,
+        Query(description="Permit a selector for an empty group: nodes lose their whole configuration. Otherwise 409"),
+    ] = False,
 ) -> Response:
-    """Create a group, or change its settings. Settings that are left out are reset.
+    """Create a group, or set all its settings. Settings that are left out are reset. This makes no revision.
 
-    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. Settings make no revision. No
-    nodes belong to a group without a snapshot. `If-Match` takes the `settings_etag` that was read: 412 if the settings
-    were changed since. 422 with the column for an invalid selector.
+    Nodes join a group only once it has a snapshot. `If-Match` takes the `settings_etag` of the group. An invalid
+    selector
+    is answered with 422 and the column of the error.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
     await here.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
@@ -274,7 +304,7 @@ async def put_group(
 def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
     """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
     publisher = here.publisher
-    content, table = publisher.held(group), publisher.settings
+    content, table = publisher.find_content(group), publisher.settings
     if content is None and settings is None and group not in table:
         raise NotFoundError(f"no such group: {group!r}")
     shown = settings or table.get(group)

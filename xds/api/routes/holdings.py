@@ -47,11 +47,17 @@ class Side(StrEnum):
 
 
 class HeldItem(TypedDict):
-    """``state`` is that of the type, such as ``synced``, or ``missing`` for a requested name that does not exist.
+    """A resource of a node.
 
-    ``overlay`` is present if something is laid over the pushed resource: ``live`` (live endpoints), ``assignment``
-    (weights of traffic assignment). ``pushed_version`` is the version below, if there is one. ``lingers`` is true for a
-    removed resource that the node keeps for a while, until ``until``; null while that time has not started.
+    * ``state``: the state of its type, such as ``synced``; ``missing`` for a subscribed name that does not exist;
+    * ``version``: its version: a hash of its content; empty if it is missing;
+    * ``version_info``: the ``version_info`` of the response; empty without one;
+    * ``overlay``: present if something replaces the pushed resource: ``live`` (live endpoints), ``assignment``
+      (weights of traffic assignment);
+    * ``pushed_version``: present with ``overlay``: the version of the pushed resource, if there is one;
+    * ``lingers``: present, and true, for a removed resource that the node keeps for a while;
+    * ``until``: present with ``lingers``: when it is removed; null while that time is not known;
+    * ``resource``: present with ``contents``: the resource as protobuf JSON.
     """
 
     type: str
@@ -68,7 +74,7 @@ class HeldItem(TypedDict):
 
 
 class HeldPage(TypedDict):
-    """A page of the resources of one node."""
+    """A page of the resources of a node, by type and name."""
 
     items: list[HeldItem]
     next_page_token: NotRequired[str]
@@ -80,13 +86,18 @@ async def list_held(
     request: Request,
     paging: Paging,
     id: Segment,
-    type: Annotated[str, Query(description="Alias or type URL")] = "",
-    name: Annotated[str, Query(max_length=_NAME_LIMIT, description="A glob: `web-*`")] = "",
-    side: Annotated[Side, Query()] = Side.ACKED,
-    contents: Annotated[bool, Query(description="Include the documents of the resources")] = False,
+    type: Annotated[str, Query(description="Only this type: an alias or a type URL; empty: all types")] = "",
+    name: Annotated[
+        str,
+        Query(max_length=_NAME_LIMIT, description="Only names that match this glob, such as `web-*`; empty: all names"),
+    ] = "",
+    side: Annotated[
+        Side, Query(description="Which resources: those that the node ACKed, was sent, or is served")
+    ] = Side.ACKED,
+    contents: Annotated[bool, Query(description="Include the resources themselves")] = False,
     secrets: Annotated[bool, Depends(secrets_shown)] = False,
 ) -> Response:
-    """The resources of a connected node by type and name, as its ACKs prove."""
+    """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
     node = here.fleet.node(id)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")

@@ -47,7 +47,7 @@ _BEHIND_ALL = "\0"  # sorts after the name itself and before every longer name
 
 async def window_of(
     window: Annotated[
-        str, Query(description="Seconds, or a duration such as `5m`; one second to one hour")
+        str, Query(description="The length of the window: seconds, or a duration such as `5m`; one second to one hour")
     ] = DEFAULT_WINDOW,
 ) -> float:
     """The window of a request, in seconds. Raises ``RequestError``."""
@@ -72,10 +72,15 @@ async def get_load(
     cluster: Segment,
     paging: Paging,
     window_s: Window,
-    by: Annotated[Breakdown, Query()] = "locality",
-    service_name: Annotated[str | None, Query(description="Only this EDS service name; by default all")] = None,
+    by: Annotated[Breakdown, Query(description="What each row is about")] = "locality",
+    service_name: Annotated[
+        str | None, Query(description="Only the load with this EDS service name; by default of all")
+    ] = None,
 ) -> Response:
-    """One cluster, with a row per pair of localities (source, target), per node, or per endpoint."""
+    """The load of one cluster, with a row per pair of localities (source, target), per node, or per endpoint.
+
+    404 if no client has reported the cluster recently.
+    """
     found = await asyncio.to_thread(here.load.cluster, cluster, window_s, by, service_name)
     if found is None:
         raise _unreported(cluster)
@@ -92,13 +97,21 @@ async def get_load_series(
     paging: Paging,
     window_s: Window,
     step: Annotated[
-        str, Query(description="Length of a step; by default a second, or a minute in windows above two minutes")
+        str,
+        Query(
+            description="The length of a step: seconds, or a duration such as `10s`. By default the least: a second; "
+            "a minute in windows above two minutes"
+        ),
     ] = "",
     by: Annotated[
-        Breakdown | None, Query(description="One line for each; by default one for the whole cluster")
+        Breakdown | None,
+        Query(
+            description="One line for each pair of localities, or each endpoint; `node` is refused (400). "
+            "By default one line for the whole cluster"
+        ),
     ] = None,
 ) -> Response:
-    """The load of a cluster over time, step by step."""
+    """The load of a cluster over time, step by step. 404 if no client has reported it recently."""
     step_s = _step(step, window_s)
     if by == "node":
         raise RequestError(HTTPStatus.BAD_REQUEST, "by: there is no history of single nodes; use locality or endpoint")

@@ -29,12 +29,12 @@ from xds.model.errors import NotFoundError
 
 router = api_router("registrations")
 
-ServiceFilter = Annotated[str, Query(description="Only instances of this service")]
+ServiceFilter = Annotated[str, Query(description="Only instances of this service; empty: of all services")]
 
 
 @router.get("/registrations", response_model=RegistrationPage)
 async def list_registrations(here: Here, request: Request, paging: Paging, service: ServiceFilter = "") -> Response:
-    """All registered instances by id, those of other nodes by ``node/id``."""
+    """All registered instances, by id; those on other nodes by `NODE/ID`."""
     chosen = (one for one in here.registrations.table if service in ("", one.service))
     found = await paging.following(chosen, lambda one: one.instance_id)
     return await paging.answer(request, found, lambda one: one.instance_id, lambda one: _item(here, one))
@@ -42,7 +42,7 @@ async def list_registrations(here: Here, request: Request, paging: Paging, servi
 
 @router.get("/registrations/{id}", response_model=RegistrationItem)
 async def get_registration(here: Here, id: Segment) -> Response:
-    """An instance that registered itself, or was registered here."""
+    """One instance that registered itself or was registered here."""
     return JSONResponse(_item(here, _found(here, id)))
 
 
@@ -50,9 +50,11 @@ async def get_registration(here: Here, id: Segment) -> Response:
 async def put_registration(
     here: Here, request: Request, id: Segment, body: Body, by: Calling, content_type: ContentType = ""
 ) -> Response:
-    """Register an instance, or change it. Durable before it is answered; it makes no revision.
+    """Register an instance, or change its registration. It is stored before the answer, and makes no revision.
 
-    Needs the scope ``register:`` with the service. Checks that it has already keep their status, others go.
+    It needs the scope `register:<service>`. Checks that the instance has already keep their status. Checks that are
+    left
+    out are removed.
     """
     value = await parse_one(body, content_type, "a service", BODY_BYTES)
     one = read_service(value, id)
@@ -63,7 +65,7 @@ async def put_registration(
 
 @router.delete("/registrations/{id}", response_model=RegistrationDeleted, openapi_extra=needs(ANY))
 async def delete_registration(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """Deregister an instance with its checks: it drains."""
+    """Deregister an instance with its checks. It drains. This needs the scope `register:<service>`."""
     one = _found(here, id)
     await here.registrations.deregister(id, permit_of(request), by)
     return JSONResponse({"id": id, "service": one.service})
@@ -71,16 +73,23 @@ async def delete_registration(here: Here, request: Request, id: Segment, by: Cal
 
 @router.put("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def begin_maintenance(
-    here: Here, request: Request, id: Segment, by: Calling, reason: Annotated[str, Query(max_length=1_000)] = ""
+    here: Here,
+    request: Request,
+    id: Segment,
+    by: Calling,
+    reason: Annotated[str, Query(max_length=1_000, description="Why; the notes of the check have it")] = "",
 ) -> Response:
-    """Take an instance out of service: it has a check that is critical until the maintenance ends."""
+    """Take an instance out of service: it has a critical check until the maintenance ends.
+
+    It needs the scope `register:<service>`. Nothing changes if the instance is in maintenance already.
+    """
     await here.registrations.maintain(id, True, reason, permit_of(request), by)
     return JSONResponse(_item(here, _found(here, id)))
 
 
 @router.delete("/registrations/{id}/maintenance", response_model=RegistrationItem, openapi_extra=needs(ANY))
 async def end_maintenance(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """End the maintenance of an instance, if it is in maintenance."""
+    """End the maintenance of an instance, if it is in maintenance. This needs the scope `register:<service>`."""
     await here.registrations.maintain(id, False, "", permit_of(request), by)
     return JSONResponse(_item(here, _found(here, id)))
 

@@ -49,9 +49,10 @@ router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose content is restored.
+    """A rollback of a group.
 
-    With ``keep_endpoints``, clusters that exist before and after keep their present assignments.
+    * ``to``: the revision whose content is restored;
+    * ``keep_endpoints``: keep the present assignments of clusters that exist before and after.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -68,7 +69,7 @@ async def list_revisions(
     group: Segment,
     endpoints: Annotated[bool, Query(description="Include revisions that changed only endpoints")] = True,
 ) -> Response:
-    """All revisions, newest first: kind, author, and whether it was undone."""
+    """All revisions of a group, newest first: kind, author, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
     found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
@@ -83,7 +84,7 @@ async def get_revision(
     show_secrets: ShowSecrets,
     lowered: WithLowered = False,
 ) -> Response:
-    """What was pushed at a revision, in the form that PUT accepts."""
+    """The pushed resources of a group at a revision, in the form that PUT accepts."""
     content = await here.publisher.content_at(group, revision)
     return await snapshot_response(content, request, show_secrets, lowered)
 
@@ -94,11 +95,15 @@ async def get_progress(
     group: Segment,
     revision: Revision,
     wait: Annotated[
-        float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until the progress is decided")
+        float,
+        Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until `verdict` is not `pending`; 0: answer at once"),
     ] = 0.0,
 ) -> Response:
-    """The progress of a recent push, among the nodes that were connected at its commit."""
-    found = await here.publisher.pushes.settled(group, revision, wait)
+    """The progress of a push among the nodes that were connected at its commit.
+
+    The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
+    """
+    found = await here.publisher.pushes.wait_for_verdict(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
@@ -112,7 +117,7 @@ async def get_rollout(here: Here, group: Segment) -> Response:
 
 @router.post("/rollback", response_model=PushAnswer)
 async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
-    """Roll back: make a new revision with the content of an earlier one."""
+    """Roll back: make a new revision with the content of an earlier one. This also restores a deleted group."""
     media_of(content_type)
     try:
         wanted = RollbackRequest.model_validate_json(body)
@@ -124,10 +129,12 @@ async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: C
 
 @router.get("/undo", response_model=UndoItem)
 async def get_undo(here: Here, group: Segment) -> Response:
-    """What an undo of the last configuration change would do. Ask, then roll back to ``to`` with ``If-Match``.
+    """The plan of undoing the last configuration change of a group. Nothing is changed.
 
-    ``to`` is the last earlier revision that was neither undone nor rejected. It is null if there is none; the caller
-    then has to choose among the ``candidates``.
+    To undo it, roll back to the revision in `to`, with `etag` as `If-Match`. `to` is the last revision before the
+    change
+    that was neither undone nor rejected by more than `server.undo_refused_share` of its nodes. It is null if there is
+    none: a person has to choose one of the `candidates`. 404 if there is nothing to undo.
     """
     plan = await here.publisher.undo_plan(group)
     return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))
@@ -139,9 +146,11 @@ _SIZE_GUESS_BYTES = 100  # of a key; sorting more than some hundred keys is not 
 
 
 class DifferenceItem(TypedDict):
-    """``change`` is ``added``, ``changed`` or ``removed``. The side that does not have the resource is null.
+    """A resource that differs between two revisions. If only redacted values differ, both sides look the same.
 
-    If only redacted values differ, both sides look the same.
+    * ``change``: ``added``, ``changed`` or ``removed``;
+    * ``before``: the resource at the first revision, as protobuf JSON; null if there is none;
+    * ``after``: the resource at the second revision, as protobuf JSON; null if there is none.
     """
 
     type: str
@@ -163,6 +172,13 @@ DifferenceAnswer = TypedDict(
         "next_page_token": NotRequired[str],
     },
 )
+DifferenceAnswer.__doc__ = """The difference between two revisions of a group.
+
+* ``from``: the first revision; 0: no resources;
+* ``to``: the second revision;
+* ``changes``: the names of all resources that differ, by type alias;
+* ``resources``: present with ``contents``: one page of these resources, before and after.
+"""
 
 
 @router.get("/revisions/{revision}/diff", response_model=DifferenceAnswer)
@@ -179,12 +195,14 @@ async def get_difference(
             alias="from",
             ge=0,
             le=REVISION_LIMIT,
-            description="By default the previous revision; 0: compare with nothing",
+            description="The revision to compare with; 0: no resources. By default the revision before",
         ),
     ] = None,
-    contents: Annotated[bool, Query(description="Include the documents of the resources, page by page")] = True,
+    contents: Annotated[
+        bool, Query(description="Include each resource before and after, page by page; false: names only")
+    ] = True,
 ) -> Response:
-    """The changes from one revision to another. A revision that deleted the group has no resources."""
+    """The difference between two revisions of a group. A revision that deleted the group has no resources."""
     found = await here.publisher.compare(group, revision - 1 if base is None else base, revision)
     document: Json = {
         "group": group,
@@ -196,7 +214,7 @@ async def get_difference(
         touched = found.touched()
         page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
         keys: list[Key] = page.pop("items")
-        sides = await here.publisher.sides(found, keys)
+        sides = await here.publisher.compared_resources(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)

@@ -9,10 +9,10 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import pydantic
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.bodies import Body, media_of
+from xds.api.bodies import Body, ContentType, media_of
 from xds.api.problem import RequestError, placed
 from xds.api.push import (
     PushContext,
@@ -54,14 +54,24 @@ class _Part(pydantic.BaseModel):
 
 
 class DeletedResource(_Part):
-    """A resource to remove; ``type`` is an alias or a type URL."""
+    """A resource to remove.
+
+    * ``type``: a type alias or a type URL.
+    """
 
     type: str
     name: str
 
 
 class GroupChange(_Part):
-    """One group's change: the whole ``snapshot``, or single resources to ``put`` and ``delete``."""
+    """The change of one group: either ``snapshot``, or ``put`` and ``delete``.
+
+    * ``if_match``: succeed only if the group has this etag, as ``If-Match``;
+    * ``if_none_match``: ``*``: succeed only if the group does not exist;
+    * ``snapshot``: replace all resources of the group, as ``PUT /groups/{group}/snapshot``;
+    * ``put``: resources to add or replace, each with its ``@type``;
+    * ``delete``: resources to remove.
+    """
 
     group: str
     if_match: str | None = None
@@ -78,14 +88,23 @@ class GroupChange(_Part):
 
 
 class DeletedEntry(_Part):
-    """A config entry to delete."""
+    """A config entry to delete.
+
+    * ``name``: the name of the config entry.
+    """
 
     kind: str
     name: str
 
 
 class EntriesChange(_Part):
-    """Config entries to ``put`` and ``delete``. ``if_match`` is the etag of all config entries."""
+    """The change of config entries; needs the scope ``admin``.
+
+    * ``if_match``: succeed only if all config entries have this etag;
+    * ``if_none_match``: ``*``: succeed only if no config entry was ever written;
+    * ``put``: config entries to write;
+    * ``delete``: config entries to delete.
+    """
 
     if_match: str | None = None
     if_none_match: str | None = None
@@ -100,7 +119,11 @@ class EntriesChange(_Part):
 
 
 class TransactionRequest(_Part):
-    """What is asked of each group; no group comes twice. And what is asked of config entries, if anything."""
+    """Changes that are made together or not at all.
+
+    * ``changes``: the changes of groups, each group once;
+    * ``config_entries``: the change of config entries; null: none.
+    """
 
     changes: Annotated[list[GroupChange], pydantic.Field(max_length=CHANGES_LIMIT)] = []
     config_entries: EntriesChange | None = None
@@ -141,11 +164,11 @@ async def transact(
     pushing: Annotated[PushContext, Depends(transaction_context)],
     request: Request,
     body: Body,
-    content_type: Annotated[str, Header(description="JSON or YAML")] = "",
+    content_type: ContentType = "",
 ) -> Response:
-    """Change several groups, and config entries, in one transaction.
+    """Change several groups, and config entries, in one transaction: all changes are made, or none.
 
-    ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}], "config_entries"?: {"put"?, "delete"?}}``.
+    It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
     decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
     for each in decoded.groups:

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
 from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import PushContext, SharedOptions, Wait, answered, applied, expected_etag, status_of
+from xds.api.push import KeylessOptions, PushContext, Wait, answered, applied, expected_etag, status_of
 from xds.api.routing import api_router, demand
 from xds.api.services import Here, Services
 from xds.api.shapes.groups import PushAnswer
@@ -28,12 +28,12 @@ router = api_router("upstreams")
 DOCUMENT_BYTES = 4 << 20
 
 
-Expected = Annotated[str, Depends(expected_etag("u", "the group must have no upstreams"))]
+Expected = Annotated[str, Depends(expected_etag("u", "succeed only if the group has no upstreams"))]
 
 
-async def writing_options(options: SharedOptions, etag: Expected) -> PushOptions:
+async def writing_options(options: KeylessOptions, etag: Expected) -> PushOptions:
     """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
-    return replace(options, etag=etag, push_id="")
+    return replace(options, etag=etag)
 
 
 Writing = Annotated[PushOptions, Depends(writing_options)]
@@ -41,7 +41,7 @@ Writing = Annotated[PushOptions, Depends(writing_options)]
 
 @router.get("/upstreams", response_model=UpstreamsPage)
 async def list_upstreams(here: Here, request: Request, paging: Paging) -> Response:
-    """All groups with upstreams. The nodes of each are one class of proxies."""
+    """All groups with upstreams, by name."""
     lowered, counts = here.publisher.lowered, here.fleet.nodes_by_group()
 
     def item(group: str) -> Any:
@@ -69,13 +69,17 @@ async def put_upstreams(
     wait_s: Wait,
     content_type: ContentType = "",
     selector: Annotated[
-        str | None, Query(max_length=16_384, description="Also set the selector of the group; needs the scope `admin`")
+        str | None,
+        Query(
+            max_length=16_384,
+            description="Also set the selector of the group, which needs the scope `admin`. By default it stays",
+        ),
     ] = None,
 ) -> Response:
-    """Set the upstreams of a group: `{"upstreams": [{"service": "web", "bind_port": 9191}]}`, as JSON or YAML.
+    """Set all upstreams of a group, which is created if it does not exist. Pushed resources stay.
 
-    The group is created if there is none. What the upstreams are lowered to becomes part of its snapshot at once, and
-    follows the config entries from then on. Pushed resources stay.
+    What the upstreams are lowered to becomes part of the snapshot of the group at once, and follows the config entries
+    from then on.
     """
     document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
     upstreams = await asyncio.to_thread(read_upstreams, document)

@@ -40,12 +40,12 @@ class CatalogMetrics(Collector):
         """The current metrics."""
         catalog, bindings = self._catalog, self._bindings
         yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
-        states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
+        states: dict[Labels, float] = {("laid",): bindings.live_n, ("waiting",): len(bindings) - bindings.live_n}
         text = "Assignments that follow a service: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
         lowered = self._lowered.endpoints
-        total, laid = (len(lowered), lowered.laid_n) if lowered is not None else (0, 0)
-        states = {("laid",): laid, ("waiting",): total - laid}
+        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
+        states = {("laid",): live_n, ("waiting",): total - live_n}
         text = "Assignments of lowered clusters: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
         text = "Groups with an upstreams document"
@@ -68,7 +68,7 @@ class CatalogMetrics(Collector):
             (
                 "source_held_instances",
                 "Instances that are kept although their source lost them",
-                [one.kept_n for one in counted],
+                [one.lost_n for one in counted],
             ),
             (
                 "source_findings",
@@ -191,7 +191,7 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            told = stream.told
+            told = stream.answer
             is_empty = told.endpoints_n == 0
             state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
