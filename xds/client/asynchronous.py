@@ -268,7 +268,7 @@ class AsyncClient:
         drain_s: float | None = None,
         dry_run: bool = False,
     ) -> ServedAssignment:
-        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Missing endpoints drain."""
+        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
         body = fleet_calls.assignment_body(assignment)
         options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
         return await self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))

@@ -265,7 +265,7 @@ class Client:
         drain_s: float | None = None,
         dry_run: bool = False,
     ) -> ServedAssignment:
-        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Missing endpoints drain."""
+        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
         body = fleet_calls.assignment_body(assignment)
         options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
         return self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))
