@@ -117,10 +117,10 @@ class PrincipalPattern:
             return None
         bound: dict[str, str] = {}
         for segment, part in zip(self._segments, parts, strict=False):
-            found = segment.match(part)
-            if found is None or any(bound.get(name, value) != value for name, value in found.items()):
+            captured = segment.match(part)
+            if captured is None or any(bound.get(name, value) != value for name, value in captured.items()):
                 return None
-            bound.update(found)
+            bound.update(captured)
         return bound
 
     def _folded(self, value: str) -> str:
@@ -133,10 +133,10 @@ class PrincipalPattern:
 def _divided(text: str) -> Iterator[str]:
     """Split a text: literal parts at even positions, captures at odd positions."""
     at = 0
-    for found in _CAPTURE.finditer(text):
-        yield text[at : found.start()]
-        yield found[0]
-        at = found.end()
+    for match in _CAPTURE.finditer(text):
+        yield text[at : match.start()]
+        yield match[0]
+        at = match.end()
     yield text[at:]
 
 
@@ -189,7 +189,7 @@ class ClaimPattern:
 
 def glob_escaped(text: str) -> str:
     """A glob that matches exactly this text."""
-    return _GLOB.sub(lambda found: f"[{found[0]}]", text)
+    return _GLOB.sub(lambda char: f"[{char[0]}]", text)
 
 
 # Node authorisation
@@ -361,8 +361,8 @@ class Access:
         ``wants_certificate``: the listener requests client certificates, so a client without a credential is rejected.
         """
         if authorization and self.tokens:
-            found = self.tokens.find(authorization)
-            return Identity(found[1], certificate, found[0]) if found is not None else None
+            match = self.tokens.find(authorization)
+            return Identity(match[1], certificate, match[0]) if match is not None else None
         if certificate is not None:
             return Identity(self.grant_of(certificate), certificate)
         return None if self.tokens or wants_certificate else ANONYMOUS

@@ -119,10 +119,10 @@ class Bindings:
 
     def get(self, key: Key) -> BoundAssignment:
         """Raises ``NotFoundError``."""
-        found = self._bound.get(key)
-        if found is None:
+        bound = self._bound.get(key)
+        if bound is None:
             raise NotFoundError(f"assignment {key[1]!r} of group {key[0]!r} is not bound to a service")
-        return found
+        return bound
 
     def of(self, group: str) -> list[BoundAssignment]:
         """The bindings of a group, by the name of the assignment."""

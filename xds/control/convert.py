@@ -389,8 +389,8 @@ def _users(kinds: Kinds) -> Iterator[Json]:
 
 def _static_references(type_name: str, value: Json) -> list[Json]:
     """References to secrets by name alone."""
-    found = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
-    return [one for one in found if field_value(one, "sds_config") is None and isinstance(one.get("name"), str)]
+    references = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
+    return [one for one in references if field_value(one, "sds_config") is None and isinstance(one.get("name"), str)]
 
 
 def _address_name(address: Any) -> str:

@@ -120,15 +120,15 @@ def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
 
 def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
     """Draining endpoints by priority. Raises ``ValueError``."""
-    found: dict[int, DrainingEndpoints] = defaultdict(dict)
+    by_priority: dict[int, DrainingEndpoints] = defaultdict(dict)
     try:
         for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
             locality = Locality(str(region), str(zone), str(sub_zone))
             one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
-            found[int(priority)][one.address] = one, float(until)
+            by_priority[int(priority)][one.address] = one, float(until)
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
-    return dict(found)
+    return dict(by_priority)
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:

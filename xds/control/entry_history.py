@@ -72,8 +72,8 @@ class EntryHistory:
 
     async def line(self, revision: int) -> RevisionInfo | None:
         """Who made a revision, when and why; None if that is no longer kept. Raises ``StoreError``."""
-        found = await self._store.history(LINE, before=revision + 1, limit=1)
-        return found[0] if found and found[0].revision == revision else None
+        lines = await self._store.history(LINE, before=revision + 1, limit=1)
+        return lines[0] if lines and lines[0].revision == revision else None
 
     async def content(self, revision: int) -> dict[Key, EntryRecord]:
         """All entries at a revision. Revision 0 is empty.
@@ -148,7 +148,7 @@ class ChainRevisions:
 
     def __init__(self, revision_of: Callable[[Key], int]) -> None:
         self._revision_of = revision_of
-        self._kept: dict[str, int] = {}
+        self._kept_revisions: dict[str, int] = {}
 
     def of(self, index: ChainIndex, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
         """The revision of a service's chain; 0 if no entry that it depends on ever existed.
@@ -160,19 +160,19 @@ class ChainRevisions:
         if overrides is not None or datacenter not in ("", context.datacenter):
             context = replace(context, datacenter=datacenter or context.datacenter)
             return self._newest(compile_recorded(context.request(service, index.entries, overrides)).consulted)
-        kept = self._kept.get(service)
+        kept = self._kept_revisions.get(service)
         return kept if kept is not None else self._newest(index.consulted(service))
 
     def keep(self, index: ChainIndex, proposal: Proposal) -> None:
         """Keep the revisions of chains that a proposal leaves unchanged. Call it before the proposal is accepted."""
         for service in proposal.compiled.keys() - proposal.changed:
-            self._kept[service] = self.of(index, service)
+            self._kept_revisions[service] = self.of(index, service)
         for service in proposal.changed:
-            self._kept.pop(service, None)
+            self._kept_revisions.pop(service, None)
 
     def clear(self) -> None:
         """Forget all kept revisions: other entries were loaded."""
-        self._kept.clear()
+        self._kept_revisions.clear()
 
     def _newest(self, keys: Iterable[Key]) -> int:
         return max(map(self._revision_of, keys), default=0)

@@ -72,12 +72,12 @@ class EntryRecord:
 
 def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
     """A record of an entry. Raises ``ValidationError`` for an entry that is too large."""
-    made = EntryRecord(entry, created, modified)
-    size = len(made.body())
+    record = EntryRecord(entry, created, modified)
+    size = len(record.body())
     if size > ENTRY_BYTES:
         detail = f"a config entry has at most {ENTRY_BYTES} bytes as JSON, not {size}"
-        raise ValidationError([Violation("entry_too_large", detail, _title(made.key))])
-    return made
+        raise ValidationError([Violation("entry_too_large", detail, _title(record.key))])
+    return record
 
 
 def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
@@ -255,7 +255,7 @@ def entries_note(changes: Sequence[EntryChange], options: PushOptions, revision:
     names: dict[str, list[str]] = {}
     for change in changes:
         names.setdefault(change.change, []).append(_title(change.key))
-    counts = {word: {"count": len(found), "names": found[:_NAMES_SHOWN]} for word, found in names.items()}
+    counts = {word: {"count": len(titles), "names": titles[:_NAMES_SHOWN]} for word, titles in names.items()}
     return Caller(options.meta.actor, options.meta.author, options.peer).note(
         "config_entries.changed",
         subject=_title(changes[0].key) if len(changes) == 1 else "",

@@ -59,10 +59,10 @@ def check_with_envoy(resources: Sequence[Resource], envoy: Path, timeout_s: floa
         try:
             search.all(resources)
         except _ExhaustedError as error:
-            search.found.append(
+            search.findings.append(
                 Violation("unchecked", f"not all resources were checked by Envoy: {error}", severity=WARNING)
             )
-        return sorted(search.found, key=lambda found: (found.severity, found.index))
+        return sorted(search.findings, key=lambda one: (one.severity, one.index))
 
 
 class _ExhaustedError(Exception):
@@ -82,36 +82,36 @@ class _Search:
     envoy: Path
     directory: Path
     ends_at: float
-    found: list[Violation] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     runs: int = 0
 
     def all(self, resources: Sequence[Resource]) -> None:
-        """Check all resources; the findings are in ``found``."""
-        around = probe_context(resources)
-        members = self._shown(resources, around)
-        fault = self._run(members, around)
+        """Check all resources and collect ``findings``."""
+        context = probe_context(resources)
+        members = self._shown(resources, context)
+        fault = self._run(members, context)
         if fault is None:
             return
         # Secrets first: otherwise the users of a bad secret would be rejected for it.
         secrets = [unit for unit in members if unit.resource.type_url == SECRET]
-        self._within(secrets, around, self._run(secrets, around))
-        bad = frozenset(found.index for found in self.found if found.severity == ERROR)
-        around = probe_context(resources, bad) if bad else around
+        self._within(secrets, context, self._run(secrets, context))
+        bad = frozenset(one.index for one in self.findings if one.severity == ERROR)
+        context = probe_context(resources, bad) if bad else context
         others = [
-            unit for unit in probed_resources(resources, around) if unit.body and unit.resource.type_url != SECRET
+            unit for unit in probed_resources(resources, context) if unit.body and unit.resource.type_url != SECRET
         ]
-        self._within(others, around, self._run(others, around) if secrets else fault)
+        self._within(others, context, self._run(others, context) if secrets else fault)
 
-    def _shown(self, resources: Sequence[Resource], around: ProbeContext) -> list[ProbedResource]:
+    def _shown(self, resources: Sequence[Resource], context: ProbeContext) -> list[ProbedResource]:
         shown = []
-        for unit in probed_resources(resources, around):
+        for unit in probed_resources(resources, context):
             if unit.body:
                 shown.append(unit)
             else:
                 self._note(unit, _Fault("contains values without a JSON form; Envoy was not asked", WARNING))
         return shown
 
-    def _within(self, members: Sequence[ProbedResource], around: ProbeContext, fault: _Fault | None) -> None:
+    def _within(self, members: Sequence[ProbedResource], context: ProbeContext, fault: _Fault | None) -> None:
         """Find the rejected members. ``fault`` is the outcome of a run with all of them."""
         if fault is None:
             return
@@ -120,14 +120,14 @@ class _Search:
             return
         half = len(members) // 2
         halves = members[:half], members[half:]
-        faults = [self._run(one, around) for one in halves]
+        faults = [self._run(one, context) for one in halves]
         if not any(faults):
             self._note(None, fault)  # each half is valid alone: a resource of one clashes with one of the other
         for one, each in zip(halves, faults, strict=True):
-            self._within(one, around, each)
+            self._within(one, context, each)
 
     def _note(self, unit: ProbedResource | None, fault: _Fault) -> None:
-        if len(self.found) >= FINDINGS_LIMIT:
+        if len(self.findings) >= FINDINGS_LIMIT:
             raise _ExhaustedError(f"the limit of {FINDINGS_LIMIT} findings is reached")
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
         detail, severity = fault.detail.replace(f"{PREFIX}:", ""), fault.severity
@@ -141,9 +141,9 @@ class _Search:
             severity = WARNING
         code = "envoy_refused" if severity == ERROR else "unchecked"
         index = -1 if unit is None else unit.index
-        self.found.append(Violation(code, detail, label, severity=severity, index=index))
+        self.findings.append(Violation(code, detail, label, severity=severity, index=index))
 
-    def _run(self, members: Sequence[ProbedResource], around: ProbeContext) -> _Fault | None:
+    def _run(self, members: Sequence[ProbedResource], context: ProbeContext) -> _Fault | None:
         if not members:
             return None
         left_s = self.ends_at - time.monotonic()
@@ -151,7 +151,7 @@ class _Search:
             raise _ExhaustedError("it took too long" if left_s <= 0 else f"the limit of {RUNS_LIMIT} runs is reached")
         self.runs += 1
         path, log = self.directory / "bootstrap.pb", self.directory / "log"
-        path.write_bytes(bootstrap(members, around))
+        path.write_bytes(bootstrap(members, context))
         try:
             with log.open("wb") as output:
                 code = _validate(self.envoy, path, output.fileno(), left_s)

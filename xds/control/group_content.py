@@ -101,14 +101,14 @@ class GroupContent:
 
     def versions(self) -> dict[str, str]:
         """version_info by type label."""
-        return {type_label(found.type.type_url): found.version_info for found in self.snapshot}
+        return {type_label(each.type.type_url): each.version_info for each in self.snapshot}
 
     @cached_property
     def etag(self) -> str:
         """Identifies revision and content: ``r42-1f3a9c07``, without quotes. All replicas compute the same etag."""
         digest = blake2b(digest_size=_ETAG_DIGEST_BYTES)
-        for type_url, found in sorted(self.snapshot.sets.items()):
-            digest.update(type_url.encode() + found.digest)
+        for type_url, each in sorted(self.snapshot.sets.items()):
+            digest.update(type_url.encode() + each.digest)
         return f"r{self.revision}-{digest.hexdigest()}"
 
 
@@ -225,13 +225,13 @@ def encode_resources(resources: list[Resource], base: GroupContent | None = None
 def decode_resources(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
     """The resources of manifest entries. Raises ``CorruptError`` for a blob that is no resource, or another one."""
     try:
-        found = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
+        resources = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
     except ValidationError as error:
         raise CorruptError(f"a stored resource cannot be read: {error}") from error
-    for key, resource in found.items():
+    for key, resource in resources.items():
         if key != (resource.type_url, resource.name):
             raise CorruptError(f"the stored resource {key[1]!r} is another one: {resource.name!r}")
-    return found
+    return resources
 
 
 def build_content(

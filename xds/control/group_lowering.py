@@ -195,8 +195,8 @@ class GroupLowering:
 def _touched(parts: Mapping[str, LoweredPart], before: Mapping[str, LoweredPart]) -> set[ResourceKey]:
     """Type URL and name of all resources and assignments that changed parts make, before or now."""
     changed = [name for name in {**before, **parts} if parts.get(name) is not before.get(name)]
-    made = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
-    return {key for lowered in made for key in _keys(lowered)}
+    affected = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
+    return {key for lowered in affected for key in _keys(lowered)}
 
 
 def _keys(lowered: Lowered) -> Iterator[ResourceKey]:

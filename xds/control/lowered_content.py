@@ -43,16 +43,16 @@ class LoweredRecords:
 
     def __init__(self, decoder: ResourceDecoder) -> None:
         self._decoder = decoder
-        self._known: WeakValueDictionary[bytes, LoweredRecord] = WeakValueDictionary()
+        self._records: WeakValueDictionary[bytes, LoweredRecord] = WeakValueDictionary()
 
     def of(self, lowered: LoweredResource) -> LoweredRecord:
         """The record of a resource. Raises ``ValidationError`` with the places in the entries."""
         text = json.dumps([lowered.type_url, lowered.content], sort_keys=True).encode()
         key = blake2b(text, digest_size=_DIGEST_BYTES).digest()
-        record = self._known.get(key)
+        record = self._records.get(key)
         if record is None:
             resource = replace(decode_lowered(lowered, self._decoder), is_lowered=True)
-            record = self._known[key] = LoweredRecord(resource, blob_id(dump_record(resource)))
+            record = self._records[key] = LoweredRecord(resource, blob_id(dump_record(resource)))
         return record
 
 

@@ -97,15 +97,15 @@ class LoweredGroups:
 
     def get(self, group: str) -> LoweredGroup:
         """Raises ``NotFoundError``."""
-        found = self._groups.get(group)
-        if found is None:
+        lowered = self._groups.get(group)
+        if lowered is None:
             raise NotFoundError(f"group {group!r} has no upstreams")
-        return found
+        return lowered
 
     def content(self, group: str) -> LoweredContent:
         """The lowered resources of a group."""
-        found = self._groups.get(group)
-        return found.content if found is not None else NOTHING_LOWERED
+        lowered = self._groups.get(group)
+        return lowered.content if lowered is not None else NOTHING_LOWERED
 
     def lowering(self, group: str) -> LoweringChange:
         """A change that leaves the lowered resources of a group unchanged."""
@@ -114,8 +114,8 @@ class LoweredGroups:
 
     def etag(self, group: str) -> str:
         """The etag of the upstreams of a group; `NO_ETAG` if it has none."""
-        found = self._groups.get(group)
-        return etag_of(found.document) if found is not None else NO_ETAG
+        lowered = self._groups.get(group)
+        return etag_of(lowered.document) if lowered is not None else NO_ETAG
 
     def context(self) -> ChainContext:
         """The context of all chains: datacenter, trust domain and peers."""

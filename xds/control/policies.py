@@ -80,9 +80,9 @@ class PolicyTable:
 
         A policy that this release cannot read is logged, not used, and kept in the store.
         """
-        found = await self._store.docs(KIND)
+        docs = await self._store.docs(KIND)
         self._policies.clear()
-        for doc in found:
+        for doc in docs:
             key = key_of(doc.id)
             try:
                 self._policies[key] = Policy.parse(json.loads(doc.body), key[1])

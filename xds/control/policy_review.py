@@ -43,13 +43,13 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
     if cluster is None:
         return [_unknown(policy, names)]
     name = assignment_name(cluster)
-    found = [*_of_cluster(policy, cluster), *_of_assignment(policy, name, find)]
+    warnings = [*_of_cluster(policy, cluster), *_of_assignment(policy, name, find)]
     earlier = (other for other in sorted(others) if name and other < policy.cluster)
     first = next((other for other in earlier if assignment_name(find(CLUSTER, other)) == name), None)
     if first is not None:
         detail = f"it shares its endpoints {name!r} with cluster {first!r}: the policy of {first!r} applies"
-        found.append(_warning(policy, "shared_endpoints", detail))
-    return found
+        warnings.append(_warning(policy, "shared_endpoints", detail))
+    return warnings
 
 
 def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
@@ -63,13 +63,13 @@ def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
 
 def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
     """Warnings about sources with a large share of nodes that do not report, so that their demand is an estimate."""
-    found = []
+    warnings = []
     for source, own in sorted(observed.demand.items(), key=lambda one: str(one[0])):
         if own.silent > _SILENT_LIMIT * (own.nodes + own.silent):
             detail = f"{own.nodes} of {own.nodes + own.silent} nodes of {source or 'the unnamed locality'} report load"
             hint = "nodes without a load stream lack load_stats_config (Envoy) or lrs_server: {self: {}} (gRPC)"
-            found.append(_warning(policy, "partial_reports", detail, hint))
-    return found[:_SHOWN_LIMIT]
+            warnings.append(_warning(policy, "partial_reports", detail, hint))
+    return warnings[:_SHOWN_LIMIT]
 
 
 def review_capacity(
@@ -84,7 +84,7 @@ def review_capacity(
         return []
     own = frozenset[bytes]().union(*(each.addresses for each in localities))
     shared = {key: sum(len(own & part) for part in addresses) for key, addresses in others.items()}
-    found = []
+    warnings = []
     for (group, cluster), count in sorted(shared.items()):
         if count:
             detail = (
@@ -92,8 +92,8 @@ def review_capacity(
                 f"the policy of each counts all of their capacity"
             )
             hint = "divide the rates between the policies, or learn the capacity from a metric"
-            found.append(_warning(policy, "shared_capacity", detail, hint))
-    return found[:_SHOWN_LIMIT]
+            warnings.append(_warning(policy, "shared_capacity", detail, hint))
+    return warnings[:_SHOWN_LIMIT]
 
 
 def finder(snapshot: Snapshot | None) -> Find:

@@ -92,11 +92,13 @@ class PushLog:
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
         variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
         # Only this takes long. It reads the fleet but not the cache, which belongs to the event loop.
-        found = await run_sized(
+        convergence = await run_sized(
             self._fleet.convergence, group, targets, push.nodes, variants, resources=len(push.nodes)
         )
         moving = self._moving(push)
-        return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
+        return replace(
+            convergence, pending=convergence.pending + len(moving), pending_nodes=(*convergence.pending_nodes, *moving)
+        )
 
     def _followers(self, group: str) -> frozenset[str]:
         """The connected nodes of the group; for a new group, those that are about to move to it."""
@@ -143,11 +145,13 @@ async def rollout_status(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot)
     remaining = iter(sorted(fleet.connected(snapshot.group)))
     # At least once, so that ``types`` names the types of a group without nodes.
     while (among := list(islice(remaining, NODES_AT_ONCE))) or not types:
-        found = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
-        states += Counter({Sync.SYNCED: found.synced, Sync.PENDING: found.pending, Sync.NACKED: found.nacked})
-        pending += found.pending_nodes
-        nacks += found.nacks
-        held += found.held
+        convergence = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
+        states += Counter(
+            {Sync.SYNCED: convergence.synced, Sync.PENDING: convergence.pending, Sync.NACKED: convergence.nacked}
+        )
+        pending += convergence.pending_nodes
+        nacks += convergence.nacks
+        held += convergence.held
         for alias, counted in fleet.progress_by_type(snapshot.group, snapshot.sets, among, variants).items():
             types.setdefault(alias, Counter()).update(counted)
         if not among:

@@ -305,8 +305,8 @@ async def compare(store: Store, group: str, old: int, new: int) -> RevisionCompa
     """
     after = await _blob_ids_at(store, group, new)
     before = await _blob_ids_at(store, group, old)
-    found = await run_sized(changes, before, after, resources=len(before) + len(after))
-    return RevisionComparison(group, old, new, before, after, found)
+    difference = await run_sized(changes, before, after, resources=len(before) + len(after))
+    return RevisionComparison(group, old, new, before, after, difference)
 
 
 async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
@@ -324,8 +324,8 @@ async def read_compared(store: Store, comparison: RevisionComparison, keys: Coll
 async def _blob_ids_at(store: Store, group: str, revision: int) -> BlobIds:
     if revision == 0:
         return BlobIds()
-    found = await store.history(group, before=revision + 1, limit=1)
-    if found and found[0].revision == revision and not found[0].live:
+    lines = await store.history(group, before=revision + 1, limit=1)
+    if lines and lines[0].revision == revision and not lines[0].live:
         return BlobIds()
     entries = (await store.manifest(group, revision)).entries
     return await run_sized(blob_ids, entries, resources=len(entries))

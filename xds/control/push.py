@@ -155,9 +155,9 @@ class PushRequest:
 
     def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
         """The request with the lowered resources. Raises ``ValidationError`` where a name has two owners."""
-        made = extend(self.group, self.change, self.resources, self.lowering, current, target)
+        extended = extend(self.group, self.change, self.resources, self.lowering, current, target)
         requested = self.requested_change or self.change
-        return replace(self, change=made.change, resources=made.resources, requested_change=requested)
+        return replace(self, change=extended.change, resources=extended.resources, requested_change=requested)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,11 @@ def section_kinds(annotation: Any) -> dict[str, type[BaseModel]]:
 
 
 def _kinds_below(annotation: Any) -> dict[str, type[BaseModel]]:
-    found: dict[str, type[BaseModel]] = {}
+    kinds: dict[str, type[BaseModel]] = {}
     for choice in _choices(annotation):
         if issubclass(choice, BaseModel) and _TAG in choice.model_fields:
-            found |= dict.fromkeys(map(str, get_args(choice.model_fields[_TAG].annotation)), choice)
-    return found
+            kinds |= dict.fromkeys(map(str, get_args(choice.model_fields[_TAG].annotation)), choice)
+    return kinds
 
 
 def _choices(annotation: Any) -> Iterator[type]:

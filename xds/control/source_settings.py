@@ -41,8 +41,8 @@ SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63
 
 
 def _check_service(value: str) -> str:
-    for found in check_service_name(value):
-        raise ValueError(found.detail)
+    for finding in check_service_name(value):
+        raise ValueError(finding.detail)
     return value
 
 
@@ -111,10 +111,10 @@ def _check_server(value: str) -> str:
 
 def split_server(text: str) -> tuple[str, int]:
     """Address and port of a DNS server: ``10.0.0.2``, ``10.0.0.2:5353``, ``2001:db8::1``, ``[2001:db8::1]:5353``."""
-    found = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?|([^:]+)(?::(\d{1,5}))?", text)
-    if found is None:
+    match = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?|([^:]+)(?::(\d{1,5}))?", text)
+    if match is None:
         return text, DNS_PORT
-    return found[1] or found[3], int(found[2] or found[4] or DNS_PORT)
+    return match[1] or match[3], int(match[2] or match[4] or DNS_PORT)
 
 
 class DnsSettings(SourceSettings):

@@ -83,8 +83,8 @@ class Tokens:
         """The grant for an ``Authorization`` value, ``Bearer <token>``; None for an unknown token."""
         if not self._grants:
             return EVERYTHING
-        found = self.find(authorization)
-        return found[1] if found is not None else None
+        match = self.find(authorization)
+        return match[1] if match is not None else None
 
     def find(self, authorization: str) -> tuple[bytes, Grant] | None:
         """The hash and the grant of the token in an ``Authorization`` value; None for an unknown token.

@@ -59,12 +59,12 @@ def variant_sets(
 ) -> dict[str, dict[str, ResourceSet]]:
     """The sets that streams of other APIs than v3 are served: by API and type URL."""
     urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
-    found: dict[str, dict[str, ResourceSet]] = {}
+    by_api: dict[str, dict[str, ResourceSet]] = {}
     for api in fleet.apis(group) - {""}:
         view = cache.view(group, api)
         sets = view.snapshot.sets if view is not None else {}
-        found[api] = {url: sets[url] for url in urls if url in sets}
-    return found
+        by_api[api] = {url: sets[url] for url in urls if url in sets}
+    return by_api
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,17 @@ class UnexpressedResource:
 
 def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
     """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded."""
-    found: dict[str, tuple[UnexpressedResource, ...]] = {}
+    by_type: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
         view = cache.view(node.group, stream.api) if stream.api else None
         if view is None:
             continue
         for state in stream.types:
             unsent = islice(_wanted(state, view.snapshot.get(state.type_url).omitted), SHOWN_LIMIT)
-            members = dict.fromkeys((*found.get(state.type, ()), *unsent))
+            members = dict.fromkeys((*by_type.get(state.type, ()), *unsent))
             if members:
-                found[state.type] = tuple(members)[:SHOWN_LIMIT]
-    return found
+                by_type[state.type] = tuple(members)[:SHOWN_LIMIT]
+    return by_type
 
 
 def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[UnexpressedResource]:

@@ -74,8 +74,8 @@ class WatchedDirectory:
 
     async def start(self) -> None:
         """Apply all files, then watch them. Raises ``OSError`` when the directory cannot be read."""
-        found = await asyncio.to_thread(scan, self._root)
-        await self._apply(found)
+        files_by_group = await asyncio.to_thread(scan, self._root)
+        await self._apply(files_by_group)
         self._task.start(self._watch())
 
     async def close(self) -> None:
@@ -122,14 +122,14 @@ class WatchedDirectory:
             else:
                 self.refused.accept("", time())
 
-    async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
-        for group, present in found.items():
+    async def _apply(self, files_by_group: Mapping[str, GroupFiles]) -> None:
+        for group, present in files_by_group.items():
             now = AppliedFiles(present.stamp, self._round)
             if self._applied.get(group) != now and await self._push(group, present):
                 self._applied[group] = now
-        for group in self._applied.keys() - found.keys():
-            await self._remove(group, is_all=not found)
-        for refused in [each for each in self.refused if each.group and each.group not in found]:
+        for group in self._applied.keys() - files_by_group.keys():
+            await self._remove(group, is_all=not files_by_group)
+        for refused in [each for each in self.refused if each.group and each.group not in files_by_group]:
             self.refused.accept(refused.group, time())
 
     async def _push(self, group: str, present: GroupFiles) -> bool:
@@ -160,7 +160,7 @@ class WatchedDirectory:
 
     def _refuse(self, group: str, files: tuple[str, ...], error: XdsError | OSError) -> None:
         self.refused.refuse(group, files, error, time())
-        codes = {found.code for found in error.violations} if isinstance(error, ValidationError) else set()
+        codes = {one.code for one in error.violations} if isinstance(error, ValidationError) else set()
         reason = ", ".join(sorted(codes)) or type(error).__name__
         self._publisher.audit.refused(Caller(SERVER, AUTHOR), "watched directory", group, reason)
 
@@ -198,7 +198,7 @@ def scan(root: Path) -> dict[str, GroupFiles]:
             files.setdefault(group, []).append(file)
     if sum(map(len, files.values())) > FILES_LIMIT:
         raise OSError(f"{root}: more than {FILES_LIMIT} files")
-    return {group: GroupFiles(tuple(found), _stamp(found)) for group, found in files.items()}
+    return {group: GroupFiles(tuple(group_files), _stamp(group_files)) for group, group_files in files.items()}
 
 
 def _files(entry: Path) -> list[Path]:
@@ -216,14 +216,14 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _stamp(files: list[Path]) -> Stamp:
-    found = []
+    states = []
     for file in files:
         try:
             state = file.stat()
         except OSError:  # deleted since the scan; the next scan sees that
             continue
-        found.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
-    return tuple(found)
+        states.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
+    return tuple(states)
 
 
 def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
