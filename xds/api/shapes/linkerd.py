@@ -83,17 +83,17 @@ def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeIt
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:
     """The last answer on a Linkerd stream."""
-    told = stream.told
+    status = stream.status
     return {
         "method": stream.method,
-        "authority": told.authority,
-        "source": told.source,
-        "is_known": told.is_settled,
-        "exists": told.exists,
-        "endpoints": told.endpoints_n,
+        "authority": status.authority,
+        "source": status.source,
+        "is_known": status.is_settled,
+        "exists": status.exists,
+        "endpoints": status.endpoints_n,
         "messages": stream.messages_n,
         "sent": timestamp(stream.sent_at) if stream.sent_at else None,
-        "skipped": list(told.skipped),
+        "skipped": list(status.skipped),
     }
 
 

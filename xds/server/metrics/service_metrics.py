@@ -163,11 +163,11 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            told = stream.told
-            is_empty = told.endpoints_n == 0
-            state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
+            status = stream.status
+            is_empty = status.endpoints_n == 0
+            state = "awaited" if not status.is_settled else "unknown" if not status.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
-            skipped += bool(told.skipped)
+            skipped += bool(status.skipped)
         text = "Streams of Linkerd proxies by their last answer: endpoints, profiles or policies; no endpoints; an"
         text += " unknown service; or still without an answer"
         yield family(
