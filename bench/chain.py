@@ -1,12 +1,12 @@
-"""Discovery chains: what compiling one takes, loading all of them, and a change of one entry; and how each grows.
+"""Discovery chains: the cost of compiling one, of loading all, and of changing one entry, by the number of services.
 
     python -m bench.chain [--services 100,1000,10000] [--rounds 5] [--docs docs]
 
-Services come with three entries each: a resolver with two subsets and a failover, a splitter (every second one splits
-between its subsets and the next service's) and, in turns, a router of five routes or service-defaults. CPU time of one
-thread with the server's settings of the garbage collector, the median of the rounds; and the same entries in a SQLite
-store, at the start of a server and for a write of one. With ``--docs``, the figures are
-kept there and put into the page of performance.
+Each service has three entries: a resolver with two subsets and a failover, a splitter (every second one splits between
+its subsets and the next service's), and either a router of five routes or service-defaults, in turns. Figures are CPU
+time of one thread with the server's settings of the garbage collector, medians of the rounds; and for the same entries
+in a SQLite store, of the start of a server and of one write. ``--docs`` writes the figures there, and into the page of
+performance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Config entries on their whole way: from a SQLite store at the start, and one write with its commit and its chains."""
+"""Config entries with a store: loading them from SQLite at a start, and one write with its commit and its chains."""
 
 from __future__ import annotations
 

@@ -7,10 +7,13 @@ import sys
 
 import pytest
 
+from bench.engine import bytes_per_stream
 from bench.fanout import running_server
 from tests.support.process import REPOSITORY, child_environment
+from xds.protocol.dialect import Variant
 
 RUN_TIMEOUT_S = 100
+STREAM_BYTES = 5_120  # of a stream of four types in sync, its node in the fleet's state included
 # Module to tiny parameters and what its rows are named by.
 BENCHES = {
     "bench.engine": (["--streams", "2", "--rounds", "1"], ("sotw", "delta")),
@@ -58,6 +61,12 @@ def test_bench_runs_and_prints_its_rows(module: str) -> None:
     # A column's name may hold a space; no row has a cell more or less than the others.
     assert header.split()[0] in {"variant", "step", "scenario", "phase", "services", "endpoints"}
     assert len({len(line.split()) for line in lines}) == 1, done.stdout
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_a_stream_in_sync_takes_no_more_memory_than_it_did(variant: Variant) -> None:
+    # The first fleet of a process also makes what all later ones share.
+    assert min(bytes_per_stream(variant, 100, 10, "envoy") for _ in range(2)) < STREAM_BYTES
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

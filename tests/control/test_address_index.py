@@ -52,7 +52,7 @@ def test_who_shows_an_address_has_it_and_else_who_showed_it_last(
 
 def test_addresses_of_services_without_instances_are_bounded() -> None:
     index = AddressIndex()
-    for number in range(address_index.KEPT_LIMIT + 5):
+    for number in range(address_index.KEPT_SERVICES_LIMIT + 5):
         index.assign(f"s{number}", [shown([f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"])])
         index.assign(f"s{number}", [])
     assert index.services_with_virtual("10.0.0.0") == index.services_with_virtual("10.0.0.4") == ()

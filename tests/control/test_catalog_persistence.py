@@ -92,7 +92,7 @@ async def test_a_source_that_comes_back_with_nothing_after_a_restart_is_held(sto
     after.start()
     await after.close()
     again = await started(store, clock)
-    assert again.held("a") == {"web": 3}
+    assert again.held_losses("a") == {"web": 3}
     assert shown(again, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
 
 

@@ -16,7 +16,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snap
 from xds.protocol.cache import SnapshotCache, precompute
 from xds.protocol.content import ResponseKey
 from xds.protocol.delta import DELTA
-from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
+from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import Interest
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
@@ -149,11 +149,11 @@ def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[st
     assert (told.diffs.change(*steps) in precomputed.changes.values()) == (old.get(CLUSTER) is not new.get(CLUSTER))
 
 
-def told(resource_set: ResourceSet, parts: Mapping[int, Parts] = MappingProxyType({})) -> bytes:
+def told(resource_set: ResourceSet, parts: Mapping[int, PartsByName] = MappingProxyType({})) -> bytes:
     """The first response to a Delta client with a wildcard."""
     builder = ResponseBuilder("server", "n", diff, 1 << 20)
     builder.keep_parts(parts)
-    built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
+    built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), is_first=True), {})
     assert built is not None
     assert built.response is not None
     return built.response.body

@@ -79,10 +79,10 @@ def shares(weights: Mapping[frozenset[Place], int]) -> Shares:
 
 
 def in_envoy(reader: RouteReader, upstream: Upstream, request: Any) -> Shares:
-    arrival = reader.arrive(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
-    assert arrival is not None
+    routed = reader.route_request(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
+    assert routed is not None
     weights: Counter[frozenset[Place]] = Counter()
-    for cluster, weight in arrival.clusters.items():
+    for cluster, weight in routed.clusters.items():
         weights[frozenset(reader.serving(cluster))] += weight
     return shares(weights)
 

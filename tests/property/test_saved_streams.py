@@ -166,6 +166,30 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a route that a stream shows of before a push leads to a cluster that the push removes": (
+        SOTW,
+        True,
+        "singles",
+        PLAIN,
+        [EndOne(3), Push(Plan(r1="b")), Wait(40.0)],
+        PLAIN,
+    ),
+    "the same route in Delta": (
+        DELTA,
+        True,
+        "singles",
+        PLAIN,
+        [EndOne(3), Push(Plan(r1="b")), Wait(40.0)],
+        PLAIN,
+    ),
+    "a stream for one route says nothing of another": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(r2="bc", web="r2"),
+        [Cut(missed=(Plan(r1="d", r2="bc", svc="r2", web="r1"),)), Cut()],
+        PLAIN,
+    ),
 }
 
 

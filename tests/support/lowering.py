@@ -60,7 +60,7 @@ def decoded(found: Lowered) -> list[Resource]:
 
 
 def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
-    """An assignment with the instances that its targets select, as the control plane lays it."""
+    """An assignment with the instances that its targets select, as the control plane serves it."""
     selected = []
     for target in assignment.targets:
         selection = InstanceSelection(target.binding, DATACENTER)
@@ -113,7 +113,7 @@ def catalog_of(services: Mapping[str, Iterable[str]]) -> Catalog:
 
 
 def golden_text(found: Lowered, catalog: Catalog) -> str:
-    """Everything that an Envoy would get, rendered from the bytes, and where it comes from."""
+    """Everything that an Envoy would be served, rendered from the bytes, with its origin."""
     resources = [
         {
             "upstreams": list(one.upstreams),

@@ -59,7 +59,7 @@ class Conversation(ABC):
         self.token = token
         self.services = _NO_SERVICES
         self.address = ""
-        self.status = AnswerStatus(target, is_settled=False)
+        self.answer = AnswerStatus(target, is_settled=False)
         self.is_awaiting = True
 
     @abstractmethod
@@ -97,7 +97,7 @@ class EndpointConversation(Conversation):
         self.is_awaiting = answer.state is None
         if answer.state is None:
             return []
-        self.status = self._status(answer, answer.state)
+        self.answer = self._status(answer, answer.state)
         sent, self._sent = self._sent, answer.state
         return self._messages.between(sent, answer.state, self._generation)
 
@@ -131,7 +131,7 @@ class ProfileConversation(Conversation):
         except RemoteProtocolError as error:
             if not self._sent or error.code not in self._IGNORED_CODES:
                 raise
-            self.status = replace(self.status, source="nothing", exists=False, skipped=(error.message,))
+            self.answer = replace(self.answer, source="nothing", exists=False, skipped=(error.message,))
             self.is_awaiting = False
             return []
 
@@ -143,10 +143,10 @@ class ProfileConversation(Conversation):
     def _set_status(self, answer: ProfileAnswer) -> None:
         self.is_awaiting = False
         self.services, self.address = answer.services, answer.address
-        self.status = AnswerStatus(self.target, answer.source, answer.source != "nothing", skipped=answer.skipped)
+        self.answer = AnswerStatus(self.target, answer.source, answer.source != "nothing", skipped=answer.skipped)
 
     def _if_changed(self, body: bytes) -> list[bytes]:
-        if self.status.is_settled and body == self._sent:
+        if self.answer.is_settled and body == self._sent:
             return []
         self._sent = body
         return [body]
@@ -180,9 +180,9 @@ class InboundConversation(Conversation):
         self._port = port
 
     def advance(self, client: DestinationClient) -> list[bytes]:
-        if self.status.is_settled:
+        if self.answer.is_settled:
             return []
-        self.status = AnswerStatus(self.target, "settings")
+        self.answer = AnswerStatus(self.target, "settings")
         self.is_awaiting = False
         return [encode_inbound(self._rules.inbound, self._port in self._rules.mesh.opaque_ports)]
 
