@@ -27,8 +27,8 @@ from xds.catalog.service_index import ServiceInstance
 from xds.chain.index import ChainContext, ChainIndex
 from xds.chain.request import Overrides
 from xds.control.address_index import AddressIndex
-from xds.control.destinations import ServiceWorld
-from xds.destination.authority import Generation, read_authority
+from xds.control.destinations import ServiceMeshState
+from xds.destination.authority import ProtocolGeneration, read_authority
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer
 from xds.destination.mesh_state import DestinationClient, DestinationRules
 from xds.destination.outbound_policy import encode_outbound
@@ -64,7 +64,7 @@ class FixedCatalog:
 
 def resolver_of(mesh: RandomMesh) -> DestinationResolver:
     entries = SimpleNamespace(index=ChainIndex(ChainContext(DATACENTER, TRUST_DOMAIN, True), mesh.entries))
-    world = ServiceWorld(cast(Any, FixedCatalog(mesh.catalog)), cast(Any, entries), AddressIndex())
+    world = ServiceMeshState(cast(Any, FixedCatalog(mesh.catalog)), cast(Any, entries), AddressIndex())
     return DestinationResolver(world, DestinationRules(datacenter=DATACENTER))
 
 
@@ -90,7 +90,7 @@ def in_envoy(reader: RouteReader, upstream: Upstream, request: Any) -> Shares:
 def in_linkerd(resolver: DestinationResolver, legs: Mapping[str, int]) -> Shares:
     weights: Counter[frozenset[Place]] = Counter()
     for authority, weight in legs.items():
-        answer = resolver.state(read_authority(authority), CLIENT, Generation.TODAY)
+        answer = resolver.state(read_authority(authority), CLIENT, ProtocolGeneration.LINKERD)
         assert answer.state is not None
         weights[frozenset((one.address, one.port) for one in answer.state.endpoints)] += weight
     return shares(weights)

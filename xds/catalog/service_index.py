@@ -84,7 +84,7 @@ class ServiceIndex:
         self._services: dict[str, dict[str, ServiceHolding]] = {}  # by service and source
         self._served: dict[str, tuple[ServiceInstance, ...]] = {}
         self._previously_served: dict[str, tuple[ServiceInstance, ...]] = {}  # of large services that changed since
-        self._ends: list[tuple[float, str, str]] = []  # when an instance ends to drain, source, service
+        self._ends: list[tuple[float, str, str]] = []  # when an instance has drained, its source and service
 
     # Reading
 

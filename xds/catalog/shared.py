@@ -90,7 +90,7 @@ class Expose:
 
 
 def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: str, findings: Findings) -> None:
-    """Check what holds for every entry: a name, bounded meta, only the default namespace and partition."""
+    """Check the rules of every entry: a name, bounded meta, only the default namespace and partition."""
     if not name:
         findings.add("missing_name", "Name is required", ("Name",))
     if len(name) > KEY_LIMIT:
@@ -143,7 +143,7 @@ def check_proxy(
     extensions: tuple[EnvoyExtension, ...],
     findings: Findings,
 ) -> None:
-    """Check what service-defaults and proxy-defaults share."""
+    """Check the fields that service-defaults and proxy-defaults share."""
     check_choice(mode, _PROXY_MODES, "proxy mode", findings, ("Mode",))
     check_choice(mutual_tls_mode, _MUTUAL_TLS_MODES, "mode of mutual TLS", findings, ("MutualTLSMode",))
     check_gateway(gateway, findings, ())

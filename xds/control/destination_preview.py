@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xds.control.destinations import Destinations
-from xds.destination.authority import Generation, read_authority
+from xds.destination.authority import ProtocolGeneration, read_authority
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
 from xds.destination.mesh_state import DestinationClient
@@ -38,7 +38,7 @@ def preview(destinations: Destinations, path: str, token_text: str = "") -> Dest
     view = cache.view(match.group, "", node.locality) if match is not None else None
     client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
     is_address = authority.address is not None
-    state = None if is_address else resolver.state(authority, client, Generation.TODAY)
+    state = None if is_address else resolver.state(authority, client, ProtocolGeneration.LINKERD)
     return DestinationPreview(
         str(authority), match.group if match is not None else "", state, resolver.profile(authority, client)
     )

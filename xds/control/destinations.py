@@ -22,9 +22,9 @@ from xds.chain.request import CompileRequestError
 from xds.control.address_index import AddressChanges, AddressIndex
 from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
-from xds.destination.conversation import Conversations, Told
+from xds.destination.conversation import AnswerStatus, Conversations
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.mesh_state import DestinationRules, Presence, Remembered, World
+from xds.destination.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
@@ -42,7 +42,7 @@ class DestinationStream:
 
     id: int
     method: str
-    answer: Told
+    answer: AnswerStatus
     messages_n: int = 0
     sent_at: float = 0.0
 
@@ -65,7 +65,7 @@ class DestinationFollower(Protocol):
         """The answer may have changed."""
 
 
-class ServiceWorld(World):
+class ServiceMeshState(MeshState):
     """The present services and chains, from the catalog and the config entries."""
 
     def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
@@ -73,19 +73,19 @@ class ServiceWorld(World):
         self._entries = entries
         self._addresses = addresses
         self._entries_of_chains: ConfigEntries | None = None
-        self._remembered = Remembered()
+        self._cache = IdentityCache()
 
     @property
-    def _chains(self) -> Remembered:
+    def _chains(self) -> IdentityCache:
         """The chains of the present entries. Earlier chains are forgotten at once: each would keep a set of entries."""
         if self._entries_of_chains is not self._entries.index.entries:
             self._entries_of_chains = self._entries.index.entries
-            self._remembered = Remembered()
-        return self._remembered
+            self._cache = IdentityCache()
+        return self._cache
 
     def presence(self, service: str) -> Presence:
         if self._catalog.is_shown(service):
-            return Presence.HERE
+            return Presence.PRESENT
         return Presence.UNREAD if self._catalog.is_unread(service) else Presence.ABSENT
 
     def instances(self, service: str) -> tuple[ServiceInstance, ...]:
@@ -146,7 +146,7 @@ class Destinations:
     ) -> None:
         self.cache = cache
         self.addresses = AddressIndex()
-        self.resolver = DestinationResolver(ServiceWorld(catalog, entries, self.addresses), rules)
+        self.resolver = DestinationResolver(ServiceMeshState(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
         self._catalog = catalog
         self._by_service: dict[str, dict[DestinationFollower, None]] = {}

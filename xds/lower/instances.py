@@ -69,8 +69,8 @@ class ServedEndpoint:
     def at(cls, address: SocketAddress, status: int, weight: int, locality: Locality) -> ServedEndpoint:
         """The endpoint with this address and port."""
         healthy_weight = weight if status == _HEALTHY else 0
-        fields = _locality_field(locality), _endpoint_field(*address, status, weight)
-        return cls(address, status, weight, healthy_weight, locality, *fields)
+        locality_field, endpoint_field = _locality_field(locality), _endpoint_field(*address, status, weight)
+        return cls(address, status, weight, healthy_weight, locality, locality_field, endpoint_field)
 
     @classmethod
     def draining_at(cls, address: SocketAddress, weight: int, locality: Locality) -> ServedEndpoint:

@@ -156,7 +156,7 @@ class LinkerdHandler(StreamHandler):
         """The stream as the admin API shows it."""
         assert self._conversation is not None
         method = f"{self._method.service.rpartition('.')[2]}/{self._method.method}"
-        return DestinationStream(self.id, method, self._conversation.told, self._messages_n, self._sent_at)
+        return DestinationStream(self.id, method, self._conversation.answer, self._messages_n, self._sent_at)
 
     def finish(self, status: Status = RETRY_STATUS) -> None:
         """As `StreamHandler.finish`. By default the client is made to open a new stream."""
@@ -302,10 +302,10 @@ class LinkerdHandler(StreamHandler):
     def _warn(self) -> None:
         """Configuration that Linkerd's API cannot express is logged once per stream."""
         assert self._conversation is not None
-        told = self._conversation.told
-        if told.skipped and not self._warned:
+        answer = self._conversation.answer
+        if answer.skipped and not self._warned:
             self._warned = True
-            skipped = [shorten(each) for each in told.skipped[:SKIPPED_LOGGED]]
+            skipped = [shorten(each) for each in answer.skipped[:SKIPPED_LOGGED]]
             _log.warning("destination.skipped", skipped=skipped, **self._identity())
 
     # One timer, for an answer that waits for data or for periodic updates
@@ -342,5 +342,5 @@ class LinkerdHandler(StreamHandler):
         return address_fields(LINKERD_LABEL, self._peer, self.identity.principal, method=method)
 
     def _identity(self) -> dict[str, Any]:
-        asked = {"authority": shorten(self._conversation.asked)} if self._conversation is not None else {}
+        asked = {"authority": shorten(self._conversation.target)} if self._conversation is not None else {}
         return {**identity_fields(self.id, self._node, self._group), **asked}

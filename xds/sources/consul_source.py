@@ -92,7 +92,7 @@ class ConsulSource:
         self._rate = _RateLimit(options.queries_per_s)
         self._watched_n = 0
         self._failing: dict[str, str] = {}  # by service; "" is the agent itself
-        self._filtered: set[str] = set()  # services whose instances the token may not all read
+        self._filtered: set[str] = set()  # services with instances that the token may not read
         self._reported: list[Violation] = []
 
     async def run(self, sink: Sink) -> None:

@@ -376,7 +376,7 @@ class Store(Protocol):
         """
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
-        """What ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
+        """The commits that ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
         """The commit of a push whose result was lost; None when it was not committed."""

@@ -1,4 +1,4 @@
-"""How much history a store keeps, and what a collection deleted. Pure.
+"""How much history a store keeps, and the results of a collection. Pure.
 
 By default the last 20 revisions of a group and all revisions younger than 7 days keep their content. Who pushed what
 and when is kept much longer. Both have an upper bound, so that fifty pushes a second do not fill the disk in those

@@ -191,11 +191,11 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            told = stream.answer
-            is_empty = told.endpoints_n == 0
-            state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
+            answer = stream.answer
+            is_empty = answer.endpoints_n == 0
+            state = "awaited" if not answer.is_settled else "unknown" if not answer.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
-            skipped += bool(told.skipped)
+            skipped += bool(answer.skipped)
         text = "Streams of Linkerd proxies by their last answer: told (endpoints, a profile or policies), empty (no"
         text += " endpoints), unknown (no such service), awaited (no answer yet)"
         yield family(

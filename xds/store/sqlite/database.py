@@ -225,7 +225,7 @@ class Database:
         return _unavailable(error, self._path, committing)
 
     def _free_log(self) -> None:
-        """Free the pages of a transaction that failed on a full disk: they may be what fills it."""
+        """Free the pages of a transaction that failed on a full disk. They may have filled it."""
         connection = self._connection
         if connection is None:
             return

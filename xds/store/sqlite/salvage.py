@@ -1,4 +1,4 @@
-"""Finds what is intact in a damaged store, and exports it as records from which a store can be built.
+"""Finds the intact parts of a damaged store, and exports them as records from which a store can be built.
 
 The search works on a copy, so that nothing is lost, and trusts nothing. A table is read from both ends until it cannot
 be read further. A row counts when it is in the order of the keys and its revisions are possible, a blob when its hash
