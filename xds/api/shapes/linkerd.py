@@ -118,17 +118,17 @@ def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeIt
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:
     """The last answer on a Linkerd stream."""
-    told = stream.told
+    answer = stream.told
     return {
         "method": stream.method,
-        "authority": told.authority,
-        "source": told.source,
-        "is_known": told.is_settled,
-        "exists": told.exists,
-        "endpoints": told.endpoints_n,
+        "authority": answer.authority,
+        "source": answer.source,
+        "is_known": answer.is_settled,
+        "exists": answer.exists,
+        "endpoints": answer.endpoints_n,
         "messages": stream.messages_n,
         "sent": timestamp(stream.sent_at) if stream.sent_at else None,
-        "skipped": list(told.skipped),
+        "skipped": list(answer.skipped),
     }
 
 
