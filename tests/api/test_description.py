@@ -68,6 +68,20 @@ def fields_of(schema: Json, place: str) -> Iterator[tuple[str, Json]]:
         yield from fields_of(part, place)
 
 
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name.endswith(("Item", "Answer", "Page", "Deleted"))])
+def test_a_field_of_an_answer_says_when_it_is_null_or_absent(name: str) -> None:
+    schema = SCHEMAS[name]
+    silent = []
+    for field, member in schema.get("properties", {}).items():
+        text = member.get("description", "").lower()
+        is_nullable = any(part.get("type") == "null" for part in member.get("anyOf", ()))
+        if is_nullable and "null" not in text:
+            silent.append(field)
+        if field not in schema.get("required", ()) and not re.search("present|absent", text):
+            silent.append(field)
+    assert silent == []
+
+
 def test_no_text_has_marks_of_docstrings() -> None:
     text = json.dumps(DOCUMENT)
     assert "``" not in text
