@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.cli.test_terminal import terminal
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK
 from tests.support.resources import (
     cluster_load_assignment,
@@ -37,7 +37,7 @@ class Team:
     server: ServerProcess
     directory: Path
 
-    def xds(self, *arguments: str, token: str = "team-edge", user: str = "root") -> Ran:
+    def xds(self, *arguments: str, token: str = "team-edge", user: str = "root") -> FinishedCommand:
         file = self.directory / f"{token}.token"
         file.write_text(token)
         flags = ["--server", f"http://{LOOPBACK}:{self.server.http_port}", "--token-file", str(file)]

@@ -304,7 +304,7 @@ async def test_a_held_loss_is_told_with_names_and_numbers_and_so_is_its_end() ->
     told.clock.now += 1
     sink.replace({f"s{n}": instances(1, 2) for n in range(30)})
     await told.catalog.tick()
-    assert told.catalog.held("a") == {}
+    assert told.catalog.held_losses("a") == {}
     assert told.actions()[3:] == ["held_ended"]
 
 
@@ -345,7 +345,7 @@ async def test_a_source_that_dies_for_an_hour_and_comes_back_with_nothing_change
     sink.replace({})
     await told.catalog.tick()
     assert shown(told.catalog, "web") == {"i1": Health.PASSING, "i2": Health.PASSING}
-    assert told.catalog.held("a") == {"web": 2}
+    assert told.catalog.held_losses("a") == {"web": 2}
 
 
 async def test_a_source_that_is_taken_out_drains_and_another_one_takes_over() -> None:
@@ -374,7 +374,7 @@ async def test_a_loss_that_is_held_drains_when_its_source_is_taken_out() -> None
     await told.catalog.tick()
     sink.put("web", ())
     await told.catalog.tick()
-    assert told.catalog.held("a") == {"web": 3}
+    assert told.catalog.held_losses("a") == {"web": 3}
     told.catalog.retain_sources([])
     assert shown(told.catalog, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.DRAINING)
     told.clock.now += 15
@@ -408,7 +408,7 @@ async def test_an_accepted_loss_counts_no_more() -> None:
     (before,) = told.catalog.source_counts()
     told.catalog.accept("a")
     (after,) = told.catalog.source_counts()
-    assert (before.instances_n, before.kept_n, after.instances_n, after.kept_n) == (3, 2, 1, 0)
+    assert (before.instances_n, before.lost_n, after.instances_n, after.lost_n) == (3, 2, 1, 0)
 
 
 async def test_what_was_wrong_with_a_service_is_forgotten_with_it() -> None:

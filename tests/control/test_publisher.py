@@ -282,7 +282,7 @@ async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
         Client(plane.fleet, node, "canary")
     preview = await plane.publisher.delete_group("canary", PushOptions(dry_run=True))
     assert (preview.moves, preview.changed) == ({"edge": 4, "core": 1}, True)
-    assert plane.publisher.held("canary") is not None
+    assert plane.publisher.find_content("canary") is not None
     done = await plane.publisher.delete_group("canary")
     assert done.moves == {"edge": 4, "core": 1}
 

@@ -86,7 +86,7 @@ class World:
             await self.registrations.tick()
 
     def health(self, service: str = "web") -> list[Health]:
-        self.registrations.tell()
+        self.registrations.show_changes()
         return [one.health for one in self.sink.services.get(service, ())]
 
 
@@ -260,11 +260,11 @@ async def test_a_store_that_fails_does_not_keep_an_instance_out_or_in(world: Wor
 async def test_heartbeats_write_nothing_and_show_nothing(world: World, store: Obstructed) -> None:
     await world.register(WEB)
     await world.tells(Health.PASSING, "first")
-    world.registrations.tell()
+    world.registrations.show_changes()
     written, told = len(store.batches), len(world.sink.calls)
     for beat in range(50):
         assert not await world.tells(Health.PASSING, f"note {beat}")
-    world.registrations.tell()
+    world.registrations.show_changes()
     assert (len(store.batches), len(world.sink.calls)) == (written, told)
     one = world.registrations.table.get(Key(AGENT_NODE, "web-1"))
     assert one is not None

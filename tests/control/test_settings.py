@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.access import NodeAuthMode
-from xds.control.publisher import DEFAULT_SEEN
+from xds.control.publisher import DEFAULT_CHAIN_CONTEXT
 from xds.control.settings import Settings, SettingsError, auth_files, is_loopback, load_settings, shown_settings
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 from xds.protocol.order import OrderRules
@@ -316,10 +316,10 @@ def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, m
 
 
 def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings().chains.seen() == DEFAULT_SEEN
+    assert load_settings().chains.context() == DEFAULT_CHAIN_CONTEXT
     monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
     chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
-    assert chains.seen() == Seen("eu-1", "corp.example", has_partitions=False)
+    assert chains.context() == ChainContext("eu-1", "corp.example", has_partitions=False)
     monkeypatch.delenv("XDS_CHAINS__TRUST_DOMAIN")
     for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
         with pytest.raises(SettingsError, match=r"chains\."):

@@ -238,7 +238,7 @@ async def test_few_refusals_are_no_reason(plane: Plane) -> None:
 async def test_where_all_before_was_undone_a_person_chooses(plane: Plane) -> None:
     for name in ("first", "second"):
         await push(plane, cluster(name, 80))
-    await plane.store.tally(GROUP, 1, 2, 2)
+    await plane.store.record_outcome(GROUP, 1, 2, 2)
     plan = await plane.publisher.undo_plan(GROUP)
     assert plan.to is None
     assert [(each.line.revision, each.reason) for each in plan.candidates] == [(1, "refused by 2 of 2 nodes")]

@@ -68,7 +68,7 @@ class WatchfulClient(Client):
         self.asked.setdefault(url, set()).update(asked)
 
     def lose(self, before: Content, after: Content) -> None:
-        """What left the snapshot may have been dropped by the client: it is news when it comes back.
+        """The client may have dropped what left the snapshot, so the server sends it again when it is pushed again.
 
         docs/protocol.md: "Rejected content that a later push brings back" is sent again, because a push in between
         changed it.

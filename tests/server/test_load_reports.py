@@ -47,14 +47,14 @@ async def left(server: Harness, streams: int = 0) -> None:
 
 
 async def test_lrs_rule_1_a_first_message_that_reports_is_counted(server: Harness) -> None:
-    """Rule 1: "with all that gathered meanwhile on a reconnect ... never drop it"."""
+    """LRS rule 1: it has everything that the client counted while it was disconnected."""
     stream = await connect(server)
     await stream.begin(told(interval_s=7.5, total_successful_requests=7))
     await counted(server, 7)
 
 
 async def test_lrs_rule_2_the_stream_is_its_first_nodes(server: Harness) -> None:
-    """Rule 2: "bind node to the stream on the first message"."""
+    """LRS rule 2: "The stream belongs to the node of its first message"."""
     stream = await connect(server)
     await stream.begin(node_id="n1")
     await stream.tell(told(total_successful_requests=1))
@@ -70,7 +70,7 @@ async def test_lrs_rule_3_the_first_message_is_answered(server: Harness) -> None
 
 
 async def test_lrs_rule_3_changed_settings_reach_a_client_that_reads_one_response(server: Harness) -> None:
-    """Rule 3: "grpc-go reads exactly ONE response per stream ... to change its settings, end the stream"."""
+    """LRS rule 3: grpc-go reads one response per stream. The server ends the stream to change the settings."""
     stream = await connect(server)
     await stream.begin(user_agent="gRPC Go")
     server.server.load.configure(LoadSettings(3.0, by_endpoint=True))
@@ -81,7 +81,8 @@ async def test_lrs_rule_3_changed_settings_reach_a_client_that_reads_one_respons
 
 
 async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(server: Harness) -> None:
-    """Rule 4: "Old clients without it need explicit names"; rule 8: "Re-send only when the wanted cluster set ..."."""
+    """LRS rule 4: a client without the feature is asked for clusters by name, and asked again when they change (LRS
+    rule 8)."""
     stream = await connect(server)
     asked = await stream.begin(features=())
     assert (asked.send_all_clusters, list(asked.clusters)) == (False, ["c1", "c2"])
@@ -90,11 +91,11 @@ async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(se
     assert list((await stream.asked()).clusters) == ["c1", "c2", "c3"]
     server.push({"c3": "a"})
     assert list((await stream.asked()).clusters) == ["c3"]
-    assert server.server.load.counts.asked == 3
+    assert server.server.load.counts.responses == 3
 
 
 async def test_lrs_rule_5_a_node_without_clusters_is_asked_for_one_that_does_not_exist(start: Start) -> None:
-    """Rule 5: "Never send an empty `clusters` list with `send_all_clusters` false"."""
+    """LRS rule 5: `clusters` is never empty while `send_all_clusters` is false."""
     server = await start()
     stream = await connect(server)
     assert list((await stream.begin(features=())).clusters) == [NO_CLUSTER]
@@ -114,12 +115,12 @@ async def test_lrs_rule_8_nothing_is_asked_anew_unless_something_changes(server:
     server.push({"c9": "a"})
     server.server.load.configure(LoadSettings(2.0))
     assert (await stream.asked()).load_reporting_interval.seconds == 2
-    assert server.server.load.counts.asked == 2
+    assert server.server.load.counts.responses == 2
 
 
 @pytest.mark.parametrize("method", [V3, V2])
 async def test_lrs_rule_15_reports_come_over_the_port_of_ads(server: Harness, method: str) -> None:
-    """Rule 15: "registered on the same gRPC endpoint as ADS"; v2 and v3 are one implementation."""
+    """LRS rule 15: "LRS is served on the port of ADS", for v2 and v3 alike."""
     channel = await server.channel()
     ads, stream = RawStream(channel), Reporter(channel, method)
     await ads.request()
@@ -132,7 +133,7 @@ async def test_lrs_rule_15_reports_come_over_the_port_of_ads(server: Harness, me
 
 
 async def test_lrs_rule_17_a_last_report_before_the_client_ends_its_side(server: Harness) -> None:
-    """Rule 17: "accept a report followed by half-close"."""
+    """LRS rule 17: a report followed by a half-close is counted."""
     stream = await connect(server)
     await stream.begin()
     await stream.tell(told(total_successful_requests=4))
@@ -153,7 +154,7 @@ async def test_lrs_rule_18_an_empty_report_says_that_the_client_lives(server: Ha
 
 
 async def test_lrs_rule_20_gauges_are_of_open_streams_and_counters_of_all(server: Harness) -> None:
-    """Rule 19: "must not assume one stream per node"; rule 20: "summed across live streams' latest values"."""
+    """LRS rules 19 and 20: all streams of a node count, and a gauge is the sum of the latest values of open streams."""
     first, second = await connect(server), await connect(server)
     await first.begin()
     await second.begin()

@@ -96,7 +96,7 @@ def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: 
     if len(name) > KEY_LIMIT:
         findings.add("bad_name", f"a name of {len(name)} characters; {KEY_LIMIT} are allowed", ("Name",))
     check_meta(meta, findings)
-    check_place(namespace, partition, findings, ())
+    check_tenancy(namespace, partition, findings, ())
 
 
 def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
@@ -107,16 +107,16 @@ def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
         if len(key.encode()) > META_KEY_LIMIT:
             findings.add("bad_meta", f"Meta key {short_repr(key)} is longer than {META_KEY_LIMIT}", ("Meta", key))
         if len(value.encode()) > META_VALUE_LIMIT:
-            told = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
-            findings.add("bad_meta", told, ("Meta", key))
+            detail = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
+            findings.add("bad_meta", detail, ("Meta", key))
 
 
-def check_place(namespace: str, partition: str, findings: Findings, path: Path) -> None:
-    """Check that namespace and partition are the default ones; others need Consul Enterprise."""
+def check_tenancy(namespace: str, partition: str, findings: Findings, path: Path) -> None:
+    """Check that namespace and partition are empty or ``default``; others need Consul Enterprise."""
     for field, value in (("Namespace", namespace), ("Partition", partition)):
         if value not in ("", DEFAULT):
-            told = f"{field} {short_repr(value)} requires Consul Enterprise"
-            findings.add("enterprise", told, (*path, field), hint=_ENTERPRISE)
+            detail = f"{field} {short_repr(value)} requires Consul Enterprise"
+            findings.add("enterprise", detail, (*path, field), hint=_ENTERPRISE)
 
 
 def check_enterprise(field: str, is_set: bool, findings: Findings, path: Path) -> None:

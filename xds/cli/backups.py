@@ -53,7 +53,7 @@ def check_backup(source: Path, format: Format | None) -> None:
     """Verify an archive without a server. Raises ``CommandError``."""
     with _opened(source) as file:
         checked = _checked(file, str(source))
-    problems = backup_archive.restorable(checked)
+    problems = backup_archive.why_not_restorable(checked)
     _show(
         {"archive": str(source), "restorable": not problems, **checked.counts}, f"{source}: {_counted(checked)}", format
     )

@@ -66,14 +66,14 @@ def entry_path(kind: str, name: str) -> str:
 
 def read_files(paths: Iterable[Path]) -> list[EntryFile]:
     """The files, and those of directories. Raises ``CommandError`` with all of them that cannot be read."""
-    from xds.catalog.entry import read_listed
+    from xds.catalog.entry import read_entry_values
     from xds.model.errors import ValidationError
 
     found: list[EntryFile] = []
     problems: list[str] = []
     for file in _files_of(paths):
         try:
-            found.append(EntryFile(*read_listed(read_bytes(file), source=shown_name(file))))
+            found.append(EntryFile(*read_entry_values(read_bytes(file), source=shown_name(file))))
         except ValidationError as error:
             problems += map(str, error.violations)
     if problems:

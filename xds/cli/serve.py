@@ -211,7 +211,7 @@ class Server:
             self.grpc.wake,
             own.on_nack,
             own.undo_refused_share,
-            self.settings.chains.seen(),
+            self.settings.chains.context(),
             # Live changes are no pushes: how soon these reach the fleet is measured apart.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,
@@ -328,7 +328,11 @@ class Server:
         before, after = self.settings.sources, settings.sources
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
         made = list(build_sources(settings, changed))
-        audited = [Caller(SERVER).note("auth.reloaded", old=self.settings.auth.told(), new=settings.auth.told())]
+        audited = [
+            Caller(SERVER).note(
+                "auth.reloaded", old=self.settings.auth.audit_summary(), new=settings.auth.audit_summary()
+            )
+        ]
         if changed:
             shown = (shown_settings(each)["sources"] for each in (self.settings, settings))
             old, new = ({name: each[name] for name in changed if name in each} for each in shown)
@@ -413,7 +417,7 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
-            self.grpc.let_go,
+            self.grpc.end_lingering,
             LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,

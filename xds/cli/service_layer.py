@@ -52,7 +52,7 @@ class ServiceLayer:
         self._lowered.endpoints = lowered
         self.drains = DrainPersistence(store, {BINDINGS: self.bindings.followed, UPSTREAMS: lowered.followed})
         self.view = ServiceView(self.catalog)
-        self.registrations = Registrations(store, limits, told=self.view.suspect)
+        self.registrations = Registrations(store, limits, on_shown=self.view.mark_maybe_changed)
         self.sources = Sources((*build_sources(settings), *sources), self.catalog.sink)
 
     def collectors(self) -> Iterator[Collector]:

@@ -46,15 +46,15 @@ def _build_files(name: str, section: FilesSettings, settings: Settings) -> Sourc
 
 
 def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
+    from xds.sources.dns_cache import FAMILIES, QueryIntervals
     from xds.sources.dns_client import DnsClient
-    from xds.sources.dns_memory import FAMILIES, Pace
     from xds.sources.dns_source import DnsSource, service_name
 
     services = {
         service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()
     }
     client = DnsClient(tuple(map(split_server, section.servers)), section.timeout_s)
-    pace = Pace(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
+    pace = QueryIntervals(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
     return DnsSource(name, services, client, pace, section.queries_at_once)
 
 
@@ -95,7 +95,7 @@ def _build_python(name: str, section: PythonSettings, settings: Settings) -> Sou
 
 
 def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Source:
-    from xds.sources.consul_health import Reading
+    from xds.sources.consul_health import InstanceOptions
     from xds.sources.consul_source import ConsulOptions, ConsulSource
 
     options = ConsulOptions(
@@ -109,7 +109,7 @@ def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Sou
         every_s=section.every_s,
         wait_s=section.wait_s,
         stale=section.stale,
-        reading=Reading(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
+        instances=InstanceOptions(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
     )
     return ConsulSource(name, options)
 

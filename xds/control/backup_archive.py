@@ -58,7 +58,7 @@ class ArchivePart:
 
 
 class ArchiveWriter:
-    """Turns records into the bytes of an archive, piece by piece. Call ``begin``, then ``add``, then ``end``."""
+    """Turns records into the bytes of an archive, part by part. Call ``begin``, then ``add``, then ``end``."""
 
     def __init__(self, about: ArchiveHeader) -> None:
         self._about = about
@@ -73,15 +73,15 @@ class ArchiveWriter:
 
     def add(self, records: Iterable[Record]) -> bytes:
         """Add records. Returns the parts that are complete, empty when there are none."""
-        made: list[bytes] = []
+        parts: list[bytes] = []
         for record in records:
             if self._lines and (record.kind != self._kind or self._size >= PART_BYTES):
-                made.append(self._flush())
+                parts.append(self._flush())
             self._kind = record.kind
             line = _json(self._document(record))
             self._lines.append(line)
             self._size += len(line)
-        return b"".join(made)
+        return b"".join(parts)
 
     def end(self) -> bytes:
         """The last part and the manifest."""
@@ -167,10 +167,10 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
 
 
 def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
-    of = KINDS[kind]
+    record_kind = KINDS[kind]
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            yield Record(kind, of.values(json.loads(line)))
+            yield Record(kind, record_kind.values(json.loads(line)))
         except WrongRecordError as error:
             raise _wrong(f"{name}:{number}", str(error)) from None
         except (ValueError, RecursionError):
@@ -190,16 +190,16 @@ def _about(name: str, content: bytes) -> ArchiveHeader:
 
 
 def _check_manifest(content: bytes, found: Mapping[str, ArchivePart]) -> None:
-    said = _read_json(MANIFEST, content)
-    parts = said.get("parts") if isinstance(said, dict) else None
+    manifest = _read_json(MANIFEST, content)
+    parts = manifest.get("parts") if isinstance(manifest, dict) else None
     try:
-        wanted = {part["name"]: ArchivePart(**part) for part in parts or ()}
+        listed = {part["name"]: ArchivePart(**part) for part in parts or ()}
     except (TypeError, KeyError):
         raise _wrong(MANIFEST, "this is not a manifest") from None
-    for name in {*wanted, *found}:
-        if wanted.get(name) != found.get(name):
+    for name in {*listed, *found}:
+        if listed.get(name) != found.get(name):
             what = "is missing" if name not in found else "has changed: its hash differs"
-            raise _wrong(name, what if name in wanted else "is not in the manifest")
+            raise _wrong(name, what if name in listed else "is not in the manifest")
 
 
 def _read_json(name: str, content: bytes) -> Any:
@@ -247,8 +247,8 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         yield info.name, content
 
 
-def restorable(checked: CheckedArchive) -> Sequence[Violation]:
-    """Why a complete archive cannot be restored; empty where it can."""
+def why_not_restorable(checked: CheckedArchive) -> Sequence[Violation]:
+    """Why a complete archive cannot be restored; empty if it can."""
     if checked.about.redacted:
         detail = "the backup is redacted: it does not contain the secret values, so it cannot be restored"
         return [Violation("redacted", detail, source=HEAD)]

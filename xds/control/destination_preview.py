@@ -8,15 +8,15 @@ from xds.control.destinations import Destinations
 from xds.destination.authority import Generation, read_authority
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
-from xds.destination.world import DestinationClient
+from xds.destination.mesh_state import DestinationClient
 from xds.model.node import Locality, Node
 
-NOBODY = "ipv4:127.0.0.1:0"  # the peer of a proxy that says nothing of itself
+UNNAMED_PEER = "ipv4:127.0.0.1:0"  # the peer of a proxy without a context token
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationPreview:
-    """The answers for a proxy of ``group``; empty for none. ``state`` is None for an address."""
+    """The answers for a proxy of ``group``, empty if no group matches. ``state`` is None for an IP address."""
 
     authority: str
     group: str
@@ -45,4 +45,4 @@ def preview(destinations: Destinations, path: str, token_text: str = "") -> Dest
 
 
 def _node(token: ContextToken, zone: str) -> Node:
-    return node_of(token, NOBODY, Locality(token.region, zone, token.sub_zone))
+    return node_of(token, UNNAMED_PEER, Locality(token.region, zone, token.sub_zone))

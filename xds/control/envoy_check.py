@@ -1,8 +1,8 @@
-"""Asks a real Envoy to validate resources: ``envoy --mode validate`` with a bootstrap that contains them.
+"""Lets a real Envoy validate resources: ``envoy --mode validate`` with a bootstrap that contains them.
 
-The answer holds for that Envoy's version. Envoy knows nothing of the proxies' own bootstraps, and it opens the files
-that resources name. It stops at the first error and seldom says where it is, so the set of resources is halved until
-the rejected resources are found. Envoy's output is shortened to the error.
+The result is valid for the version of that Envoy. Envoy does not know the proxies' own bootstraps, and it opens the
+files that resources name. It stops at the first error and seldom says which resource has the error. So the resources
+are halved until the rejected ones are found. Envoy's output is shortened to the error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FINDINGS_LIMIT = 20
 DETAIL_LIMIT = 500
 _OUTPUT_BYTES = 16 * 1024
 _FLAGS = ("--mode", "validate", "-l", "critical", "--log-format", "%v")
-# References to resources outside the set. They are checked elsewhere, and a proxy may have the resource itself.
+# Errors about references to resources outside the set. Another check covers them, and a proxy may have the resource.
 _ELSEWHERE = ("unknown cluster", "no ads configured", "unknown static secret", "environment variable")
 
 # Each run uses a full core, so further callers wait.
@@ -122,7 +122,7 @@ class _Search:
         halves = members[:half], members[half:]
         faults = [self._run(one, around) for one in halves]
         if not any(faults):
-            self._note(None, fault)  # each half is valid alone, so the error is between them
+            self._note(None, fault)  # each half is valid alone: a resource of one clashes with one of the other
         for one, each in zip(halves, faults, strict=True):
             self._within(one, around, each)
 
@@ -131,10 +131,10 @@ class _Search:
             raise _ExhaustedError(f"the limit of {FINDINGS_LIMIT} findings is reached")
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
         detail, severity = fault.detail.replace(f"{PREFIX}:", ""), fault.severity
-        lost = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
-        if lost:
+        absent = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
+        if absent:
             detail, severity = (
-                f"names a file that is not on this machine, {lost[0]}; Envoy could not check it",
+                f"names a file that is not on this machine, {absent[0]}; Envoy could not check it",
                 WARNING,
             )
         elif any(words in detail.lower() for words in _ELSEWHERE):
@@ -161,7 +161,7 @@ class _Search:
             return None
         if code < 0:
             return _Fault(f"Envoy crashed (signal {-code}) while it checked the resource", WARNING)
-        return _Fault(shorten(_ends(log)) or f"Envoy exited with code {code} and no message")
+        return _Fault(shorten(_start_and_end(log)) or f"Envoy exited with code {code} and no message")
 
 
 def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) -> int:
@@ -173,8 +173,8 @@ def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) 
     return run.returncode
 
 
-def _ends(log: Path) -> str:
-    """The start and the end of a log. In between is a dump of the message."""
+def _start_and_end(log: Path) -> str:
+    """The start and the end of a log, without the dump of the message between them."""
     with log.open("rb") as stream:
         start = stream.read(_OUTPUT_BYTES)
         size = log.stat().st_size

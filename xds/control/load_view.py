@@ -1,4 +1,4 @@
-"""Load as the admin API shows it, with the time of now bound to each query."""
+"""Load as the admin API shows it. Each query is made for the present time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ReportStream:
 
 @dataclass(frozen=True, slots=True)
 class ReportingState:
-    """How often clients are asked to report. ``set_s`` is what the operator set; ``interval_s`` is longer under load.
+    """How often clients report. ``set_s`` is the interval of the settings; ``interval_s`` is longer under load.
 
-    ``share``: of a core, that reading the reports took when it was last measured.
+    ``share`` is the part of a CPU core that reading reports took when it was last measured.
     """
 
     interval_s: float
@@ -42,7 +42,7 @@ class ReportingState:
 
 
 class LoadView:
-    """What the admin API shows of load. The windows end as `ClusterFigures` says.
+    """Load for the admin API. The windows end as `ClusterFigures` says.
 
     All methods but ``streams`` may be called from any thread.
     """
@@ -76,7 +76,7 @@ class LoadView:
         return self._streams(node_id)
 
     def reporting(self) -> ReportingState:
-        """How often clients are asked to report."""
+        """How often clients report."""
         if self._reporting is None:
             return ReportingState(self._book.interval_s, self._book.interval_s)
         return self._reporting()

@@ -62,7 +62,7 @@ def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
 
 
 def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
-    """Warnings about sources of which this many nodes do not report that their demand is a guess."""
+    """Warnings about sources with a large share of nodes that do not report, so that their demand is an estimate."""
     found = []
     for source, own in sorted(observed.demand.items(), key=lambda one: str(one[0])):
         if own.silent > _SILENT_LIMIT * (own.nodes + own.silent):
@@ -78,7 +78,7 @@ def review_capacity(
     """Warnings about other policies that count the capacity of the same endpoints too.
 
     ``others`` has the addresses of the endpoints of the other policies, by group and cluster. With a metric, capacity
-    is learnt from what the endpoints say under the load of all, so nothing counts twice.
+    is learnt from the load of all clients of the endpoints, so no capacity counts twice.
     """
     if policy.capacity.metric is not None:
         return []
@@ -107,15 +107,15 @@ def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:
         message.ParseFromString(cluster.body)
     except DecodeError:  # cannot happen: pushed resources were parsed
         return
-    found: Any = message
-    if found.type != _EDS:
+    parsed: Any = message
+    if parsed.type != _EDS:
         detail = "its type is not EDS, so the policy has no effect"
         yield _warning(policy, "not_eds", detail)
         return
-    if found.lrs_server.WhichOneof("config_source_specifier") != "self":
+    if parsed.lrs_server.WhichOneof("config_source_specifier") != "self":
         detail = "gRPC clients report no load for it"
         yield _warning(policy, "no_load_reports", detail, "set lrs_server: {self: {}} where gRPC clients use it")
-    if not weighs_localities(found):
+    if not weighs_localities(parsed):
         detail = "it does not use locality weights: Envoy spreads requests over the endpoints of all localities equally"
         hint = "set common_lb_config: {locality_weighted_lb_config: {}}"
         yield _warning(policy, "no_locality_weights", detail, hint)
@@ -160,12 +160,12 @@ def _has_locality_weights(message: Any) -> bool:
         return any(map(_has_locality_weights, (*nested, *filter(None, [set_fields.get("locality_lb_config")]))))
     for policy in message.policies:
         packed = policy.typed_extension_config.typed_config
-        made = schema.message_class(packed.type_url)
-        if made is None:
+        message_class = schema.message_class(packed.type_url)
+        if message_class is None:
             continue  # Envoy skips unknown policies too
         if packed.type_url.endswith(_BY_LOCALITY_WEIGHT):
             return True
-        return _has_locality_weights(made.FromString(packed.value))
+        return _has_locality_weights(message_class.FromString(packed.value))
     return False
 
 

@@ -1,7 +1,7 @@
-"""The bootstrap that ``envoy --mode validate`` checks: it contains each resource in a place of its own.
+"""The bootstrap that ``envoy --mode validate`` checks. It contains each resource as a static resource.
 
-In that mode Envoy asks no management server, so nothing may depend on discovery: assignments and routes get a cluster
-or listener of their own, secrets are static (by ADS they crash Envoy 1.40), and filters with ECDS get their
+In that mode Envoy connects to no management server, so nothing may depend on discovery. Assignments and routes get a
+cluster or listener of their own, secrets are static (by ADS they crash Envoy 1.40), and filters with ECDS get their
 configuration inline. API listeners, scoped routes and unknown types are not checked.
 """
 
@@ -250,7 +250,7 @@ def _inline_routes(manager: Json) -> None:
 
 def _static_hosts(configuration: Json) -> None:
     configuration.pop("vhds", None)
-    configuration["validate_clusters"] = False  # the proxy may have clusters of its own; another check looks for them
+    configuration["validate_clusters"] = False  # the proxy may have clusters of its own; another check covers these
 
 
 def _static_endpoints(locality: Json) -> None:
@@ -270,7 +270,7 @@ _RULES: Mapping[str, Callable[[Json], None]] = {
 
 
 def _paths(value: Any, key: str = "") -> Iterator[str]:
-    """The files that a resource names. They may exist on the proxy and not here."""
+    """The files that a resource names. They may exist on the proxy and not on this machine."""
     if isinstance(value, str):
         if key in _PATH_FIELDS and value:
             yield value

@@ -11,8 +11,8 @@ from xds.destination.authority import Authority
 from xds.destination.endpoint import DestinationEndpoint, shortest
 from xds.destination.instance_endpoints import endpoint_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.mesh_state import DestinationRules, World
 from xds.destination.service_lookup import InstanceEndpoint, namespace_of
-from xds.destination.world import DestinationRules, World
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ENDPOINT

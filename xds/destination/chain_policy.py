@@ -128,7 +128,7 @@ class _ChainPolicy:
         return tuple(PolicyBackend(key[0], weight, *key[1:]) for key, weight in found.items())
 
     def _authority(self, node: ResolverNode) -> str:
-        place = self._chain.targets[node.target].place
+        place = self._chain.targets[node.target].key
         authority = self._name(place)
         if not authority:
             raise UnsayableError(f"{place.service!r} has no name that a client can ask for")

@@ -147,6 +147,6 @@ def _legs(chain: DiscoveryChain, node: Node, is_other: bool) -> Iterator[tuple[T
         for split in node.splits:
             leg = chain.nodes[split.next_node]
             assert isinstance(leg, ResolverNode)  # splitters are flattened
-            yield chain.targets[leg.target].place, split.weight
+            yield chain.targets[leg.target].key, split.weight
     elif isinstance(node, ResolverNode) and is_other:
-        yield chain.targets[node.target].place, WEIGHT_WHOLE
+        yield chain.targets[node.target].key, WEIGHT_WHOLE

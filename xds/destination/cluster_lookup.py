@@ -16,12 +16,12 @@ from xds.destination.assignment_endpoints import (
 )
 from xds.destination.authority import Authority, Grammar, NamingRules, is_label, read_authority
 from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.mesh_state import DestinationRules
 from xds.destination.omission import cluster_omissions
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
-from xds.destination.world import DestinationRules
 from xds.model.errors import RemoteProtocolError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE

@@ -17,11 +17,11 @@ from xds.destination.context_token import NO_TOKEN, ContextToken, read_token
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer, StateAnswer
 from xds.destination.endpoint import DestinationState
 from xds.destination.inbound_policy import encode_inbound
+from xds.destination.mesh_state import DestinationClient
 from xds.destination.outbound_policy import encode_outbound
 from xds.destination.profile import encode_profile
 from xds.destination.shared_messages import SharedMessages
 from xds.destination.update_messages import heartbeat
-from xds.destination.world import DestinationClient
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 

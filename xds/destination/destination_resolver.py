@@ -22,13 +22,13 @@ from xds.destination.cluster_lookup import (
     name_cluster,
 )
 from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
+from xds.destination.mesh_state import DestinationClient, DestinationRules, Remembered, World
 from xds.destination.outbound_policy import OutboundRule, plain_route
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.profile import DEFAULT_BUDGET, Profile, Subject
 from xds.destination.service_lookup import FoundService, ServiceLookup
 from xds.destination.topology import ClientPlace, filtered
 from xds.destination.update_messages import context_labels, context_labels_2018
-from xds.destination.world import DestinationClient, DestinationRules, Remembered, World
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.snapshot import Snapshot
 

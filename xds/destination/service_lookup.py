@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
 from xds.destination.authority import Authority, Grammar, NameReading, read_authority, written
@@ -18,10 +18,10 @@ from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.mesh_state import DestinationRules, Presence, Remembered, World
 from xds.destination.omission import resolver_omissions
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
-from xds.destination.world import DestinationRules, Presence, Remembered, World
 
 _READ_SERVICES = 4_096  # with all of their instances
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -65,7 +65,7 @@ class InstanceEndpoint:
 class _ReadInstance(NamedTuple):
     """An instance as it was read, with the endpoint that it became, if any. While it is held, its id is its own."""
 
-    seen: SeenInstance
+    seen: ObservedInstance
     drains_until: float | None
     defaults: Mapping[str, str]
     endpoints: tuple[DestinationEndpoint, ...]
@@ -160,20 +160,20 @@ class ServiceLookup:
         node = chain.start if chain is not None else None
         if chain is None or not isinstance(node, ResolverNode):
             return self._plain(found, port)
-        resolver = self._world.resolver(chain.targets[node.target].place.service)
+        resolver = self._world.resolver(chain.targets[node.target].key.service)
         services, skipped = {found.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
         for target in (chain.targets[key] for key in (node.target, *node.failover)):
-            if target.place.peer:
+            if target.key.peer:
                 skipped.append(f"target {target.id}: peers are not served")
                 continue
-            services.add(target.place.service)
+            services.add(target.key.service)
             endpoints = self._of_target(target, port)
             if endpoints:
                 return ServiceEndpoints(endpoints, frozenset(services), skipped=tuple(skipped))
         return ServiceEndpoints((), frozenset(services), self._is_settled(chain, node), tuple(skipped))
 
     def _is_settled(self, chain: DiscoveryChain, node: ResolverNode) -> bool:
-        return self._world.presence(chain.targets[node.target].place.service) is not Presence.UNREAD
+        return self._world.presence(chain.targets[node.target].key.service) is not Presence.UNREAD
 
     def _plain(self, found: FoundService, port: int) -> ServiceEndpoints:
         """Without a usable chain: all instances."""
@@ -181,7 +181,7 @@ class ServiceLookup:
         return ServiceEndpoints(endpoints, skipped=("its config entries contradict each other",))
 
     def _of_target(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
-        place, subset = target.place, target.subset
+        place, subset = target.key, target.subset
         binding = Binding(place.service, subset.filter, "", place.datacenter, subset.only_passing)
         return self._selected(binding, port)
 
@@ -202,14 +202,14 @@ class ServiceLookup:
         selection = InstanceSelection(binding, self._rules.datacenter)
         now: dict[int, _ReadInstance] = {}
         for one in instances:
-            found = before.get(id(one.seen))
+            found = before.get(id(one.observed))
             if found is None or (found.drains_until, found.defaults) != (one.drains_until, defaults):
                 selected = selection.select((one,))
                 made = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )
-                found = _ReadInstance(one.seen, one.drains_until, defaults, made)
-            now[id(one.seen)] = found
+                found = _ReadInstance(one.observed, one.drains_until, defaults, made)
+            now[id(one.observed)] = found
         before.clear()
         before.update(now)
         return ordered(endpoint for each in now.values() for endpoint in each.endpoints)
@@ -249,7 +249,7 @@ class ServiceLookup:
 
     def _there(self, chain: DiscoveryChain) -> Iterator[bool]:
         """What the names of the targets depend on: which services are there that have a name in common with one."""
-        services = (other for target in chain.targets.values() for other in self.alike(target.place.service))
+        services = (other for target in chain.targets.values() for other in self.alike(target.key.service))
         return map(self._is_there, services)
 
     def _name(self, grammar: Grammar, port: int, own: str, service: str, place: TargetKey) -> str:

@@ -1,8 +1,8 @@
-"""How many nodes have taken a push, and counts over the whole fleet.
+"""How many nodes have a push, and counts over the whole fleet.
 
-A node has a push when it has ACKed its content; versions are not compared, because a version_info may repeat. Content
-that was derived from a pushed set, for a locality or for another API, counts as that set. `take_census` may run in
-another thread than the one that applies events: it iterates over copies.
+A node has a push when it has ACKed the content. Content is compared, not version_info, which may repeat. Content that
+was derived from a pushed set, for a locality or for another API, counts as that set. `take_census` iterates over
+copies, so it may run in another thread than the one that applies events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xds.fleet.node_records import (
     by_alias,
     worst,
 )
-from xds.fleet.order_state import stands_for
+from xds.fleet.order_state import comparable_set
 from xds.fleet.state import Sync
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
@@ -38,7 +38,7 @@ class NodeProgress:
         self.last_ack = 0.0
 
     def add(self, record: TypeRecord, target: ResourceSet) -> None:
-        """Take one type of one stream into account."""
+        """Add one type of one stream."""
         state = progress(record, target)
         if state is Sync.NACKED:
             self.state = Sync.NACKED
@@ -103,15 +103,15 @@ def progress(record: TypeRecord, target: ResourceSet) -> Sync:
     if record.state is Sync.NACKED:
         # A NACK of earlier content says nothing about this push: the new response may be on its way.
         return Sync.NACKED if any(refusal.concerns(target) for refusal in record.refusals) else Sync.PENDING
-    if record.state is Sync.SYNCED and record.acked is not None and same(record.acked, target):
+    if record.state is Sync.SYNCED and record.acked is not None and has_content(record.acked, target):
         return Sync.SYNCED
     return Sync.PENDING
 
 
-def same(one: ResourceSet, other: ResourceSet) -> bool:
-    """Whether ``one`` has the content of ``other``, with or without an overlay. Lingering resources are ignored."""
-    one = stands_for(one)
-    return one is other or one.origin_id == other.origin_id or one.digest == other.digest
+def has_content(acked: ResourceSet, target: ResourceSet) -> bool:
+    """Whether an ACKed set has the content of a pushed one. Overlays and lingering resources are ignored."""
+    acked = comparable_set(acked)
+    return acked is target or acked.origin_id == target.origin_id or acked.digest == target.digest
 
 
 @dataclass(slots=True)

@@ -13,7 +13,16 @@ def timestamp(seconds: float) -> str:
 
 
 class FindingItem(TypedDict):
-    """An error or a warning; ``index`` is the position among the pushed resources, -1 if it concerns none of them."""
+    """An error or a warning.
+
+    * ``code``: the kind of finding, for programs;
+    * ``severity``: ``error`` or ``warning``;
+    * ``resource``: the resource as ``alias/name``; ``resources[3]`` where it has no name; empty for none;
+    * ``pointer``: the JSON pointer of the place, within the resource or the document;
+    * ``source``: ``FILE:LINE:COLUMN`` where they are known, else empty;
+    * ``hint``: how to correct it; may be empty;
+    * ``index``: the position among the pushed resources; -1 if it is about none of them.
+    """
 
     code: str
     severity: str
@@ -26,7 +35,12 @@ class FindingItem(TypedDict):
 
 
 class LocalityItem(TypedDict):
-    """Region, zone and sub-zone."""
+    """A locality. Parts that are not set are empty.
+
+    * ``region``: the region;
+    * ``zone``: the zone;
+    * ``sub_zone``: the part of the zone.
+    """
 
     region: str
     zone: str
