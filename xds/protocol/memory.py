@@ -29,7 +29,10 @@ PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy t
 
 SENT_LIMIT = 8  # sets of a type
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
+LABELS_LIMIT = 8  # of a type
+
+Labels = tuple[str, ...]
+NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
 Sets = tuple[ResourceSet, ...]
@@ -41,8 +44,8 @@ class ClientMemory(NamedTuple):
     """The state of one client when it left.
 
     * ``sets``: the sets that it had ACKed, by type URL;
-    * ``labels``: the version_info under which it ACKed them, by type URL, if it is not that of the set: unchanged
-      content is not sent again under a new label;
+    * ``labels``: the version_infos under which its streams ACKed them, by type URL, if they are not that of the set:
+      unchanged content is not sent again under a new label;
     * ``warm``: the clusters that were all warm; None if that is unknown;
     * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
     * ``drains``: a listener had changed or was removed, and the end of the removals was not set yet;
@@ -54,7 +57,7 @@ class ClientMemory(NamedTuple):
     """
 
     sets: Mapping[str, ResourceSet]
-    labels: Mapping[str, str]
+    labels: Mapping[str, Labels]
     warm: ResourceSet | None
     lingering: Lingering
     drain_until_s: float
@@ -96,7 +99,7 @@ class Memories:
             del self._by_node[node_id]
 
 
-_Acked = tuple[ResourceSet, str]  # a set, and under which label
+_Acked = tuple[ResourceSet, Labels]  # a set, and under which labels
 
 
 class Past:
@@ -142,7 +145,7 @@ class Past:
             memory
             for memory in self._own
             if type_url not in memory.sets
-            or label == memory.labels.get(type_url, memory.sets[type_url].version_info)
+            or label in memory.labels.get(type_url, (memory.sets[type_url].version_info,))
             or any(label == each.version_info for each in memory.sent.get(type_url, ()))
         )
 
@@ -229,8 +232,8 @@ class Past:
         left = self._left_alone(type_url)
         if left is None:
             return ()
-        acked, acked_label = left
-        found = [acked] if label in (acked.version_info, acked_label) else []
+        acked, labels = left
+        found = [acked] if label in (acked.version_info, *labels) else []
         sent = (self._left_sent or {}).get(type_url, ())
         return found + [each for each in sent if each.version_info == label and each is not acked]
 
@@ -298,7 +301,8 @@ class Past:
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
-            {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
+            {url: labels for url, (acked, labels) in held.items() if labels not in ((), (acked.version_info,))}
+            or NO_LABELS,
             _warm(client, held),
             client.lingering,
             client.drain_until_s,
@@ -322,8 +326,8 @@ class Past:
                 continue
             acked = _agreed(self._own, url, client.releases)
             if acked is not None:
-                labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own}
-                held[url] = acked, labels.pop() if len(labels) == 1 else ""
+                labels = {memory.labels.get(url, (memory.sets[url].version_info,)) for memory in self._own}
+                held[url] = acked, labels.pop() if len(labels) == 1 else ()
                 latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
 
@@ -357,19 +361,18 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     """The set that a watch ACKed, and its label. ``before`` is that of other streams of the client.
 
-    Of a full-state type, the set of the stream that lags counts. Of a partial type, each stream counts for the names
-    to which it subscribes. The label is empty if the streams have different labels.
+    Of a full-state type, the set of the stream that lags counts, and no label if the streams have different ones. Of a
+    partial type, each stream counts for the names to which it subscribes, and under its own label.
     """
-    held = watch.acked_set
+    held, own = watch.acked_set, (watch.acked_label,) if watch.acked_label else ()
     assert held is not None
     if before is None:
-        return held, watch.acked_label
-    others, label = before
-    if not watch.type.full_state:
-        held = mix(others, held, watch.subscription.interest.select(held)) if held is not others else held
-    elif not watch.lags:
-        held = others
-    return held, label if label == watch.acked_label else ""
+        return held, own
+    others, labels = before
+    if watch.type.full_state:
+        return held if watch.lags else others, labels if labels == own else ()
+    mixed = mix(others, held, watch.subscription.interest.select(held)) if held is not others else held
+    return mixed, (*dict.fromkeys((*labels, *own)),)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

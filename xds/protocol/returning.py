@@ -66,8 +66,14 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
         origin.past.note_label(url, label)
     possible = origin.named(url, label)
     held = origin.surely_held(possible)
-    if held is None:
-        held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
+    # The set that it ACKed last lacks removed names, but it may hold these yet, as they were under the label.
+    removed = request.names.difference(held.resources) if held is not None and not type.full_state else NO_NAMES
+    if held is None or removed:
+        recalled = cache.history.recall(origin.group, url, label, origin.api, origin.former)
+        if held is None:
+            held = recalled
+        elif recalled is not None:
+            held = cache.releases.mixed(held, recalled, removed)
     if held is not None and not _takes_all(type, request):
         unproved = NO_NAMES
         if origin.is_guarded(type):
@@ -242,8 +248,8 @@ def come_back(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, 
             client.transition.readiness.before = client.transition.readiness.before or client.warm
     if watch.type.is_route_target:
         client.shown = held
-        if client.is_aggregated and held is not None:
-            _trust(client, held)
+        if held is not None:
+            (_trust if client.is_aggregated else _distrust_unshown)(client, held)
     if watch.unknown:
         client.begin_return(now_s)  # unknown names are reported as removed after the time of lingering
     watch.refusals = watch.refusals or client.past.refusals(url)
@@ -410,6 +416,14 @@ def _trust(client: ClientState, held: ResourceSet) -> None:
         client.warm = held
     if client.transition is not None:
         client.transition.readiness.before = client.warm
+
+
+def _distrust_unshown(client: ClientState, held: ResourceSet) -> None:
+    """Clusters that a client does not show on separate streams are cold: another server may have removed them."""
+    if client.warm is not None:
+        client.warm = client.releases.common(client.warm, held)
+    if client.transition is not None:
+        client.transition.readiness.note_released(held, client.releases.common)
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:
