@@ -28,7 +28,10 @@ NODES_LIMIT = 50_000
 PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy that reconnected several times
 SENT_LIMIT = 8  # sets of a type
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
+LABELS_LIMIT = 8  # of a type
+
+Labels = tuple[str, ...]
+NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 NO_REJECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Rejections] = MappingProxyType({})
 Sets = tuple[ResourceSet, ...]
@@ -40,8 +43,8 @@ class ClientMemory(NamedTuple):
     """The state of one client when it disconnected. All mappings are keyed by type URL.
 
     * ``sets``: the sets that it had ACKed;
-    * ``labels``: the version_info under which it ACKed a set, if it differs from that of the set: unchanged content is
-      not re-sent under a new label;
+    * ``labels``: the version_infos under which its streams ACKed a set, if they are not that of the set: unchanged
+      content is not re-sent under a new label;
     * ``warm_clusters``: a set of clusters that were all warm; None if that is unknown;
     * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
     * ``drains``: a listener had changed or was removed, and the end of the removals was not set yet;
@@ -53,7 +56,7 @@ class ClientMemory(NamedTuple):
     """
 
     sets: Mapping[str, ResourceSet]
-    labels: Mapping[str, str]
+    labels: Mapping[str, Labels]
     warm_clusters: ResourceSet | None
     lingering: Lingering
     drain_until_s: float
@@ -95,7 +98,7 @@ class Memories:
             del self._by_node[node_id]
 
 
-_Acked = tuple[ResourceSet, str]  # a set, and the label under which it was ACKed
+_Acked = tuple[ResourceSet, Labels]  # a set, and the labels under which it was ACKed
 
 
 class Past:
@@ -141,7 +144,7 @@ class Past:
             memory
             for memory in self._own_memories
             if type_url not in memory.sets
-            or label == memory.labels.get(type_url, memory.sets[type_url].version_info)
+            or label in memory.labels.get(type_url, (memory.sets[type_url].version_info,))
             or any(label == each.version_info for each in memory.sent.get(type_url, ()))
         )
 
@@ -228,8 +231,8 @@ class Past:
         ended = self._acked_on_ended_stream(type_url)
         if ended is None:
             return ()
-        acked, acked_label = ended
-        found = [acked] if label in (acked.version_info, acked_label) else []
+        acked, labels = ended
+        found = [acked] if label in (acked.version_info, *labels) else []
         sent = (self._ended_sent or {}).get(type_url, ())
         return found + [each for each in sent if each.version_info == label and each is not acked]
 
@@ -301,7 +304,8 @@ class Past:
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
-            {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
+            {url: labels for url, (acked, labels) in held.items() if labels not in ((), (acked.version_info,))}
+            or NO_LABELS,
             _warm(client, held),
             client.lingering,
             client.drain_until_s,
@@ -325,8 +329,8 @@ class Past:
                 continue
             acked = _agreed(self._own_memories, url, client.releases)
             if acked is not None:
-                labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own_memories}
-                held[url] = acked, labels.pop() if len(labels) == 1 else ""
+                labels = {memory.labels.get(url, (memory.sets[url].version_info,)) for memory in self._own_memories}
+                held[url] = acked, labels.pop() if len(labels) == 1 else ()
                 latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
 
@@ -360,19 +364,18 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     """The set that a watch ACKed, and its label. ``before`` has those of other streams of the client, None for none.
 
-    Of a full-state type, the set of the pending stream counts. Of a partial type, each stream counts for the names to
-    which it subscribes. The label is empty if the streams have different labels.
+    Of a full-state type, the set of the pending stream counts, and no label if the streams have different ones. Of a
+    partial type, each stream counts for the names to which it subscribes, and for its own label.
     """
-    acked = watch.acked_set
+    acked, own_label = watch.acked_set, (watch.acked_label,) if watch.acked_label else ()
     assert acked is not None
     if before is None:
-        return acked, watch.acked_label
-    others, label = before
-    if not watch.type.full_state:
-        acked = mix(others, acked, watch.subscription.interest.select(acked)) if acked is not others else acked
-    elif not watch.is_pending:
-        acked = others
-    return acked, label if label == watch.acked_label else ""
+        return acked, own_label
+    others, labels = before
+    if watch.type.full_state:
+        return acked if watch.is_pending else others, labels if labels == own_label else ()
+    mixed = mix(others, acked, watch.subscription.interest.select(acked)) if acked is not others else acked
+    return mixed, (*dict.fromkeys((*labels, *own_label)),)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

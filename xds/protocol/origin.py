@@ -68,7 +68,7 @@ class Origin(NamedTuple):
         found: dict[bytes, ResourceSet] = {}
         for memory in self.past.own_memories:
             held = memory.sets.get(type_url)
-            if held is not None and label in (held.version_info, memory.labels.get(type_url)):
+            if held is not None and label in (held.version_info, *memory.labels.get(type_url, ())):
                 found.setdefault(held.digest, held)
             for sent in memory.sent.get(type_url, ()):
                 if sent.version_info == label:
