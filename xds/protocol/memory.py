@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.awaited import lacks_part
@@ -30,8 +31,9 @@ PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy t
 SENT_LIMIT = 8  # sets of a type
 
 LABELS_LIMIT = 8  # of a type
+LABELLED_LIMIT = 8  # names; a stream for more stands for any names
 
-Labels = tuple[str, ...]
+Labels = tuple[tuple[str, frozenset[str]], ...]  # of the streams of a type, each with its names; none stand for any
 NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Refusals] = MappingProxyType({})
@@ -44,7 +46,7 @@ class ClientMemory(NamedTuple):
     """The state of one client when it left.
 
     * ``sets``: the sets that it had ACKed, by type URL;
-    * ``labels``: the version_infos under which its streams ACKed them, by type URL, if they are not that of the set:
+    * ``labels``: the version_info under which each stream ACKed them, by type URL, if that is not that of the set:
       unchanged content is not sent again under a new label;
     * ``warm``: the clusters that were all warm; None if that is unknown;
     * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
@@ -67,6 +69,13 @@ class ClientMemory(NamedTuple):
     suspected: Mapping[str, Refusals] = NO_SUSPECTS
     sent: Mapping[str, Sets] = NOTHING_SENT
     lingered: Mapping[str, ResourceSet] = NOTHING_LINGERED
+
+    def has_label(self, type_url: str, label: str, names: frozenset[str] = NO_NAMES) -> bool:
+        """Whether a stream ACKed the type under this version_info; with ``names``, one that requested any of them."""
+        labels = self.labels.get(type_url)
+        if labels is None:
+            return label == self.sets[type_url].version_info
+        return any(each == label and not (names and own and names.isdisjoint(own)) for each, own in labels)
 
 
 class Memories:
@@ -145,7 +154,7 @@ class Past:
             memory
             for memory in self._own
             if type_url not in memory.sets
-            or label in memory.labels.get(type_url, (memory.sets[type_url].version_info,))
+            or memory.has_label(type_url, label)
             or any(label == each.version_info for each in memory.sent.get(type_url, ()))
         )
 
@@ -233,7 +242,7 @@ class Past:
         if left is None:
             return ()
         acked, labels = left
-        found = [acked] if label in (acked.version_info, *labels) else []
+        found = [acked] if label in (acked.version_info, *dict(labels)) else []
         sent = (self._left_sent or {}).get(type_url, ())
         return found + [each for each in sent if each.version_info == label and each is not acked]
 
@@ -301,7 +310,7 @@ class Past:
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
-            {url: labels for url, (acked, labels) in held.items() if labels not in ((), (acked.version_info,))}
+            {url: labels for url, (acked, labels) in held.items() if {*dict(labels)} - {acked.version_info}}
             or NO_LABELS,
             _warm(client, held),
             client.lingering,
@@ -326,7 +335,7 @@ class Past:
                 continue
             acked = _agreed(self._own, url, client.releases)
             if acked is not None:
-                labels = {memory.labels.get(url, (memory.sets[url].version_info,)) for memory in self._own}
+                labels = {memory.labels.get(url, ((memory.sets[url].version_info, NO_NAMES),)) for memory in self._own}
                 held[url] = acked, labels.pop() if len(labels) == 1 else ()
                 latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
@@ -364,15 +373,17 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     Of a full-state type, the set of the stream that lags counts, and no label if the streams have different ones. Of a
     partial type, each stream counts for the names to which it subscribes, and under its own label.
     """
-    held, own = watch.acked_set, (watch.acked_label,) if watch.acked_label else ()
+    held, interest = watch.acked_set, watch.subscription.interest
     assert held is not None
+    names = interest.names if len(interest.names) <= LABELLED_LIMIT else NO_NAMES
+    own = ((watch.acked_label, names),) if watch.acked_label else ()
     if before is None:
         return held, own
     others, labels = before
     if watch.type.full_state:
         return held if watch.lags else others, labels if labels == own else ()
-    mixed = mix(others, held, watch.subscription.interest.select(held)) if held is not others else held
-    return mixed, (*dict.fromkeys((*labels, *own)),)[-LABELS_LIMIT:]
+    mixed = mix(others, held, interest.select(held)) if held is not others else held
+    return mixed, (*(each for each in labels if each not in own), *own)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

@@ -56,9 +56,10 @@ class Origin(NamedTuple):
         """
         return type.kept_on_move and self.has_moved
 
-    def named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+    def named(self, type_url: str, label: str, names: frozenset[str]) -> Sequence[ResourceSet]:
         """The remembered sets of a type with the version_info ``label`` that the client ACKed, or was sent last.
 
+        ``names``: what the stream requests that shows the label; empty for a wildcard.
         The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
         several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
         A stream of this connection that ended alone is surer than memories.
@@ -68,7 +69,7 @@ class Origin(NamedTuple):
         found: dict[bytes, ResourceSet] = {}
         for memory in self.past.own:
             held = memory.sets.get(type_url)
-            if held is not None and label in (held.version_info, *memory.labels.get(type_url, ())):
+            if held is not None and (label == held.version_info or memory.has_label(type_url, label, names)):
                 found.setdefault(held.digest, held)
             for sent in memory.sent.get(type_url, ()):
                 if sent.version_info == label:

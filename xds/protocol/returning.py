@@ -64,7 +64,7 @@ def shown_by_version_info(watch: Watch, request: SotwRequest, cache: SnapshotCac
     url = type.type_url
     if origin.is_aggregated and not type.full_state:
         origin.past.note_label(url, label)
-    possible = origin.named(url, label)
+    possible = origin.named(url, label, request.names)
     held = origin.surely_held(possible)
     # The set that it ACKed last lacks removed names, but it may hold these yet, as they were under the label.
     removed = request.names.difference(held.resources) if held is not None and not type.full_state else NO_NAMES
