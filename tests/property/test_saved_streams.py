@@ -198,6 +198,14 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(Plan(r2="ad", svc="r2"),)), Wait(1.0), Cut()],
         Plan(r1="t", behind="cluster", within="r2"),
     ),
+    "a label of one stream says nothing of what another proxy of the node id has under it on another stream": (
+        SOTW,
+        True,
+        "cuts twins",
+        Plan(svc="r2"),
+        [Cut(missed=(PLAIN,)), Cut(seconds=2.0), Cut(missed=(Plan(r1="bc"),), backwards=True, client=1)],
+        PLAIN,
+    ),
     "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
         SOTW,
         True,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.expected_requests import lacks_dependency
@@ -29,8 +30,9 @@ PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy t
 SENT_LIMIT = 8  # sets of a type
 
 LABELS_LIMIT = 8  # of a type
+LABELLED_LIMIT = 8  # names; a label of a stream with more names counts for any name
 
-Labels = tuple[str, ...]
+Labels = tuple[tuple[str, frozenset[str]], ...]  # of each stream of a type, with its names; no names: any
 NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 NO_REJECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Rejections] = MappingProxyType({})
@@ -43,7 +45,7 @@ class ClientMemory(NamedTuple):
     """The state of one client when it disconnected. All mappings are keyed by type URL.
 
     * ``sets``: the sets that it had ACKed;
-    * ``labels``: the version_infos under which its streams ACKed a set, if they are not that of the set: unchanged
+    * ``labels``: the version_info under which each stream ACKed a set, if it differs from that of the set: unchanged
       content is not re-sent under a new label;
     * ``warm_clusters``: a set of clusters that were all warm; None if that is unknown;
     * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
@@ -66,6 +68,13 @@ class ClientMemory(NamedTuple):
     open_rejections: Mapping[str, Rejections] = NO_SUSPECTS
     sent: Mapping[str, Sets] = NOTHING_SENT
     lingering_sets: Mapping[str, ResourceSet] = NO_LINGERING_SETS
+
+    def has_label(self, type_url: str, label: str, names: frozenset[str] = NO_NAMES) -> bool:
+        """Whether a stream ACKed the type under this version_info; with ``names``, one that requested any of them."""
+        labels = self.labels.get(type_url)
+        if labels is None:
+            return label == self.sets[type_url].version_info
+        return any(each == label and not (names and own and names.isdisjoint(own)) for each, own in labels)
 
 
 class Memories:
@@ -144,7 +153,7 @@ class Past:
             memory
             for memory in self._own_memories
             if type_url not in memory.sets
-            or label in memory.labels.get(type_url, (memory.sets[type_url].version_info,))
+            or memory.has_label(type_url, label)
             or any(label == each.version_info for each in memory.sent.get(type_url, ()))
         )
 
@@ -232,7 +241,7 @@ class Past:
         if ended is None:
             return ()
         acked, labels = ended
-        found = [acked] if label in (acked.version_info, *labels) else []
+        found = [acked] if label in (acked.version_info, *dict(labels)) else []
         sent = (self._ended_sent or {}).get(type_url, ())
         return found + [each for each in sent if each.version_info == label and each is not acked]
 
@@ -304,7 +313,7 @@ class Past:
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
-            {url: labels for url, (acked, labels) in held.items() if labels not in ((), (acked.version_info,))}
+            {url: labels for url, (acked, labels) in held.items() if {*dict(labels)} - {acked.version_info}}
             or NO_LABELS,
             _warm(client, held),
             client.lingering,
@@ -329,7 +338,10 @@ class Past:
                 continue
             acked = _agreed(self._own_memories, url, client.releases)
             if acked is not None:
-                labels = {memory.labels.get(url, (memory.sets[url].version_info,)) for memory in self._own_memories}
+                labels = {
+                    memory.labels.get(url, ((memory.sets[url].version_info, NO_NAMES),))
+                    for memory in self._own_memories
+                }
                 held[url] = acked, labels.pop() if len(labels) == 1 else ()
                 latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
@@ -367,15 +379,17 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     Of a full-state type, the set of the pending stream counts, and no label if the streams have different ones. Of a
     partial type, each stream counts for the names to which it subscribes, and for its own label.
     """
-    acked, own_label = watch.acked_set, (watch.acked_label,) if watch.acked_label else ()
+    acked, interest = watch.acked_set, watch.subscription.interest
     assert acked is not None
+    names = interest.names if len(interest.names) <= LABELLED_LIMIT else NO_NAMES
+    own_label = ((watch.acked_label, names),) if watch.acked_label else ()
     if before is None:
         return acked, own_label
     others, labels = before
     if watch.type.full_state:
         return acked if watch.is_pending else others, labels if labels == own_label else ()
-    mixed = mix(others, acked, watch.subscription.interest.select(acked)) if acked is not others else acked
-    return mixed, (*dict.fromkeys((*labels, *own_label)),)[-LABELS_LIMIT:]
+    mixed = mix(others, acked, interest.select(acked)) if acked is not others else acked
+    return mixed, (*(each for each in labels if each not in own_label), *own_label)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

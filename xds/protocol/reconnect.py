@@ -68,7 +68,7 @@ def shown_by_version_info(
     url = type.type_url
     if origin.is_aggregated and not type.full_state:
         origin.past.note_label(url, label)
-    possible = origin.named(url, label)
+    possible = origin.named(url, label, request.names)
     held = origin.surely_held(possible)
     # The set that it ACKed last lacks removed names. It may still hold these, in the versions under this label.
     removed = request.names.difference(held.resources) if held is not None and not type.full_state else NO_NAMES
