@@ -190,6 +190,30 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(Plan(r1="d", r2="bc", svc="r2", web="r1"),)), Cut()],
         PLAIN,
     ),
+    "each stream of a type has a label of its own": (
+        SOTW,
+        True,
+        "cuts",
+        Plan(svc="r2", web="r1"),
+        [Cut(missed=(Plan(r2="ad", svc="r2"),)), Wait(1.0), Cut()],
+        Plan(r1="t", behind="cluster", within="r2"),
+    ),
+    "a label of one stream says nothing of what another proxy of the node id has under it on another stream": (
+        SOTW,
+        True,
+        "cuts twins",
+        Plan(svc="r2"),
+        [Cut(missed=(PLAIN,)), Cut(seconds=2.0), Cut(missed=(Plan(r1="bc"),), backwards=True, client=1)],
+        PLAIN,
+    ),
+    "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
+        SOTW,
+        True,
+        "replicas",
+        Plan(filter="to:b"),
+        [Cut(missed=(PLAIN,), moves=True), Wait(620.0), Cut(backwards=True, moves=True)],
+        Plan(r2="b", svc="r2", texts=("@1", "hc:8", "@1")),
+    ),
 }
 
 

@@ -172,7 +172,7 @@ async def page(
     try:
         return Page(limit, b64decode(page_token.encode("ascii"), altchars=b"-_", validate=True).decode())
     except (Error, UnicodeError):
-        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token was not given by this server") from None
+        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token is not one that this server returned") from None
 
 
 Paging = Annotated[Page, Depends(page)]

@@ -51,7 +51,9 @@ def _check_size(size: int, deps: Services) -> None:
     if deps.bodies_in_flight > deps.options.bodies_in_flight_bytes:
         deps.limit_hits["bodies_in_flight_bytes"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", retry)
+        raise RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "the bodies of all requests together are too large; try again later", retry
+        )
 
 
 Body = Annotated[bytes, Depends(read_body)]

@@ -245,6 +245,6 @@ def _wanted_etag(deps: Services, prefix: str, if_match: str | None, if_none_matc
         return "" if if_match is None else ANY_ETAG
     tag = re.fullmatch(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*', if_match)
     if tag is None:
-        detail = f"If-Match is no etag of this kind ({prefix}-...): {if_match[:100]!r}"
+        detail = f"If-Match is not an etag of this kind ({prefix}-...): {if_match[:100]!r}"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail)
     return tag[1]

@@ -45,7 +45,7 @@ _NODE: Json = {
     "properties": {"id": _text("The id of the node")},
 }
 _NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
-_QUESTION: Json = {
+_ACCESS_TEST: Json = {
     "type": "object",
     "description": "A node, and the credential that it connects with: a certificate, a token, or both",
     "properties": {
@@ -187,7 +187,7 @@ BODIES: Mapping[str, Json] = {
     "validate": _PUSH,
     "put_resource": _RESOURCE,
     "explain_document": _NODE,
-    "test_access": _QUESTION,
+    "test_access": _ACCESS_TEST,
 }
 TEXTS: Mapping[str, str] = {
     "put_registration": "The service definition, as JSON or YAML",

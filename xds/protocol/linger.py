@@ -237,6 +237,13 @@ def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType) -> Linger
 
 
 def _without_ends(lingering: Lingering, names: Mapping[str, frozenset[str]]) -> Lingering:
+    def has_ends(removal: Removal) -> bool:
+        return removal.ends_s is not None and any(
+            own & names.get(url, frozenset()) for url, own in removal.names.items()
+        )
+
+    if not any(map(has_ends, lingering.removals)):
+        return lingering  # the same object, so that no event reports it again
     removals = []
     for each in lingering.removals:
         removed = names_by_type(each.names)

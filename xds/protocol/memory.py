@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, mix
 from xds.protocol.expected_requests import lacks_dependency
@@ -28,7 +29,11 @@ NODES_LIMIT = 50_000
 PER_NODE = 4  # memories: of several proxies with one node id, or of one proxy that reconnected several times
 SENT_LIMIT = 8  # sets of a type
 
-NO_LABELS: Mapping[str, str] = MappingProxyType({})
+LABELS_LIMIT = 8  # of a type
+LABELLED_LIMIT = 8  # names; a label of a stream with more names counts for any name
+
+Labels = tuple[tuple[str, frozenset[str]], ...]  # of each stream of a type, with its names; no names: any
+NO_LABELS: Mapping[str, Labels] = MappingProxyType({})
 NO_REJECTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_SUSPECTS: Mapping[str, Rejections] = MappingProxyType({})
 Sets = tuple[ResourceSet, ...]
@@ -40,8 +45,8 @@ class ClientMemory(NamedTuple):
     """The state of one client when it disconnected. All mappings are keyed by type URL.
 
     * ``sets``: the sets that it had ACKed;
-    * ``labels``: the version_info under which it ACKed a set, if it differs from that of the set: unchanged content is
-      not re-sent under a new label;
+    * ``labels``: the version_info under which each stream ACKed a set, if it differs from that of the set: unchanged
+      content is not re-sent under a new label;
     * ``warm_clusters``: a set of clusters that were all warm; None if that is unknown;
     * ``lingering``: the removals that lingered for it; ``drain_until_s``: when its old connections have ended;
     * ``drains``: a listener had changed or was removed, and the end of the removals was not set yet;
@@ -53,7 +58,7 @@ class ClientMemory(NamedTuple):
     """
 
     sets: Mapping[str, ResourceSet]
-    labels: Mapping[str, str]
+    labels: Mapping[str, Labels]
     warm_clusters: ResourceSet | None
     lingering: Lingering
     drain_until_s: float
@@ -63,6 +68,13 @@ class ClientMemory(NamedTuple):
     open_rejections: Mapping[str, Rejections] = NO_SUSPECTS
     sent: Mapping[str, Sets] = NOTHING_SENT
     lingering_sets: Mapping[str, ResourceSet] = NO_LINGERING_SETS
+
+    def has_label(self, type_url: str, label: str, names: frozenset[str] = NO_NAMES) -> bool:
+        """Whether a stream ACKed the type under this version_info; with ``names``, one that requested any of them."""
+        labels = self.labels.get(type_url)
+        if labels is None:
+            return label == self.sets[type_url].version_info
+        return any(each == label and not (names and own and names.isdisjoint(own)) for each, own in labels)
 
 
 class Memories:
@@ -95,7 +107,7 @@ class Memories:
             del self._by_node[node_id]
 
 
-_Acked = tuple[ResourceSet, str]  # a set, and the label under which it was ACKed
+_Acked = tuple[ResourceSet, Labels]  # a set, and the labels under which it was ACKed
 
 
 class Past:
@@ -141,7 +153,7 @@ class Past:
             memory
             for memory in self._own_memories
             if type_url not in memory.sets
-            or label == memory.labels.get(type_url, memory.sets[type_url].version_info)
+            or memory.has_label(type_url, label)
             or any(label == each.version_info for each in memory.sent.get(type_url, ()))
         )
 
@@ -228,8 +240,8 @@ class Past:
         ended = self._acked_on_ended_stream(type_url)
         if ended is None:
             return ()
-        acked, acked_label = ended
-        found = [acked] if label in (acked.version_info, acked_label) else []
+        acked, labels = ended
+        found = [acked] if label in (acked.version_info, *dict(labels)) else []
         sent = (self._ended_sent or {}).get(type_url, ())
         return found + [each for each in sent if each.version_info == label and each is not acked]
 
@@ -301,7 +313,8 @@ class Past:
         transition = client.transition
         return ClientMemory(
             _shared({url: acked for url, (acked, _) in held.items()}, client.goal.sets),
-            {url: label for url, (acked, label) in held.items() if label not in ("", acked.version_info)} or NO_LABELS,
+            {url: labels for url, (acked, labels) in held.items() if {*dict(labels)} - {acked.version_info}}
+            or NO_LABELS,
             _warm(client, held),
             client.lingering,
             client.drain_until_s,
@@ -325,8 +338,11 @@ class Past:
                 continue
             acked = _agreed(self._own_memories, url, client.releases)
             if acked is not None:
-                labels = {memory.labels.get(url, memory.sets[url].version_info) for memory in self._own_memories}
-                held[url] = acked, labels.pop() if len(labels) == 1 else ""
+                labels = {
+                    memory.labels.get(url, ((memory.sets[url].version_info, NO_NAMES),))
+                    for memory in self._own_memories
+                }
+                held[url] = acked, labels.pop() if len(labels) == 1 else ()
                 latest = {each.digest: each for each in self.sent(url)}
                 sent[url] = (*latest.values(),)[:SENT_LIMIT]
 
@@ -360,19 +376,20 @@ def _shared(sets: Mapping[str, ResourceSet], goal: Mapping[str, ResourceSet]) ->
 def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     """The set that a watch ACKed, and its label. ``before`` has those of other streams of the client, None for none.
 
-    Of a full-state type, the set of the pending stream counts. Of a partial type, each stream counts for the names to
-    which it subscribes. The label is empty if the streams have different labels.
+    Of a full-state type, the set of the pending stream counts, and no label if the streams have different ones. Of a
+    partial type, each stream counts for the names to which it subscribes, and for its own label.
     """
-    acked = watch.acked_set
+    acked, interest = watch.acked_set, watch.subscription.interest
     assert acked is not None
+    names = interest.names if len(interest.names) <= LABELLED_LIMIT else NO_NAMES
+    own_label = ((watch.acked_label, names),) if watch.acked_label else ()
     if before is None:
-        return acked, watch.acked_label
-    others, label = before
-    if not watch.type.full_state:
-        acked = mix(others, acked, watch.subscription.interest.select(acked)) if acked is not others else acked
-    elif not watch.is_pending:
-        acked = others
-    return acked, label if label == watch.acked_label else ""
+        return acked, own_label
+    others, labels = before
+    if watch.type.full_state:
+        return acked if watch.is_pending else others, labels if labels == own_label else ()
+    mixed = mix(others, acked, interest.select(acked)) if acked is not others else acked
+    return mixed, (*(each for each in labels if each not in own_label), *own_label)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

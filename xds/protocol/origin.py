@@ -56,8 +56,10 @@ class Origin(NamedTuple):
         """
         return type.kept_on_move and self.has_moved
 
-    def named(self, type_url: str, label: str) -> Sequence[ResourceSet]:
+    def named(self, type_url: str, label: str, names: frozenset[str]) -> Sequence[ResourceSet]:
         """The remembered sets of a type with the version_info ``label`` that the client ACKed, or that were sent to it.
+
+        ``names``: the names that the stream with this label requests; empty for a wildcard.
 
         The ACK of a sent set may be lost with the stream, or withheld while a cluster warms. Several sets have the
         label if parts of a rejected response were applied, by another proxy with the node id or since a memory. A
@@ -68,7 +70,7 @@ class Origin(NamedTuple):
         found: dict[bytes, ResourceSet] = {}
         for memory in self.past.own_memories:
             held = memory.sets.get(type_url)
-            if held is not None and label in (held.version_info, memory.labels.get(type_url)):
+            if held is not None and (label == held.version_info or memory.has_label(type_url, label, names)):
                 found.setdefault(held.digest, held)
             for sent in memory.sent.get(type_url, ()):
                 if sent.version_info == label:

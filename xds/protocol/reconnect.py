@@ -68,10 +68,16 @@ def shown_by_version_info(
     url = type.type_url
     if origin.is_aggregated and not type.full_state:
         origin.past.note_label(url, label)
-    possible = origin.named(url, label)
+    possible = origin.named(url, label, request.names)
     held = origin.surely_held(possible)
-    if held is None:
-        held = cache.history.recall(origin.group, url, label, origin.api, origin.former)
+    # The set that it ACKed last lacks removed names. It may still hold these, in the versions under this label.
+    removed = request.names.difference(held.resources) if held is not None and not type.full_state else NO_NAMES
+    if held is None or removed:
+        recalled = cache.history.recall(origin.group, url, label, origin.api, origin.former)
+        if held is None:
+            held = recalled
+        elif recalled is not None:
+            held = cache.releases.mixed(held, recalled, removed)
     if held is not None and not _requests_all(type, request):
         unproved = NO_NAMES
         if origin.is_guarded(type):
@@ -250,8 +256,8 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
             client.transition.readiness.warm_before = client.transition.readiness.warm_before or client.warm_clusters
     if watch.type.is_route_target:
         client.shown_clusters = held
-        if client.is_aggregated and held is not None:
-            _count_as_warm(client, held)
+        if held is not None:
+            (_count_as_warm if client.is_aggregated else _count_unshown_as_cold)(client, held)
     if watch.unknown_names:
         client.begin_return(now_s)  # unknown names are reported as removed when their lingering ends
     watch.rejections = watch.rejections or client.past.rejections(url)
@@ -422,6 +428,14 @@ def _count_as_warm(client: ClientState, held: ResourceSet) -> None:
         client.warm_clusters = held
     if client.transition is not None:
         client.transition.readiness.warm_before = client.warm_clusters
+
+
+def _count_unshown_as_cold(client: ClientState, held: ResourceSet) -> None:
+    """Count clusters that a client does not show on separate streams as cold: another server may have removed them."""
+    if client.warm_clusters is not None:
+        client.warm_clusters = client.releases.without_removed(client.warm_clusters, held)
+    if client.transition is not None:
+        client.transition.readiness.note_released(held, client.releases.without_removed)
 
 
 def _resume(client: ClientState, url: str, held: ResourceSet, *, is_first: bool) -> None:

@@ -76,7 +76,9 @@ async def test_access(deps: Deps, body: Body, content_type: ContentType = "") ->
     The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
     access = deps.options.accepted()
-    identity, node = _read_question(access, await parse_one(body, content_type, "a question", BODY_BYTES))
+    identity, node = _read_credential(
+        access, await parse_one(body, content_type, "a node and its credential", BODY_BYTES)
+    )
     found = await deps.publisher.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
     return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
@@ -109,10 +111,10 @@ def _verdict(access: Access, identity: Identity, node: Node, group: str | None, 
     }
 
 
-def _read_question(access: Access, value: Any) -> tuple[Identity, Node]:
-    """The identity and the node in the request. Raises ``ValidationError``, ``RequestError``."""
+def _read_credential(access: Access, value: Any) -> tuple[Identity, Node]:
+    """The identity and the node in the body. Raises ``ValidationError``, ``RequestError``."""
     try:
-        document = as_object(value, "the question")
+        document = as_object(value, "the body")
         unknown = document.keys() - {"certificate", "token", "node"}
         if unknown:
             raise ValueError(f"no such field: {min(unknown)!r} (certificate, token, node)")

@@ -87,9 +87,7 @@ async def list_audit(
     cursor: Annotated[
         str, Query(max_length=CURSOR_LIMIT, description="`cursor` of an earlier answer: the entries after it")
     ] = "",
-    page_token: Annotated[
-        str, Query(max_length=CURSOR_LIMIT, description="As `cursor`, which it takes precedence over")
-    ] = "",
+    page_token: Annotated[str, Query(max_length=CURSOR_LIMIT, description="As `cursor`, but takes precedence")] = "",
     since: Annotated[
         str | None, Query(description="Only entries since then: an age such as `15m`, or an RFC 3339 time")
     ] = None,

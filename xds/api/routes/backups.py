@@ -160,7 +160,9 @@ async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
             return
         except TimeoutError:
             close = {"Connection": "close"}
-            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "no data of the archive arrives", close) from None
+            raise RequestError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the client sent no data of the archive for {STALLED_S:g} seconds", close
+            ) from None
         size += len(chunk)
         if size > limit:
             deps.limit_hits["archive_bytes"] += 1
@@ -169,7 +171,7 @@ async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
         try:
             await asyncio.to_thread(file.write, chunk)
         except OSError as error:
-            detail = f"no space for the archive: {error.strerror}"
+            detail = f"the archive cannot be written to disk: {error.strerror}"
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 

@@ -62,9 +62,9 @@ async def register(deps: Deps, request: Request, body: Body) -> Response:
     value = await parse_json(body, "a registration")
     _check_datacenter(deps, value)
     try:
-        given = read_catalog_registration(value)
+        registration = read_catalog_registration(value)
         by, caller = registrant_of(request, time()), caller_of(request)
-        await deps.registrations.register_in_catalog(given, by, permit_of(request), caller)
+        await deps.registrations.register_in_catalog(registration, by, permit_of(request), caller)
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
@@ -85,9 +85,11 @@ async def deregister(deps: Deps, request: Request, body: Body) -> Response:
 
 def _check_datacenter(deps: Services, value: object) -> None:
     """Raises ``RequestError`` unless the registration is for the datacenter of this server."""
-    given = next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
-    if given not in ("", None, own_datacenter(deps)):
-        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(given)[:80]!r}")
+    datacenter = (
+        next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
+    )
+    if datacenter not in ("", None, own_datacenter(deps)):
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(datacenter)[:80]!r}")
 
 
 def _refuse(request: Request, error: ValidationError) -> NoReturn:

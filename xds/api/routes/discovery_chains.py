@@ -103,7 +103,7 @@ def _nanoseconds(text: str) -> int:
     try:
         return parse_duration(text) if text else 0
     except ValueError:
-        detail = f"connect_timeout is no duration such as 5s or 250ms: {text!r}"
+        detail = f"connect_timeout must be a duration such as 5s or 250ms, not {text!r}"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
 
 
@@ -190,7 +190,7 @@ async def walk_chain(
     Routes match as in Envoy. Nothing is sent.
     """
     if not service:
-        raise NotFoundError("a service has a name")
+        raise NotFoundError("the name of the service is empty")
     followed = HttpRequest.of(path, method, _pairs(header, "header"))
     followed = followed.with_query(_pairs(query, "query"))
     chain = deps.publisher.entries.chain(service)
@@ -201,5 +201,5 @@ def _pairs(given: Iterable[str], what: str) -> list[tuple[str, str]]:
     """Names and values. Raises ``RequestError``."""
     pairs = [each.partition("=") for each in given]
     if any(not name or not divider for name, divider, _ in pairs):
-        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"a {what} is name=value")
+        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"a {what} must be name=value")
     return [(name, value) for name, _, value in pairs]

@@ -56,7 +56,7 @@ class SourceStateItem(TypedDict):
     * ``read_age_s``: seconds since then; null before the first time;
     * ``failing_since``: since when it cannot be read; null if it can;
     * ``retry_at``: when it is started again; null while it runs;
-    * ``failures_n``: how often it began to fail;
+    * ``failures_n``: how often it could not be read;
     * ``restarts_n``: how often it ended and was started again;
     * ``changes_n``: the number of changes of services that it has shown;
     * ``services_n``: the number of its services;

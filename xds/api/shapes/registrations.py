@@ -18,7 +18,7 @@ class RegisteredCheckItem(TypedDict):
     * ``id``: its id, unique on its node;
     * ``name``: its name; may be empty;
     * ``status``: ``passing``, ``warning`` or ``critical``;
-    * ``kind``: who checks: ``ttl``, or ``maintenance`` for the check of a maintenance;
+    * ``kind``: who checks, such as ``ttl``; ``maintenance`` for the check of a maintenance;
     * ``output``: the output that was reported last;
     * ``notes``: what the registration says about it;
     * ``of_node``: true for a check of the node;
