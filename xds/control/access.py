@@ -108,7 +108,7 @@ class PrincipalPattern:
         return frozenset(segment.capture for segment in self._segments if segment.capture)
 
     def match(self, principal: Principal) -> Captures | None:
-        """The captures where the principal matches, else None."""
+        """The captures if the principal matches, else None."""
         if principal.kind is not self.kind:
             return None
         parts = self._folded(principal.value).split(_DIVIDERS[self.kind])

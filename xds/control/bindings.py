@@ -42,7 +42,7 @@ _log = structlog.get_logger(logger_name="xds.control.bindings")
 
 @dataclass(slots=True)
 class BoundAssignment(FollowedAssignment):
-    """A binding in force: an assignment with one target."""
+    """An active binding: an assignment with one target."""
 
     @property
     def selection(self) -> InstanceSelection:
@@ -114,7 +114,7 @@ class Bindings:
         return self.followed.failures
 
     def find(self, key: Key) -> BoundAssignment | None:
-        """The binding of an assignment of a group; None where it has none."""
+        """The binding of an assignment of a group; None if it has none."""
         return self._bound.get(key)
 
     def get(self, key: Key) -> BoundAssignment:

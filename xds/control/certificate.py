@@ -27,7 +27,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)-----END CERTIFICATE-----
 class Certificate:
     """The names of a certificate, in its order. ``not_after`` is epoch seconds.
 
-    ``cn`` is empty where the subject has no common name, or several.
+    ``cn`` is empty if the subject has no common name, or several.
     """
 
     uris: tuple[str, ...] = ()

@@ -204,8 +204,8 @@ class EntryPublisher:
     async def apply(self, changes: Sequence[EntryWrite], options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
         """Put and delete entries, all or none.
 
-        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` where an entry
-        is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
+        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` if an entry
+        is not as its change states, ``ConflictError`` if the line is not at ``options.expect`` or ``options.etag``,
         ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
         """
         return await self._running.finish(self._run(EntryPart(self, changes, options), options))

@@ -266,7 +266,7 @@ def entries_note(changes: Sequence[EntryChange], options: PushOptions, revision:
 
 
 def line_etag(revision: int) -> str:
-    """The etag of the line at a revision; empty where there is none."""
+    """The etag of the line at a revision; empty if there is none."""
     return f"r{revision}" if revision else ""
 
 

@@ -142,7 +142,7 @@ class GroupTable:
         return group in self._settings
 
     def get(self, group: str) -> GroupSettings:
-        """A group's settings; the defaults where it has none."""
+        """A group's settings; the defaults if it has none."""
         return self._settings.get(group, NO_SETTINGS)
 
     def failures(self, group: str) -> int:
@@ -170,7 +170,7 @@ class GroupTable:
         self._configure_cache()
 
     def etag(self, group: str) -> str:
-        """The etag of a group's settings; `NO_ETAG` where it has none."""
+        """The etag of a group's settings; `NO_ETAG` if it has none."""
         return settings_etag(self._settings[group]) if group in self._settings else NO_ETAG
 
     def check(self, group: str, etag: str) -> None:

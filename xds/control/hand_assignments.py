@@ -59,7 +59,7 @@ class EditResult:
 
 @dataclass(frozen=True, slots=True)
 class HandChange:
-    """The assignment ``before`` and ``after`` a change; None where none is set by hand.
+    """The assignment ``before`` and ``after`` a change; None if none is set by hand.
 
     ``changed`` is False if nothing changed. ``absent`` are addresses to remove that the assignment did not have.
     """

@@ -209,7 +209,7 @@ _PLACES: Mapping[str, Callable[[str, Resource], _Place | None]] = {
 
 
 def _inline_discovered(type_name: str, value: Json, context: ProbeContext) -> None:
-    """Replace references to discovered resources by the resources, or drop them where they are missing; in place."""
+    """Replace references to discovered resources by the resources, or drop them if these are missing; in place."""
     for full_name, message in typed_values(type_name, value):
         _drop_lost_sockets(message, context.secrets)
         _inline_filters(message, context.extensions)

@@ -75,7 +75,7 @@ class PublishedState:
             raise NotFoundError(f"no such group: {group!r}")
 
     def find_content(self, group: str) -> GroupContent | None:
-        """The published content of a group; None where it has no snapshot."""
+        """The published content of a group; None if it has no snapshot."""
         return self._contents.get(group)
 
     def content(self, group: str) -> GroupContent:
@@ -133,7 +133,7 @@ class PublishedState:
         return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
     def served(self, node_id: str) -> Snapshot | None:
-        """The snapshot of a node, overlays for its locality included; None where no group matches."""
+        """The snapshot of a node, overlays for its locality included; None if no group matches."""
         node = self._fleet.identity(node_id)
         return (
             node_context(self._cache, node, self.live, self.lowered.content).snapshot("") if node is not None else None
@@ -210,7 +210,7 @@ class RevisionReader:
         return result_of(content, changes(await self._before(commit), content.blob_ids))
 
     async def _before(self, commit: Commit) -> BlobIds:
-        """The blob ids before a commit; empty where they are no longer kept."""
+        """The blob ids before a commit; empty if they are no longer kept."""
         try:
             return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
         except NotFoundError:

@@ -154,7 +154,7 @@ class PushRequest:
         return self.is_derived or bool(self.writes)
 
     def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
-        """The request with the lowered resources. Raises ``ValidationError`` where a name has two owners."""
+        """The request with the lowered resources. Raises ``ValidationError`` if a name has two owners."""
         extended = extend(self.group, self.change, self.resources, self.lowering, current, target)
         requested = self.requested_change or self.change
         return replace(self, change=extended.change, resources=extended.resources, requested_change=requested)
@@ -164,7 +164,7 @@ class PushRequest:
 class PlannedChange:
     """A request compared with the current content of its group, which is locked until the change is published.
 
-    * ``current``: the content of the group now; None where it has no snapshot;
+    * ``current``: the content of the group now; None if it has no snapshot;
     * ``blob_ids``: all resources after the change; ``resources``: at least those that are new or changed;
     * ``expect``: the revision that the store has to check;
     * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
@@ -264,7 +264,7 @@ async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ())
 def plan_change(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
     """Compare a request with the current content of its group. ``target`` is the content that a rollback restores.
 
-    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` where a name has two owners.
+    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` if a name has two owners.
     """
     expect = _expected_revision(request, current)
     request = request.extended(current, target)

@@ -43,7 +43,7 @@ class GroupDocuments(Protocol):
     lock: asyncio.Lock
 
     async def load(self) -> None:
-        """Put the stored documents in force, in place of all others. Raises ``StoreError``."""
+        """Replace all documents by the stored ones. Raises ``StoreError``."""
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all documents of a group."""

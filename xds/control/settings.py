@@ -3,7 +3,7 @@
 The file is YAML with the sections of `Settings`. Environment variables spell the path of a setting with double
 underscores (``XDS_SERVER__GRPC__PORT=18000``). With the suffix ``_FILE`` they name a file that contains the value
 (``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, because otherwise a typo would
-leave a default in force.
+leave a default in effect.
 """
 
 from __future__ import annotations
