@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Api
+from tests.api.test_grants import ask, guarded
 from xds.api.app import openapi_document
+from xds.api.examples import EXAMPLES
 from xds.api.field_texts import COMMON
 
 Json = dict[str, Any]
@@ -21,6 +23,7 @@ OPERATIONS: dict[str, tuple[str, str, Json]] = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+API_OPERATIONS = {name: found for name, found in OPERATIONS.items() if found[1].startswith("/api/")}
 SCHEMAS: dict[str, Json] = DOCUMENT["components"]["schemas"]
 
 
@@ -138,3 +141,35 @@ async def test_an_error_is_among_the_described_ones(api: Api, method: str, path:
         and re.fullmatch(re.sub(r"{\w+}", "[^/]+", route), f"/api/v1/{path.partition('?')[0]}")
     ]
     assert found and all(str(status) in operation["responses"] for operation in found)
+
+
+async def test_each_operation_names_the_scope_that_it_needs(api: Api) -> None:
+    """The text of 403 has the scope that a caller without scopes is told to lack."""
+    api = guarded(api)
+    wrong = {}
+    for name, (method, path, operation) in API_OPERATIONS.items():
+        answer = await ask(api, "proxy", method, filled(name, path), json=EXAMPLES[name].body)
+        described = re.search(r"lacks the scope `([\w:{}/]+)`", operation["responses"]["403"]["description"])
+        needed = filled(name, described[1]) if described else ""
+        if answer.status_code == 403 and described and answer.json()["missing_scope"] == needed:
+            continue
+        if operation.get("x-scope") != "any" or described:
+            wrong[name] = (answer.status_code, answer.text, needed)
+    assert wrong == {}
+
+
+async def test_operations_that_need_a_precondition_are_those_with_428(api: Api) -> None:
+    api = guarded(api, require_if_match=True)
+    asked = set()
+    for name, (method, path, _) in API_OPERATIONS.items():
+        if method != "get" and name != "restore":  # its body is an archive
+            answer = await ask(api, "all", method, filled(name, path), json=EXAMPLES[name].body)
+            if answer.status_code == 428:
+                asked.add(name)
+    assert asked == {name for name, (_, _, operation) in API_OPERATIONS.items() if "428" in operation["responses"]}
+
+
+def filled(name: str, template: str) -> str:
+    """A path or scope with the values of the example."""
+    values = EXAMPLES[name].parameters
+    return re.sub(r"{(\w+)}", lambda part: str(values[part[1]]), template)

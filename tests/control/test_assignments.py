@@ -86,9 +86,9 @@ async def test_only_the_sources_that_are_served_something_else_are_woken(steered
     assert steered.woken[1:] == [frozenset({A})]
     for _ in range(5):
         await steered.step()
-    told = len(steered.woken)
+    woken_n = len(steered.woken)
     await steered.step()
-    assert len(steered.woken) == told, "nothing changed"
+    assert len(steered.woken) == woken_n, "nothing changed"
 
 
 async def test_a_zone_without_healthy_endpoints_is_left_with_the_push_that_says_so(steered: Steered) -> None:

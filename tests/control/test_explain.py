@@ -31,7 +31,7 @@ def held(plane: Plane, type_url: str, group: str = "default") -> ResourceSet:
     return plane.publisher.content(group).snapshot.get(type_url)
 
 
-def told(found: Explanation) -> list[tuple[str, str, str]]:
+def deliveries(found: Explanation) -> list[tuple[str, str, str]]:
     return [(each.type, each.name, each.status.value) for each in found.resources]
 
 
@@ -62,16 +62,16 @@ async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane)
 
 async def test_no_group_at_all(plane: Plane) -> None:
     found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER, "a"))
-    assert (found.chosen, found.revision, told(found)) == (None, None, [("clusters", "a", "no_group")])
+    assert (found.chosen, found.revision, deliveries(found)) == (None, None, [("clusters", "a", "no_group")])
 
 
 async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(plane: Plane) -> None:
     await push(plane, "default", alpha="1", beta="1")
     explain = plane.publisher.explain_node
-    assert told(await explain(NODE)) == []
+    assert deliveries(await explain(NODE)) == []
     served = [("clusters", "alpha", "served"), ("clusters", "beta", "served")]
-    assert told(await explain(NODE, ExplainQuery(CLUSTER))) == served
-    assert told(await explain(NODE, ExplainQuery(CLUSTER, "beta"))) == served[1:]
+    assert deliveries(await explain(NODE, ExplainQuery(CLUSTER))) == served
+    assert deliveries(await explain(NODE, ExplainQuery(CLUSTER, "beta"))) == served[1:]
     (missing,) = (await explain(NODE, ExplainQuery(CLUSTER, "alhpa"))).resources
     assert (missing.status.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
 
@@ -84,7 +84,7 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     client.subscribe(ROUTE, "local_route", "local_ruote")
     client.ack(held(plane, ROUTE))
     found = await plane.publisher.explain("n1")
-    assert told(found) == [
+    assert deliveries(found) == [
         ("clusters", "alpha", "sent"),
         ("routes", "local_route", "sent"),
         ("routes", "local_ruote", "missing"),
@@ -92,8 +92,10 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     assert found.resources[0].version == held(plane, CLUSTER).resources["alpha"].version
     assert "'local_route'" in found.resources[2].detail
     unasked = await plane.publisher.explain("n1", ExplainQuery(ROUTE, "web"))
-    assert told(unasked) == [("routes", "web", "not_subscribed")]
-    assert told(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [("endpoints", "", "not_subscribed")]
+    assert deliveries(unasked) == [("routes", "web", "not_subscribed")]
+    assert deliveries(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [
+        ("endpoints", "", "not_subscribed")
+    ]
     (listener,) = (await plane.publisher.explain("n1", ExplainQuery(LISTENER, "web"))).resources
     assert (listener.status.value, "the group has it" in listener.detail) == ("not_subscribed", True)
 
@@ -146,7 +148,7 @@ async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -
     (alpha,) = (await plane.publisher.explain("n1")).resources
     assert (alpha.status.value, "no such thing as alpha" in alpha.detail) == ("refused", True)
     client.ack(held(plane, CLUSTER))
-    assert told(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
+    assert deliveries(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
 
 
 async def test_a_node_without_a_group_keeps_what_it_has(plane: Plane) -> None:
@@ -164,7 +166,7 @@ async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane:
     client = Client(plane.fleet, NODE, "default")
     client.leave()
     found = await plane.publisher.explain("n1", ExplainQuery(CLUSTER))
-    assert (found.connected, told(found)) == (False, [("clusters", "alpha", "served")])
+    assert (found.connected, deliveries(found)) == (False, [("clusters", "alpha", "served")])
     with pytest.raises(NotFoundError):
         await plane.publisher.explain("stranger")
 

@@ -79,7 +79,7 @@ def test_a_name_is_free_again_when_its_owner_gives_it_up(world: World) -> None:
 
 
 def test_a_claim_holds_before_there_are_endpoints(world: World) -> None:
-    """A binding to a service that no source has told of yet keeps others away."""
+    """A binding to a service that no source has shown yet keeps other owners away."""
     world.live.claim("edge", "web", BOUND)
     assert world.served("web") == b"web=pushed" and world.woken == []
     with pytest.raises(OwnedError):

@@ -66,8 +66,8 @@ async def test_a_binding_under_a_name_that_is_lowered_after_the_start_is_told_an
     again = await start(Plane(shop.store, chain_context=ACME))
     assert owners(again) == {WEB_ACME: OwnerKind.LOWERED, API_ACME: OwnerKind.LOWERED}
     assert set(served(again, CLUSTER)) == set(served(again, ENDPOINT)) == {WEB_ACME, API_ACME}
-    told = capsys.readouterr().out
-    assert "lowered from upstream 'web': it cannot be bound to service 'other'" in told
+    output = capsys.readouterr().out
+    assert "lowered from upstream 'web': it cannot be bound to service 'other'" in output
     assert [doc.id for doc in await again.store.docs(BINDING_KIND)] == [document_id((GROUP, WEB_ACME))]
 
 

@@ -40,7 +40,7 @@ _WITH_ETAG = frozenset(
         *("get_group", "put_group", "get_snapshot", "get_resource", "get_revision", "get_undo"),
         *("put_snapshot", "delete_snapshot", "put_resource", "delete_resource", "delete_group", "rollback"),
         *("get_assignment", "put_assignment", "get_binding", "put_binding", "get_upstreams", "put_upstreams"),
-        *("get_endpoints", "put_endpoints", "patch_endpoints", "delete_endpoints"),
+        *("get_endpoints", "put_endpoints", "patch_endpoints"),
         *("get_config_entry", "put_config_entry", "put_config_entries", "roll_back_config_entries"),
         *("get_config_entry_undo", "get_discovery_chain"),
     }

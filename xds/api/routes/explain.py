@@ -16,12 +16,11 @@ from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
 from xds.api.services import Deps
-from xds.api.shapes.assignments import locality_item
 from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.fleet import LinkerdItem
 from xds.api.shapes.linkerd import linkerd_item
 from xds.api.shapes.upstreams import LoweredOrigin, origin_of
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery

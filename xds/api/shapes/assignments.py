@@ -8,7 +8,7 @@ from typing import Any, NotRequired, cast
 from typing_extensions import TypedDict
 
 from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.assignment.assignment import Allotment, Assignment, Path, Reason, SourceDecision, Target
 from xds.assignment.decision_history import DecisionChange
 from xds.assignment.utilisation import PathFigures, TargetFigures, path_figures, target_figures
@@ -188,11 +188,6 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
         "reasons": reason_items(outcome.decision.reasons) if outcome is not None else [],
         "warnings": [finding_item(warning) for warning in warnings],
     }
-
-
-def locality_item(locality: Locality) -> LocalityItem:
-    """A locality as JSON."""
-    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
 def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:

@@ -7,13 +7,12 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.control.hand_assignment import HandAssignment
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.lower.live_assignment import EndpointState
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 from xds.model.errors import Violation
-from xds.model.node import Locality
 
 Json = dict[str, Any]
 
@@ -140,7 +139,7 @@ def _endpoint(state: EndpointState) -> EndpointItem:
         "address": state.address,
         "health": state.health,
         "weight": state.weight,
-        "locality": locality_of(state.locality),
+        "locality": locality_item(state.locality),
         "priority": state.priority,
     }
     if state.hostname:
@@ -148,11 +147,6 @@ def _endpoint(state: EndpointState) -> EndpointItem:
     if state.until_s is not None:
         item["until"] = timestamp(state.until_s)
     return item
-
-
-def locality_of(found: Locality) -> LocalityItem:
-    """A locality."""
-    return {"region": found.region, "zone": found.zone, "sub_zone": found.sub_zone}
 
 
 def unused_warning(group: str, name: str) -> Violation:

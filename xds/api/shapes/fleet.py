@@ -7,7 +7,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.control.translation import UnexpressedResource
 from xds.fleet.state import HeldResources, LingeringResources, NackRecord, NodeState, StreamState, TypeState
 from xds.model.names import WILDCARD
@@ -274,14 +274,13 @@ def node_item(
     node: NodeState, unexpressed: Mapping[str, Sequence[UnexpressedResource]], reporting: Sequence[StreamItem] = ()
 ) -> NodeItem:
     """The item of a node. ``unexpressed`` are resources by type alias, ``reporting`` its load report streams."""
-    locality = node.locality
     types = _types(node.types)
     for alias, found in unexpressed.items():
         types[alias]["unexpressed"] = [{"name": each.name, "problem": each.problem} for each in found]
     return {
         "id": node.id,
         "cluster": node.cluster,
-        "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
+        "locality": locality_item(node.locality),
         "group": node.group,
         "user_agent": node.user_agent,
         "connected": node.connected,

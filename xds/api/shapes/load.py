@@ -8,7 +8,7 @@ from typing import NotRequired, cast
 from typing_extensions import TypedDict
 
 from xds.api.shapes.fleet import StreamItem
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.control.load_view import ReportingState, ReportStream
 from xds.lrs.figures import (
     ChartLine,
@@ -18,7 +18,6 @@ from xds.lrs.figures import (
     LoadRow,
 )
 from xds.model.load_report import Metric
-from xds.model.node import Locality
 
 PLACES = 3
 LOAD_SERVICE = "LRS"
@@ -303,11 +302,6 @@ def report_stream_item(stream: ReportStream) -> StreamItem:
             "left_out": stream.left_out,
         },
     }
-
-
-def locality_item(locality: Locality) -> LocalityItem:
-    """A locality as JSON."""
-    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
 def _figures(figures: Figures) -> FiguresItem:

@@ -8,7 +8,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.catalog.instance import Check, Health
 from xds.catalog.service_index import ServiceInstance
 from xds.control.bindings import BoundAssignment, etag_of
@@ -257,7 +257,7 @@ def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], low
 
 
 def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> InstanceItem:
-    one, where = served.instance, served.instance.locality
+    one = served.instance
     return {
         "id": one.id,
         "address": one.address,
@@ -272,7 +272,7 @@ def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> Instan
         "is_held": served.is_held,
         "drains_until": timestamp(served.drains_until) if served.drains_until is not None else None,
         "weights": {"passing": one.weight, "warning": one.warning_weight},
-        "locality": {"region": where.region, "zone": where.zone, "sub_zone": where.sub_zone},
+        "locality": locality_item(one.locality),
         "datacenter": one.datacenter,
         "node": one.node,
         "meta": dict(one.meta),

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
 
+from xds.model.node import Locality
+
 
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, milliseconds."""
@@ -45,3 +47,8 @@ class LocalityItem(TypedDict):
     region: str
     zone: str
     sub_zone: str
+
+
+def locality_item(locality: Locality) -> LocalityItem:
+    """A locality as JSON."""
+    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
