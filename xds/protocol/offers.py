@@ -43,7 +43,7 @@ class Offers:
         clone.watches = {url: watches[watch] for url, watch in self.watches.items()}
         return clone
 
-    def offer_all(self, client: ClientState, events: list[Event], now: float, encoded_limit: int) -> bool:
+    def offer_all(self, client: ClientState, events: list[Event], now_s: float, encoded_limit: int) -> bool:
         """Offer type by type. True if types remain for the next call, which is due at once.
 
         Types remain once `ResponseBuilder.encoded_bytes` exceeds ``encoded_limit``. The first stream of a group encodes
@@ -54,10 +54,10 @@ class Offers:
             if watch.is_pending or watch.type.narrowed_by:
                 if responses.encoded_bytes > encoded_limit:
                     return True
-                self._offer_type(watch, client, events, now)
+                self._offer_type(watch, client, events, now_s)
         return False
 
-    def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now: float) -> None:
+    def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now_s: float) -> None:
         """Offer the resources of one type that the client lacks, if its response state and transition allow it."""
         if client.transition is not None and client.is_withheld(watch.type.type_url):
             return
@@ -69,14 +69,14 @@ class Offers:
             self._narrow_wildcard(watch, client)
             if watch.is_synced_with(released):
                 return
-        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
+        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now_s):
             return
         if watch.rejections is None:
-            self._offer(watch, client, released, events, now)
+            self._offer(watch, client, released, events, now_s)
         else:
-            self._offer_beside_rejected(watch, client, released, events, now)
+            self._offer_beside_rejected(watch, client, released, events, now_s)
         if not watch.is_pending:
-            client.update(watch, now)
+            client.update(watch, now_s)
 
     def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
         is_released = client.upcoming_set(watch.type.type_url) is None and not watch.rejections
@@ -86,7 +86,7 @@ class Offers:
         watch.collect_pending_release(released)
 
     def _offer_beside_rejected(
-        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
+        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now_s: float
     ) -> None:
         """Offer a type of which the client rejects resources.
 
@@ -103,10 +103,10 @@ class Offers:
         rejections.forget_changed(released, client.goal.get(watch.type.type_url))
         # A full-state set without all suspects would remove those that the client has applied.
         is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe()
-        if self._offer_without(watch.left_out(released), watch, client, released, events, now):
+        if self._offer_without(watch.left_out(released), watch, client, released, events, now_s):
             rejections.is_new_content_due = is_probe
         elif not is_probe and rejections.begin_probe():
-            self._offer_without(watch.left_out(released), watch, client, released, events, now)
+            self._offer_without(watch.left_out(released), watch, client, released, events, now_s)
             rejections.is_new_content_due = True
         if not rejections:
             watch.rejections, watch.ack.rejected_digest = (
@@ -121,13 +121,13 @@ class Offers:
         client: ClientState,
         released: ResourceSet,
         events: list[Event],
-        now: float,
+        now_s: float,
     ) -> bool:
         """Offer the released set with the last accepted versions of the names ``left_out``."""
         url = watch.type.type_url
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
         mixed = self._cache.releases.mixed(released, held, left_out)
-        return self._offer(watch, client, mixed, events, now, left_out)
+        return self._offer(watch, client, mixed, events, now_s, left_out)
 
     def _offer(
         self,
@@ -135,7 +135,7 @@ class Offers:
         client: ClientState,
         released: ResourceSet,
         events: list[Event],
-        now: float,
+        now_s: float,
         left_out: frozenset[str] = NO_NAMES,
     ) -> bool:
         """Send the resources of this set that the client lacks; False if nothing is sent.
@@ -151,8 +151,8 @@ class Offers:
         if built is None or built.response is None:
             pending_release = built.content.pending_release if built is not None else NO_NAMES
             self._settle(watch, released, pending_release, goal, events)
-            self._dialect.plan_heartbeat(watch, now, None)
-            client.update(watch, now)
+            self._dialect.plan_heartbeat(watch, now_s, None)
+            client.update(watch, now_s)
             return False
         if built.response.digest == watch.ack.rejected_digest:
             watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
@@ -161,13 +161,13 @@ class Offers:
         if watch.type.is_route_target:
             for child in self.watches.values():
                 if child is not watch:
-                    self.note_changed_clusters(watch, child, released, client, now)
+                    self.note_changed_clusters(watch, child, released, client, now_s)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
-        self._dialect.plan_heartbeat(watch, now, built.response)
+        self._dialect.plan_heartbeat(watch, now_s, built.response)
         return True
 
-    def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
+    def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now_s: float) -> bool:
         """Whether newer content may be sent now, although a response is in flight.
 
         Rule 20: "At most one response per type is in flight". Newer content replaces it after ``offer_timeout_s``.
@@ -179,9 +179,9 @@ class Offers:
             ack.dirty_since_s = None
             return False
         if ack.dirty_since_s is None:
-            ack.dirty_since_s = now
+            ack.dirty_since_s = now_s
         if not (watch.type.is_route_target and watch.is_read):
-            if now - ack.dirty_since_s < self._offer_timeout_s:
+            if now_s - ack.dirty_since_s < self._offer_timeout_s:
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
         self.note_removals(watch, watch.supersede().resource_set)
@@ -237,11 +237,11 @@ class Offers:
         return nonce, body
 
     def note_changed_clusters(
-        self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float
+        self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now_s: float
     ) -> None:
         """A CDS response (``parent``) is sent: re-send the assignments of its changed clusters after it (rule 43)."""
         if warming.note_changed_clusters(parent, child, released, self._cache):
-            client.update(child, now)
+            client.update(child, now_s)
 
     def _narrow_wildcard(self, watch: Watch, client: ClientState) -> None:
         """Narrow a VHDS wildcard to the subscribed routes.
@@ -263,16 +263,16 @@ class Offers:
         empty = named - {name.rpartition("/")[0] for name in resources}
         watch.known.mark_unanswered(f"{route}/*" for route in empty)
 
-    def send_heartbeats(self, events: list[Event], now: float) -> None:
+    def send_heartbeats(self, events: list[Event], now_s: float) -> None:
         """Send the heartbeats that are due."""
         for watch in self.watches.values():
             heartbeats, held = watch.heartbeats, watch.acked_set
-            if heartbeats is None or heartbeats.due_s > now:
+            if heartbeats is None or heartbeats.due_s > now_s:
                 continue
             held = held or empty_set(watch.type.type_url)
             renewed = renewable(held, watch.ack.in_flight, watch.subscription.interest)
             ttls_s = [each.ttl_s for each in renewed.values() if each.ttl_s is not None]
-            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s)) if ttls_s else math.inf
+            heartbeats.due_s = next_heartbeat_s(now_s, min(ttls_s)) if ttls_s else math.inf
             uncertain = heartbeats.uncertain_names(watch)
             if uncertain:
                 renewed = {name: each for name, each in renewed.items() if name not in uncertain}

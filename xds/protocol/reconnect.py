@@ -266,7 +266,7 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         lacking = frozenset(shown.held_set.resources if shown.held_set is not None else ()).difference(held.resources)
         shown = shown._replace(lacking_names=shown.lacking_names | lacking)
         accepted = _surely_accepted(client, held, shown.possible_sets)
-        watch.rejections.note_ack(accepted.versions())  # it does not reject resources that it holds
+        watch.rejections.note_ack(accepted.versions())  # a client does not reject resources that it holds
     if held is not None:
         _release_held(client, watch, shown._replace(held_set=held), now_s, is_first=is_first)
     elif watch.type.in_tree:
@@ -274,10 +274,10 @@ def resume_from(client: ClientState, watch: Watch, shown: ShownContent, now_s: f
         transition.withheld_types |= {url}
         transition.drains = True
     else:
-        if over := _assignments_over_listeners(client, client.goal.get(url), shown.unproved_names):
+        if over_listeners := _assignments_over_listeners(client, client.goal.get(url), shown.unproved_names):
             client.begin_return(now_s)
-            client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
-        _release_needed(client, url, shown, over, now_s)
+            client.released = client.releases.reverted(client.released, NO_CONTENT, url, over_listeners)
+        _release_needed(client, url, shown, over_listeners, now_s)
 
 
 def _surely_accepted(client: ClientState, held: ResourceSet, possible: Sequence[ResourceSet]) -> ResourceSet:
@@ -306,24 +306,24 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     assert held is not None, "it is known what the client holds"
     goal = client.goal.get(url)
     change = client.cache.diffs.change(held, goal)
-    over = _assignments_over_listeners(client, goal, shown.unproved_names)
+    over_listeners = _assignments_over_listeners(client, goal, shown.unproved_names)
     added = change.added if watch.type.full_state else _needing_other_clusters(goal, shown)
-    if not over and not change.changed and not change.removed and not added:
+    if not over_listeners and not change.changed and not change.removed and not added:
         rejected = watch.rejections.left_out(goal) if watch.rejections is not None else NO_NAMES
         watch.acked_set = client.releases.mixed(goal, held, rejected)
-        if client.released.get(url) is not goal:  # content was pushed after the client reconnected, and is held back
+        if client.released.get(url) is not goal:  # a push since the reconnect is held
             _resume(client, url, held, is_first=is_first)
         return
     watch.acked_set = _surely_accepted(client, held, shown.possible_sets)
     _restore_lingering(client)
     clusters = client.last_acked(client.url_of("clusters"))
-    # Resources that it may hold keep that version until it ACKs them: a newer version may need a newer listener.
+    # Resources that the client may hold keep that version until it ACKs them: a newer one may need a newer listener.
     watch.possible_set = max(shown.possible_sets, key=len, default=None)
     present = _as_warm(client, watch.possible_set or held, shown.origin)
     client.released = client.releases.resumed(client.released, url, present, clusters, is_first=is_first)
-    if over:
-        # It is unknown which versions it has instead, so these names are not sent until their listeners are ready.
-        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over)
+    if over_listeners:
+        # It is unknown which versions the client has, so these names are not sent until their listeners are ready.
+        client.released = client.releases.reverted(client.released, NO_CONTENT, url, over_listeners)
     step = client.releases.step(client.released, client.goal, client.lingering)
     if (
         step.is_simple

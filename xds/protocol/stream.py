@@ -151,19 +151,19 @@ class DiscoveryStream:
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
-    def receive(self, request: Request, now: float) -> list[Event]:
+    def receive(self, request: Request, now_s: float) -> list[Event]:
         """Handle a request. Raises ``RemoteProtocolError`` for an invalid one, and then changes nothing."""
         type_url = self._checked_type(request)
         events: list[Event] = []
-        self._identify(request, events, now)
+        self._identify(request, events, now_s)
         if self.view is None:
             self._park(type_url, request)
             return events
-        self._handle_request(type_url, request, events, now)
-        self._advance_and_offer(events, now)
+        self._handle_request(type_url, request, events, now_s)
+        self._advance_and_offer(events, now_s)
         return events
 
-    def offer(self, view: View | None, now: float) -> list[Event]:
+    def offer(self, view: View | None, now_s: float) -> list[Event]:
         """Handle a push, a change of groups, or an advance of the client's transition by another of its streams.
 
         Raises ``RemoteProtocolError`` for a group that the node may not follow, and then changes nothing.
@@ -175,33 +175,33 @@ class DiscoveryStream:
             # No group matches the node any more: it keeps its content and is sent nothing.
             if self.view is not None and self.view.group:
                 events.append(ViewChanged(""))
-                self._require_client().become_orphaned(now)
+                self._require_client().become_orphaned(now_s)
                 self.view = View("", self.view.snapshot, self.view.api_version)
             return events
         before = self.view
-        self._follow_view(view, now)
+        self._follow_view(view, now_s)
         if before is None or before.group != view.group:
             events.append(ViewChanged(view.group))
         if before is None:
-            self._unpark(events, now)
-        self._advance_and_offer(events, now)
+            self._unpark(events, now_s)
+        self._advance_and_offer(events, now_s)
         return events
 
-    def tick(self, now: float) -> list[Event]:
+    def tick(self, now_s: float) -> list[Event]:
         """Handle a deadline that has passed, or offer the types that the last call left."""
         events: list[Event] = []
         if self._client is None:
             return events
-        events += [AckWaitTimedOut(type_url) for type_url in self._client.expire(now)]
-        self._offers.send_heartbeats(events, now)
-        self._advance_and_offer(events, now)
+        events += [AckWaitTimedOut(type_url) for type_url in self._client.expire(now_s)]
+        self._offers.send_heartbeats(events, now_s)
+        self._advance_and_offer(events, now_s)
         return events
 
-    def end_lingering(self, now: float) -> list[Event]:
+    def end_lingering(self, now_s: float) -> list[Event]:
         """Remove the lingering resources of the client now, for an operator (`xds release`)."""
         events: list[Event] = []
-        if self._client is not None and self._client.end_lingering(now):
-            self._advance_and_offer(events, now)
+        if self._client is not None and self._client.end_lingering(now_s):
+            self._advance_and_offer(events, now_s)
         return events
 
     def deadline(self) -> float | None:
@@ -217,7 +217,7 @@ class DiscoveryStream:
                 due = heartbeats.due_s
         return due
 
-    def close(self, now: float) -> bool:
+    def close(self, now_s: float) -> bool:
         """The stream ended: its state is dropped (rule 80). A second call has no effect.
 
         Returns whether the client is in a transition: its other streams may have waited for this one.
@@ -225,9 +225,9 @@ class DiscoveryStream:
         was_in_transition = self._client is not None and not self._client.is_idle
         if self._client is not None and self.client_key is not None:
             for watch in self._watches.values():
-                self._client.remove_watch(watch, now)
+                self._client.remove_watch(watch, now_s)
             self._client.forget_reports()
-            self._clients.exit(self.client_key, now)
+            self._clients.exit(self.client_key, now_s)
         self._client = None
         self._authorize = self._may_return = None  # they may refer to the owner of the stream
         self._watches = self._offers.watches = {}
@@ -279,7 +279,7 @@ class DiscoveryStream:
 
     # -- node and view ----------------------------------------------------------------------------------------------
 
-    def _identify(self, request: Request, events: list[Event], now: float) -> None:
+    def _identify(self, request: Request, events: list[Event], now_s: float) -> None:
         """Rule 2: "Only the first request of a stream is sure to carry `node`"; the first node counts."""
         if self.node is not None:
             # Envoy may send a node of 61 kB with every ACK, so only its beginning is compared.
@@ -300,7 +300,7 @@ class DiscoveryStream:
         events.append(Identified(node, view.group if view is not None else ""))
         # Nodes with the same id that differ otherwise may have two views, which would alternate for ever in one client.
         self.client_key = (f"{self._peer}{self.api_version}{node.fingerprint}", node.id)
-        self._client = self._clients.enter(self.client_key, view, now)
+        self._client = self._clients.enter(self.client_key, view, now_s)
         if not self._type_url:
             self._client.is_aggregated = True
         self._former_groups = self._cache.history.followed(node.id)
@@ -310,14 +310,14 @@ class DiscoveryStream:
                 self._former_groups = allowed
                 self._client.past.forget()  # the memories may be of groups that the node may not use
         if view is not None:
-            self._follow_view(view, now)
+            self._follow_view(view, now_s)
 
-    def _follow_view(self, view: View, now: float) -> None:
+    def _follow_view(self, view: View, now_s: float) -> None:
         if self.node is not None and (self.view is None or self.view.group != view.group):
             self._cache.history.note_followed(self.node.id, view.group)
         self.view = view
         client = self._require_client()
-        client.follow(view, now)
+        client.follow(view, now_s)
 
     def _park(self, type_url: str, request: Request) -> None:
         """Rule 9: a client is not answered while "its group is unknown"; its requests wait until a group matches."""
@@ -325,23 +325,23 @@ class DiscoveryStream:
             self._parked = ParkedRequests(self._dialect, self._limits)
         self._parked.park(type_url, request)
 
-    def _unpark(self, events: list[Event], now: float) -> None:
+    def _unpark(self, events: list[Event], now_s: float) -> None:
         parked, self._parked = self._parked, None
         for type_url, request in parked.requests() if parked is not None else ():
-            self._handle_request(type_url, request, events, now)
+            self._handle_request(type_url, request, events, now_s)
 
     # -- a request --------------------------------------------------------------------------------------------------
 
-    def _handle_request(self, type_url: str, request: Request, events: list[Event], now: float) -> None:
+    def _handle_request(self, type_url: str, request: Request, events: list[Event], now_s: float) -> None:
         client = self._require_client()
         watch = self._watches.get(type_url)
         if watch is not None and watch.heartbeats is not None and request.nonce:
             heartbeat_names = watch.heartbeats.pop_answered(request.nonce)
             if heartbeat_names is not None:
-                self._heartbeat_answered(watch, heartbeat_names, request, now)
+                self._heartbeat_answered(watch, heartbeat_names, request, now_s)
                 return
         if watch is None:
-            watch = self._add_watch(type_url, request, now)
+            watch = self._add_watch(type_url, request, now_s)
         kind = watch.ack.classify(request.nonce, request.error is not None)
         event = note_answer(watch, kind, request, self._dialect, self._offers, self._cache.releases)
         if event is not None:
@@ -357,9 +357,9 @@ class DiscoveryStream:
                 events.append(AckRepeated(type_url))
         elif change and kind is not RequestKind.FIRST:
             self._dialect.note_names_added(watch, self._watches, client.release_of, self._cache)
-        client.update(watch, now)
+        client.update(watch, now_s)
 
-    def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now: float) -> None:
+    def _heartbeat_answered(self, watch: Watch, names: tuple[str, ...], request: Request, now_s: float) -> None:
         """Handle the answer to a heartbeat. It may also change the interest.
 
         docs/protocol.md#ttls: "A client that rejects a heartbeat has dropped the resource, so the whole resource is
@@ -371,9 +371,9 @@ class DiscoveryStream:
         change = self._dialect.change_interest(watch.subscription, request, self._cache.interests)
         if change:
             self._note_interest_change(watch, change, RequestKind.PLAIN)
-        self._require_client().update(watch, now)
+        self._require_client().update(watch, now_s)
 
-    def _add_watch(self, type_url: str, request: Request, now: float) -> Watch:
+    def _add_watch(self, type_url: str, request: Request, now_s: float) -> Watch:
         client = self._require_client()
         type = resource_type(type_url)
         watch = Watch(type, client.next_position())
@@ -381,16 +381,16 @@ class DiscoveryStream:
         in_rank_order = sorted((*self._watches.values(), watch), key=lambda watch: watch.type.rank)
         self._watches = self._offers.watches = {watch.type.type_url: watch for watch in in_rank_order}
         shown = self._dialect.shown_content(watch, request, self._cache, self._origin(type_url))
-        client.add_watch(watch, self._dialect.requested_names(request), shown, now)
+        client.add_watch(watch, self._dialect.requested_names(request), shown, now_s)
         if client.early_watches and type.is_route_target:
-            answer_early_requests(client, self._cache, self._origin, now)
+            answer_early_requests(client, self._cache, self._origin, now_s)
         if watch.known.base is not None:  # the TTLs of the shown versions have run since the last connection
-            self._dialect.plan_heartbeat(watch, now, None)
+            self._dialect.plan_heartbeat(watch, now_s, None)
         if shown is not None:
             # A reconnected client may show its content of a child type after the changed parent was sent.
             for parent in self._watches.values():
                 if parent.ack.in_flight is not None:
-                    self._offers.note_changed_clusters(parent, watch, parent.ack.in_flight.resource_set, client, now)
+                    self._offers.note_changed_clusters(parent, watch, parent.ack.in_flight.resource_set, client, now_s)
         return watch
 
     def _origin(self, type_url: str) -> Origin:
@@ -436,18 +436,18 @@ class DiscoveryStream:
 
     # -- offers -----------------------------------------------------------------------------------------------------
 
-    def _advance_and_offer(self, events: list[Event], now: float) -> None:
+    def _advance_and_offer(self, events: list[Event], now_s: float) -> None:
         client = self._client
         if client is None or self.view is None:
             return
         encoded_limit = self._cache.responses.encoded_bytes + ENCODED_AT_ONCE
-        may_send, has_remaining = client.advance(now), False
+        may_send, has_remaining = client.advance(now_s), False
         for _ in range(_ROUNDS_LIMIT):
-            has_remaining = self._offers.offer_all(client, events, now, encoded_limit)
-            if not client.advance(now):
+            has_remaining = self._offers.offer_all(client, events, now_s, encoded_limit)
+            if not client.advance(now_s):
                 break
             may_send = True
-        self._remaining_since_s = now if has_remaining else None
+        self._remaining_since_s = now_s if has_remaining else None
         if may_send and client.streams > 1:
             events.append(TransitionAdvanced())
         if client.cut_removals:
