@@ -54,8 +54,18 @@ def awaits_clusters(client: ClientState, now_s: float) -> bool:
 
 
 def awaits_content(client: ClientState, now_s: float) -> bool:
-    """Whether the client may yet show content that decides when routes may be sent to it."""
-    return awaits_clusters(client, now_s) or (is_returning(client, now_s) and bool(over_unshown_filters(client)))
+    """Whether the client may yet show or prove something that decides when routes may be sent to it."""
+    if awaits_clusters(client, now_s) or shows_cold(client):
+        return True
+    return is_returning(client, now_s) and bool(over_unshown_filters(client))
+
+
+def shows_cold(client: ClientState) -> bool:
+    """Whether some cluster that a returned client shows may be cold: on separate streams it ACKs a cluster before."""
+    if client.is_aggregated or not (client.has_returned and client.has_clusters):
+        return False
+    clusters = client.goal.get(client.url_of("clusters"))
+    return client.warm is None or bool(client.releases.added(client.warm, clusters))
 
 
 def over_unshown_filters(client: ClientState) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
@@ -25,7 +26,8 @@ class Origin(NamedTuple):
     * ``is_aggregated``: it requests all types on one stream;
     * ``has_returned``: it showed content of another type already;
     * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
-      these may be cold.
+      these may be cold;
+    * ``unready``: the names of the requested type that listeners refer to of which it showed an earlier version.
     """
 
     group: str
@@ -37,6 +39,7 @@ class Origin(NamedTuple):
     is_aggregated: bool = False
     has_returned: bool = False
     fed: ResourceSet | None = None
+    unready: frozenset[str] = NO_NAMES
 
     @property
     def has_moved(self) -> bool:
@@ -116,5 +119,14 @@ def origin_of(
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    released, is_aggregated = client.release_of(type_url), client.is_aggregated
-    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed)
+    released, is_aggregated, unready = client.release_of(type_url), client.is_aggregated, _unready(client, type_url)
+    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed, unready)
+
+
+def _unready(client: ClientState, type_url: str) -> frozenset[str]:
+    url = client.url_of("listeners")
+    held, goal = client.watches.acked(url), client.goal.get(url)
+    if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):
+        return NO_NAMES
+    earlier = client.releases.renewed(held, goal).intersection(held.resources)
+    return frozenset(name for kind, name in client.releases.used_by(earlier, client.released) if kind == type_url)

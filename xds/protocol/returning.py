@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.awaited import over_unshown_filters
+from xds.protocol.awaited import over_unshown_filters, shows_cold
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.diffs import leads_within
 from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of
@@ -90,7 +90,8 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
     """The content that a reconnected client needs for a listener that it holds, if it shows none of the type itself.
 
     docs/protocol.md#additions: "names that a client needs for what it holds are answered at once". The content is from
-    the revision that the client holds. None if the client has not reconnected or may be sent the released content.
+    the revision that the client holds. None if the client has not reconnected or may be sent the released content. That
+    may open paths for which an earlier version of a listener has no filter.
     """
     type = watch.type
     if not ((type.in_tree or type.alias in _NAMED) and names) or type.full_state:
@@ -102,7 +103,8 @@ def needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache, origin:
         if names <= served or not any(names & each.keys() for each in known):
             return None
     released = origin.released.resources
-    if all(name in released and leads_within(released[name], origin.clusters) for name in names):
+    is_within = all(name in released and leads_within(released[name], origin.clusters) for name in names)
+    if is_within and names.isdisjoint(origin.unready):
         return None
     held = _with_names(empty_set(type.type_url), names, cache, origin)
     lacking = frozenset[str]()
@@ -322,7 +324,7 @@ def _hold(client: ClientState, watch: Watch, shown: Shown, now_s: float, *, is_f
         and present is held
         and client.transition is None
         and not client.lingering
-        and not (step.has_trees and (not client.has_clusters or over_unshown_filters(client)))
+        and not (step.has_trees and (not client.has_clusters or shows_cold(client) or over_unshown_filters(client)))
     ):
         client.release(client.goal, now_s)
         return
