@@ -206,6 +206,28 @@ STORIES: dict[str, Story] = {
         [Cut(missed=(PLAIN,)), Cut(seconds=2.0), Cut(missed=(Plan(r1="bc"),), backwards=True, client=1)],
         PLAIN,
     ),
+    "a listener that warms without a filter is not sent the route of a later one that has it": (
+        DELTA,
+        True,
+        "cuts",
+        Plan(svc="r2"),
+        [Push(PLAIN), Guard(), Go((7,)), Push(Plan(extra="lua", filter="to:b")), Cut()],
+        PLAIN,
+    ),
+    "a route waits for a cluster that a stream of its own shows before it is warm": (
+        DELTA,
+        True,
+        "cuts delays twins",
+        Plan(r2="b", svc="r2", extra="sds:u"),
+        [
+            Cut(missed=(Plan(web="r2", filter="to:b"),), client=1),
+            Go((5, 5)),
+            Cut(seconds=2.0, client=1),
+            Go((0,)),
+            Go((4,)),
+        ],
+        PLAIN,
+    ),
     "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
         SOTW,
         True,

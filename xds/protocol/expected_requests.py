@@ -56,10 +56,18 @@ def awaits_cluster_request(client: ClientState, now_s: float) -> bool:
 
 
 def awaits_content(client: ClientState, now_s: float) -> bool:
-    """Whether the client is expected to show clusters or extension configurations, for which its routes wait."""
-    return awaits_cluster_request(client, now_s) or (
-        is_returning(client, now_s) and bool(listeners_with_unshown_filters(client))
-    )
+    """Whether the client is expected to show or prove content for which its routes wait."""
+    if awaits_cluster_request(client, now_s) or shows_cold_clusters(client):
+        return True
+    return is_returning(client, now_s) and bool(listeners_with_unshown_filters(client))
+
+
+def shows_cold_clusters(client: ClientState) -> bool:
+    """Whether clusters that a reconnected client shows may be cold: on separate streams it ACKs them before."""
+    if client.is_aggregated or not (client.has_returned and client.has_requested_clusters):
+        return False
+    clusters = client.goal.get(client.url_of("clusters"))
+    return client.warm_clusters is None or bool(client.releases.added(client.warm_clusters, clusters))
 
 
 def listeners_with_unshown_filters(client: ClientState) -> frozenset[str]:

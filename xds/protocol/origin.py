@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from xds.model.names import NO_NAMES
 from xds.model.resource_type import ResourceType, resource_type
 from xds.model.snapshot import ResourceSet, empty_set
 from xds.protocol.cache import SnapshotCache
@@ -25,7 +26,8 @@ class Origin(NamedTuple):
     * ``is_aggregated``: it requests all types on one stream;
     * ``has_returned``: it has shown content of another type;
     * ``assigned_clusters``: the clusters whose assignments it requests, while it requests no clusters because one
-      warms; some of them may be cold.
+      warms; some of them may be cold;
+    * ``unready_names``: the names of the type in listeners of which it showed an earlier version.
     """
 
     group: str
@@ -37,6 +39,7 @@ class Origin(NamedTuple):
     is_aggregated: bool = False
     has_returned: bool = False
     assigned_clusters: ResourceSet | None = None
+    unready_names: frozenset[str] = NO_NAMES
 
     @property
     def has_moved(self) -> bool:
@@ -117,7 +120,25 @@ def origin_of(
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    released, is_aggregated = client.release_of(type_url), client.is_aggregated
     return Origin(
-        group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, assigned_clusters
+        group,
+        api,
+        former,
+        client.past,
+        clusters,
+        client.release_of(type_url),
+        client.is_aggregated,
+        client.has_returned,
+        assigned_clusters,
+        _unready_names(client, type_url),
     )
+
+
+def _unready_names(client: ClientState, type_url: str) -> frozenset[str]:
+    """The names of a type that listeners refer to of which a reconnected client shows an earlier version."""
+    url = client.url_of("listeners")
+    held, goal = client.watches.acked(url), client.goal.get(url)
+    if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):
+        return NO_NAMES
+    earlier = client.releases.added_or_changed(held, goal).intersection(held.resources)
+    return frozenset(name for kind, name in client.releases.used_by(earlier, client.released) if kind == type_url)
