@@ -349,10 +349,23 @@ class Transition:
         listener back to its last accepted version, because Envoy would go live without it".
         """
         back = self._refused_listeners(client)
-        if back:
+        stuck = self._stuck_listeners(client)
+        if back or stuck:
             url = client.url_of("listeners")
-            client.release(client.releases.reverted(client.released, self.origin, url, back), now_s)
+            client.release(client.releases.reverted(client.released, self.origin, url, back | stuck), now_s)
         return back
+
+    def _stuck_listeners(self, client: ClientState) -> frozenset[str]:
+        """The released listeners that newly name a rejected resource that the newest snapshot lacks: it stays bad."""
+        never = client.watches.never_accepted()
+        if not never:
+            return NO_NAMES
+        url = client.url_of("listeners")
+        named = dict(client.releases.newly_named(self.origin.get(url), client.released.get(url)))
+        gone = {
+            kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys() for kind, names in never
+        }
+        return listeners_naming(keep_of(gone), client.released)
 
     def _refused_listeners(self, client: ClientState) -> frozenset[str]:
         """The newest listeners that newly name a resource that the client rejects and never accepted."""
