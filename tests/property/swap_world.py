@@ -340,12 +340,13 @@ def _fair(features: frozenset[str], variant: Variant, split: bool) -> frozenset[
 
     Of a response that it refused in part, an Envoy tells a new process nothing: neither what it has taken of it nor
     what it has dropped (``tests/spec/test_swap_traps`` has what comes of that); in Delta not even one that remembers. A
-    new process does not know which group a node comes from, nor what a label meant that repeats.
+    new process does not know which group a node comes from, nor what a label meant that repeats. Which of two proxies
+    of one node id shows such a label is known only once it shows its clusters.
     """
     if "replicas" in features:
         features -= {"groups", "refusals", "picky"}
     if "labels" in features:
-        features -= {"restarts", "replicas"}
+        features -= {"restarts", "replicas", "twins"}
     if features & {"refusals", "picky"}:
         features -= {"cuts", "restarts"} if variant is Variant.DELTA else {"restarts"}
     if "restarts" in features:

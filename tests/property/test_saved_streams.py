@@ -228,6 +228,19 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "a listener is taken back that names a route that another proxy of the node id rejected, and that is removed": (
+        SOTW,
+        True,
+        "cuts refusals twins",
+        Plan(svc="inline"),
+        [
+            Push(Plan(svc="r2", trouble="route")),
+            Cut(),
+            Push(Plan(extra="lua", trouble="malformed")),
+            Wait(40.0),
+        ],
+        PLAIN,
+    ),
     "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
         SOTW,
         True,

@@ -293,21 +293,25 @@ class Notice:
 
 
 Action = Callable[[World], None]
+_pushes = st.builds(Push, plans, st.booleans(), st.sampled_from(("default", "node")))
+_cuts = st.builds(
+    Cut,
+    st.booleans(),
+    st.lists(plans, max_size=2).map(tuple),
+    st.sampled_from((0.0, 2.0)),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 1),
+)
+_single_ends = st.builds(EndOne, st.integers(0, 9))
+_steps = st.builds(Go, st.lists(st.integers(0, 7), min_size=1, max_size=12).map(tuple))
 # Each asks the world whether it has the feature.
 actions: st.SearchStrategy[Action] = st.one_of(
-    st.builds(Push, plans, st.booleans(), st.sampled_from(("default", "node"))),
-    st.builds(Go, st.lists(st.integers(0, 7), min_size=1, max_size=12).map(tuple)),
+    _pushes,
+    _steps,
     st.builds(Wait, st.sampled_from((1.0, 3.0, 6.0, 16.0, 40.0, 620.0))),
-    st.builds(
-        Cut,
-        st.booleans(),
-        st.lists(plans, max_size=2).map(tuple),
-        st.sampled_from((0.0, 2.0)),
-        st.booleans(),
-        st.booleans(),
-        st.integers(0, 1),
-    ),
-    st.builds(EndOne, st.integers(0, 9)),
+    _cuts,
+    _single_ends,
     st.builds(LayOver, st.sampled_from(("", "a", "abxy"))),
     st.builds(Observe, st.sampled_from(("a", "b", "ax", "bc", "abxy")), st.sampled_from("34")),
     st.builds(Label, st.sampled_from(("", "v1", "v2"))),
@@ -318,6 +322,14 @@ actions: st.SearchStrategy[Action] = st.one_of(
 
 # Many at once find more; few are what a failure shrinks to.
 HAPPENINGS = st.one_of(st.lists(actions, max_size=6), st.lists(actions, min_size=8, max_size=20))
+# Streams end alone and all together, and time passes meanwhile: what one stream has shown is old by the next.
+_long_waits = st.builds(Wait, st.sampled_from((1.0, 40.0, 620.0)))
+_others = st.sampled_from((Guard(), Label("v1"), Notice()))
+ENDS: st.SearchStrategy[list[Action]] = st.lists(
+    st.one_of(_single_ends, _single_ends, _pushes, _pushes, _cuts, _long_waits, _steps, _others),
+    min_size=6,
+    max_size=18,
+)
 
 
 PLAIN = Plan()
@@ -348,5 +360,18 @@ def test_no_swap_loses_requests(variant: Variant, split: bool) -> None:
     @given(features=st.frozensets(st.sampled_from(FEATURES)), first=plans, happenings=HAPPENINGS, last=plans)
     def run(features: frozenset[str], first: Plan, happenings: list[Action], last: Plan) -> None:
         play(variant, split, " ".join(features), first, happenings, last)
+
+    run()
+
+
+@pytest.mark.hypothesis
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value)
+def test_no_stream_that_ends_loses_requests(variant: Variant) -> None:
+    @examples(600, in_soak=600, suppress_health_check=list(HealthCheck))
+    @given(features=st.frozensets(st.sampled_from(FEATURES)), first=plans, happenings=ENDS, last=plans)
+    def run(features: frozenset[str], first: Plan, happenings: list[Action], last: Plan) -> None:
+        play(variant, True, " ".join(features | {"singles", "cuts"}), first, happenings, last)
 
     run()

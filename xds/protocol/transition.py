@@ -367,10 +367,23 @@ class Transition:
         listener back to its last accepted version, because Envoy would go live without it".
         """
         listeners = self._listeners_naming_rejected(client)
-        if listeners:
+        reverted = listeners | self._listeners_naming_removed(client)
+        if reverted:
             url = client.url_of("listeners")
-            client.release(client.releases.reverted(client.released, self.ready_release, url, listeners), now_s)
+            client.release(client.releases.reverted(client.released, self.ready_release, url, reverted), now_s)
         return listeners
+
+    def _listeners_naming_removed(self, client: ClientState) -> frozenset[str]:
+        """The released listeners that newly name a rejected resource that a push has removed, so nothing repairs it."""
+        rejected = client.watches.never_accepted()
+        if not rejected:
+            return NO_NAMES
+        url = client.url_of("listeners")
+        named = dict(client.releases.newly_named(self.ready_release.get(url), client.released.get(url)))
+        removed = {
+            kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys() for kind, names in rejected
+        }
+        return listeners_naming(names_by_type(removed), client.released)
 
     def _listeners_naming_rejected(self, client: ClientState) -> frozenset[str]:
         """The newest listeners that newly name a resource that the client rejects and never accepted."""
