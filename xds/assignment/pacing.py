@@ -18,7 +18,7 @@ from xds.model.node import Locality
 
 Shares = dict[Locality, float]  # fractions of a source's requests, by target
 
-# Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
+# Integer weights miss a share, and so a load, by up to this fraction; a smaller difference does not count.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
 # Where demand exceeds what all targets serve up to a level of the band, this part of a target's capacity stays free:
@@ -27,7 +27,7 @@ _RESERVED = 0.01
 # Where demand exceeds all capacity, more stays free: this part of what is between the level and the capacity, but no
 # more than fits nowhere. Else each small change of demand would move requests from one full target to another.
 _FREE_WHEN_FULL = 0.5
-# What leaves a target then is above capacity elsewhere, so that noise is no reason to leave it: requests leave a target
+# Requests that leave a target then are above capacity elsewhere, so noise alone must not move them: they leave a target
 # only where its load is above its capacity by more than demand varies between two reports, or this part of it.
 _MOST_TOLERATED = 0.02
 # Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
