@@ -254,7 +254,7 @@ class Connection:
             self._block += payload
         block = self._block
         if block is None or stream_id != self._block_stream or len(block) > MAX_HEADER_BLOCK:
-            raise Http2Error(f"a header block that is none of stream {self._block_stream}, or too long")
+            raise Http2Error(f"a header block of another stream than {self._block_stream}, or too long")
         if not flags & END_HEADERS:
             return
         self._block = None

@@ -26,7 +26,7 @@ _PREFIX = struct.Struct(">BI")
 
 
 class MessageError(Exception):
-    """The bytes are no gRPC message, or no discovery response."""
+    """The bytes are not a gRPC message, or not a discovery response."""
 
 
 class Response(NamedTuple):

@@ -147,7 +147,7 @@ class Session(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         self._lost.clear()
         if not self._is_wanted:

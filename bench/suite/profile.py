@@ -50,7 +50,7 @@ async def profiled(stage: Stage) -> None:
     Our server's CPU is measured as in (a). Then its stacks are sampled 100 times a second during pushes, and the CPU
     is divided in proportion to the samples. *Transport*: HTTP/2, calls, reading and writing sockets. *Event loop*: the
     rest of uvloop, and asyncio's tasks. *Engine*: ``xds/protocol``. *Streams*: queues and tasks of ``xds/server``.
-    *Told*: metrics and the fleet view. *The push*: the admin call with validation and snapshot, divided by the
+    *Observers*: metrics and the fleet view. *The push*: the admin call with validation and snapshot, divided by the
     streams. *Rest*: the interpreter. *Bare gRPC* is what bare ``grpc.aio`` takes to send the same bytes and to discard
     the answers.
     """

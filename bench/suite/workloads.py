@@ -51,7 +51,7 @@ WORKLOADS: Mapping[str, Workload] = {
             "loop_us": "event loop",
             "engine_us": "engine",
             "shell_us": "streams",
-            "observed_us": "told",
+            "observed_us": "observers",
             "push_us": "the push",
             "rest_us": "rest",
             "transport_us": "bare gRPC",

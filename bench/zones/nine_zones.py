@@ -128,7 +128,7 @@ NINE_ZONES = (
     _scenario("flash_zone", "Demand of eu/a ten times as high for 10 min", 1_800, _flash_zone, events=(300, 900)),
     _scenario("flash_region", "Demand of all of eu ten times as high", 1_800, _flash_region, events=(300, 900)),
     _scenario("day", "Three regions' day, peaks of 130 %; two hours are a day", 2 * HOUR_S, _day),
-    _scenario("zone_dies_told", "eu/a dies; the server is told", 2_100, _zone_dies(False), events=(600,)),
+    _scenario("zone_dies_told", "eu/a dies; the server learns of it", 2_100, _zone_dies(False), events=(600,)),
     _scenario(
         "zone_dies_untold",
         "eu/a dies; only the proxies know",

@@ -38,7 +38,7 @@ def resources(listener_port: int) -> list[Any]:
             connect_timeout=timedelta(seconds=1),
             eds_cluster_config=cluster.ClusterEdsClusterConfig(eds_config=ADS),
         ),
-        endpoint.ClusterLoadAssignment(cluster_name="hello"),  # what the source shows is laid over it
+        endpoint.ClusterLoadAssignment(cluster_name="hello"),  # served until the source shows the service
         route.RouteConfiguration(
             name="web",
             virtual_hosts=[

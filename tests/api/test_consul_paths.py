@@ -199,7 +199,7 @@ async def test_overrides_in_the_body_of_a_post(api: Api) -> None:
         (b"", "Request decoding failed: "),
         (b"[]", "Request decoding failed: the body is an object"),
         (b'{"OverrideMeshGateway": {"Mode": "far"}}', "Invalid OverrideMeshGateway.Mode parameter"),
-        (b'{"OverrideConnectTimeout": "soon"}', "no duration"),
+        (b'{"OverrideConnectTimeout": "soon"}', "not a duration"),
         (b'{"OverrideConnectTimeout": true}', "a duration, or an integer"),
         (b'{"OverrideProtocol": 1}', "OverrideProtocol is a string"),
         (b'{"Override": 1}', "unknown or repeated fields: Override"),

@@ -53,7 +53,7 @@ CONFIG_ENTRIES = RecordedExchange(
     # docs/discovery-chain.md has the reasons.
     meant={
         "default namespace": (400, 200),
-        "cas that is no number": (500, 400),
+        "cas that is not a number": (500, 400),
         "a kind that is not ours": (200, 400),
         "unknown override": (200, 400),
     },

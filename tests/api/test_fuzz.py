@@ -48,7 +48,7 @@ HARD_TO_GUESS = {
     "PUT /api/v1/config-entries/{kind}/{name}",
     "PUT /api/v1/groups/{group}/assignments/{cluster}",
     "PUT /api/v1/groups/{group}/bindings/{assignment}",
-    "GET /api/v1/sources/{name}",  # its names are no names of groups and clusters
+    "GET /api/v1/sources/{name}",  # its names are not those of groups and clusters
     "POST /api/v1/sources/{name}/accept",
     "PATCH /api/v1/groups/{group}/endpoints/{name}",
     "PUT /api/v1/groups/{group}/endpoints/{name}",

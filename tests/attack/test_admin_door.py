@@ -1,6 +1,6 @@
 """Attacks on the admin API over real sockets: ways around the token, requests read twice, bodies that cost.
 
-Bodies that are no JSON or YAML, too large or too deep are in tests/e2e/test_bad_input.py, pushes that race in
+Bodies that are not JSON or YAML, too large or too deep are in tests/e2e/test_bad_input.py, pushes that race in
 tests/e2e/test_races.py, secrets for readers in tests/api/test_grants.py.
 """
 

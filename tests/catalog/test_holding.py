@@ -54,7 +54,7 @@ def test_the_texts_of_large_services_are_kept_within_a_limit(monkeypatch: pytest
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_an_instance_that_came_after_a_held_loss_drains_when_it_goes(restarts: bool) -> None:
-    """Only the last good set is kept: what came later is no part of the loss, and is not served once it is gone."""
+    """Only the last good set is kept: what came later is not part of the loss, and is not served once it is gone."""
     found = holding(*range(1, 7))
     found.put(shown(1), 101.0, RULE)
     lost = ["i2", "i3", "i4", "i5", "i6"]

@@ -76,7 +76,7 @@ def test_an_instance_without_an_address_has_that_of_its_caller_or_of_its_node() 
     assert [one.address for service in ("web", "db") for one in table.instances(service)] == ["192.0.2.9", "10.9.0.1"]
     assert in_catalog(table, {"Node": "n1", "Address": "10.9.0.2"}) == {"db"}
     assert [one.address for one in table.instances("db")] == ["10.9.0.2"]
-    with pytest.raises(ValidationError, match="no IP address"):
+    with pytest.raises(ValidationError, match="not an IP address"):
         registered(table, {"Name": "web", "Port": 80}, Registrant())
 
 

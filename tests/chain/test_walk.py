@@ -83,7 +83,7 @@ def test_what_did_not_match_is_told() -> None:
     found = walk(chain, HttpRequest.of("/b", headers=[("X-A", "two")]))
     assert [one.mismatch for one in found.tried] == [
         "path does not begin with /a",
-        "method GET is none of PUT",
+        "method GET is not one of PUT",
         "header x-a is not exact one",
         "header x-a is there",
         "query parameter q is not regex v",

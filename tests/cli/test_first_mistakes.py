@@ -74,7 +74,7 @@ def test_convert_of_a_snapshot(tmp_path: Path) -> None:
 def test_convert_of_what_is_no_bootstrap(tmp_path: Path, document: object) -> None:
     ran = xds("convert", written(tmp_path / "given.yaml", json.dumps(document)))
     assert (ran.code, ran.out) == (3, "")
-    assert "no Envoy bootstrap" in ran.err or "Kubernetes object" in ran.err
+    assert "not an Envoy bootstrap" in ran.err or "Kubernetes object" in ran.err
 
 
 # The wrong server

@@ -45,7 +45,7 @@ def test_a_source_that_is_read_and_one_with_an_error(tmp_path: Path, running: Ex
     assert "targets 1 left out, first " in checked(remote)[1]
     assert "api.json:1:23" in checked(remote)[1]
     shown = remote.xds("sources", "targets").out
-    assert "'api.test' is no IP address" in shown
+    assert "'api.test' is not an IP address" in shown
     assert remote.xds("sources", "targets", "-o", "json").json()["findings_n"] == 1
     missing = remote.xds("sources", "none")
     assert (missing.code, "no source named 'none'" in missing.err) == (4, True)

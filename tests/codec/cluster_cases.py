@@ -43,7 +43,7 @@ REFUSED_CLUSTERS: Mapping[str, Case] = {
         "out_of_range", "maximum_ring_size", minimum_ring_size=100, maximum_ring_size=10
     ),
     "a ring below the default of its least": _ring("out_of_range", "maximum_ring_size", maximum_ring_size=10),
-    "a table that is no prime": _maglev("out_of_range", 65_536),
+    "a table that is not a prime": _maglev("out_of_range", 65_536),
     "a table that is a square": _maglev("out_of_range", 251 * 251),
     "a subset that falls back to all of its keys": _subset("cluster_conflict", "b", "a"),
     "a subset that falls back to another key": _subset("cluster_conflict", "c"),
@@ -56,7 +56,7 @@ REFUSED_CLUSTERS: Mapping[str, Case] = {
         "/http_health_check/retriable_statuses/0",
         http_health_check={"path": "/", "retriable_statuses": [{"start": 500, "end": 400}]},
     ),
-    "a payload that is no hexadecimal": _sent("bad_text", "ping"),
+    "a payload that is not hexadecimal": _sent("bad_text", "ping"),
     "half of a byte": _sent("bad_text", "504"),
 }
 TAKEN_CLUSTERS: Mapping[str, Case] = {

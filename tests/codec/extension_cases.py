@@ -162,7 +162,7 @@ def _bucket(code: str, fill_interval: str) -> Case:
 
 REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a bucket that fills too often": _bucket("out_of_range", "0.049s"),
-    "a script that is no Lua": _script("bad_script", "oops"),
+    "a script that is not Lua": _script("bad_script", "oops"),
     "a script without its end": _script("bad_script", "function envoy_on_request(handle)\n  handle:logInfo('x')\n"),
     "an operator of Lua 5.3": _script("bad_script", "local a = 3 // 2"),
     "an operator of another language": _script("bad_script", "local a = 1 != 2"),
@@ -173,7 +173,7 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
     "a string without its end": _script("bad_script", "local a = 'x\n'"),
     "a comment without its end": _script("bad_script", "--[[ x"),
     "a keyword as a name": _script("bad_script", "local goto = 1"),
-    "a named script that is no Lua": first_case(
+    "a named script that is not Lua": first_case(
         "bad_script", "/source_codes/a/inline_string", _LUA, source_codes={"a": {"inline_string": "x ="}}
     ),
     "two default scripts": first_case(
@@ -184,7 +184,7 @@ REFUSED_EXTENSIONS: Mapping[str, Case] = {
         default_source_code={"inline_string": "local a = 1"},
     ),
     "a cluster specifier without its function": _specifier("bad_script", "function route() end"),
-    "a cluster specifier that is no Lua": _specifier("bad_script", "function envoy_on_route(handle) return 'c'"),
+    "a cluster specifier that is not Lua": _specifier("bad_script", "function envoy_on_route(handle) return 'c'"),
     "a key set that is a text": _key_set("bad_jwks", "oops"),
     "a key set that is a list": _key_set("bad_jwks", "[]"),
     "a key set without keys": _key_set("bad_jwks", "{}"),

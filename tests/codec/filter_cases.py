@@ -184,7 +184,7 @@ REFUSED_FILTERS: Mapping[str, Case] = {
     "nothing to write from JSON": _json("missing_field", "/on_present"),
     "nothing to write but for errors": _json("missing_field", "/on_present", on_error={**_PAIR, "value": "x"}),
     "no value for JSON that is missing": _json("missing_field", "/on_missing/value", on_missing=_PAIR),
-    "no value for JSON that is none": _json("missing_field", "/on_error/value", on_present=_PAIR, on_error=_PAIR),
+    "no value for invalid JSON": _json("missing_field", "/on_error/value", on_present=_PAIR, on_error=_PAIR),
     "nothing to write from Thrift": _thrift("missing_field", "/on_present"),
     "no value for Thrift that is missing": _thrift("missing_field", "/on_missing/value", on_missing=_PAIR),
     "no rule for Thrift": first_case(

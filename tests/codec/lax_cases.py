@@ -160,7 +160,7 @@ PLAIN: dict[str, str] = {
     "integer with an exponent": _whole("1e3"),
     "integer in quotes": _whole('"1"'),
     "integer in quotes with a zero ahead": _whole('"010"'),
-    "integer below zero that is none": _whole("-0.0"),
+    "integer of negative zero": _whole("-0.0"),
     "number in quotes": _double('"1.5"'),
     "number in quotes with an exponent": _double('"1e1"'),
     "number in quotes without its zero": _double('".5"'),
@@ -185,7 +185,7 @@ PLAIN: dict[str, str] = {
 REFUSED: dict[str, str] = {
     "enum with a dash": _family('"v4-only"'),
     "enum in camelCase": _family('"v4Only"'),
-    "enum that is none": _family('"V5_ONLY"'),
+    "unknown enum": _family('"V5_ONLY"'),
     "enum of nothing": _family('""'),
     "enum as a boolean": _family("false"),
     "enum as a fraction": _family("1.5"),
@@ -229,7 +229,7 @@ REFUSED: dict[str, str] = {
     "integer with a space behind": _whole('"1 "'),
     "integer of nothing": _whole('""'),
     "integer with an underscore": _whole('"1_000"'),
-    "integer that is no number": _whole('"nan"'),
+    "integer that is not a number": _whole('"nan"'),
     "integer as a boolean": _whole("true"),
     "integer below range": _whole("-1"),
     "integer in quotes below range": _whole('"-1.0"'),
@@ -268,8 +268,8 @@ REFUSED: dict[str, str] = {
     "timestamp in lower case": _typed(f"{_WKT}Timestamp", '"value":"2020-01-01t00:00:00z"'),
     "timestamp without a zone": _typed(f"{_WKT}Timestamp", '"value":"2020-01-01T00:00:00"'),
     "date for a timestamp": _typed(f"{_WKT}Timestamp", '"value":"2020-01-01"'),
-    "field that is none": '"nope":1',
-    "field that is none, of null": '"nope":null',
+    "unknown field": '"nope":1',
+    "unknown field of null": '"nope":null',
     "field in capitals": '"AltStatName":"x"',
     "field with dashes": '"alt-stat-name":"x"',
     "field by number": '"12":"x"',
@@ -287,8 +287,8 @@ REFUSED: dict[str, str] = {
     "comment": '"alt_stat_name":"x"/* c */',
 }
 
-# Envoy's JSON takes these. Two values of one key are a slip, whatever they stand for; the rest is no JSON, and YAML can
-# say it all.
+# Envoy's JSON takes these. Two values of one key are a slip, whatever they stand for; the rest is not JSON, and YAML
+# can say it all.
 STRICT: dict[str, str] = {
     "same key twice": '"alt_stat_name":"a","alt_stat_name":"b"',
     "same message twice": '"load_assignment":{"cluster_name":"c"},"load_assignment":{"policy":{}}',

@@ -75,7 +75,7 @@ def _authorized(code: str, value: str) -> Case:
 
 
 def _called(value: str) -> Case:
-    """The headers of gRPC calls are no format strings."""
+    """The headers of gRPC calls are not format strings."""
     service: Json = {"envoy_grpc": {"cluster_name": "c"}, "initial_metadata": [{"key": "a", "value": value}]}
     kind = f"{TYPE}envoy.extensions.filters.http.ext_authz.v3.ExtAuthz"
     one = {"name": "ask", "typed_config": {"@type": kind, "transport_api_version": "V3", "grpc_service": service}}
@@ -186,7 +186,7 @@ REFUSED_ROUTES: Mapping[str, Case] = {
     "a percent sign at the end": _header("bad_format", "100%"),
     "a command without its end": _header("bad_format", "%REQ(x"),
     "a command in small letters": _header("bad_format", "%req(x)%"),
-    "a length that is no number": _header("bad_format", "%REQ(a):x%"),
+    "a length that is not a number": _header("bad_format", "%REQ(a):x%"),
     "a percent sign behind a command": _header("bad_format", "%PROTOCOL%%"),
     "a format of a whole route configuration": Case(
         "routes",

@@ -148,7 +148,7 @@ def test_clusters_and_their_assignments_are_passed() -> None:
 
 
 def test_the_same_bytes_are_judged_by_their_type() -> None:
-    """An empty header needs a key, an empty address a kind; both are no bytes at all, which other types may be."""
+    """An empty header needs a key, an empty address a kind; both are empty bytes, which other types may be."""
     for name, passes in (("Locality", True), ("HeaderValue", False), ("Address", False)):
         descriptor = schema.require(f"envoy.config.core.v3.{name}").DESCRIPTOR
         assert VALIDATOR.is_surely_valid(descriptor, b"") is passes

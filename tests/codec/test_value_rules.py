@@ -128,7 +128,7 @@ def test_a_password_is_not_shown() -> None:
 
 
 def test_the_content_of_a_key_is_not_shown() -> None:
-    assert "oops" not in str(errors_of(REFUSED["a certificate that is no PEM"].resource))
+    assert "oops" not in str(errors_of(REFUSED["a certificate that is not PEM"].resource))
 
 
 def test_a_changed_endpoint_of_a_known_assignment_is_checked() -> None:

@@ -222,12 +222,12 @@ REFUSED: Mapping[str, Case] = {
         "/tls_certificate_sds_secret_configs",
         tls_certificate_sds_secret_configs=[sds_secret("a"), sds_secret("b")],
     ),
-    "a certificate that is no PEM": upstream_tls_case(
+    "a certificate that is not PEM": upstream_tls_case(
         "bad_pem",
         "/tls_certificates/0/certificate_chain/inline_string",
         tls_certificates=[{"certificate_chain": {"inline_string": "oops"}, "private_key": {"inline_string": "oops"}}],
     ),
-    "an authority that is no PEM": upstream_tls_case(
+    "an authority that is not PEM": upstream_tls_case(
         "bad_pem",
         "/validation_context/trusted_ca/inline_string",
         validation_context={"trusted_ca": {"inline_string": "oops"}},
@@ -243,7 +243,7 @@ REFUSED: Mapping[str, Case] = {
         tls_certificates=[{"certificate_chain": {"filename": "/dev/null"}}],
     ),
     "a listener's TLS without a certificate": downstream_tls_case("missing_field"),
-    "a secret that is no PEM": Case(
+    "a secret that is not PEM": Case(
         "secrets",
         {
             "@type": SECRET_TYPE,
@@ -253,7 +253,7 @@ REFUSED: Mapping[str, Case] = {
         "bad_pem",
         "/tls_certificate/certificate_chain/inline_string",
     ),
-    "an authority by SDS that is no PEM": Case(
+    "an authority by SDS that is not PEM": Case(
         "secrets",
         {"@type": SECRET_TYPE, "name": "x", "validation_context": {"trusted_ca": {"inline_string": "oops"}}},
         "bad_pem",
@@ -315,7 +315,7 @@ REFUSED: Mapping[str, Case] = {
         f"/typed_extension_protocol_options/{HTTP_OPTIONS}",
         typed_extension_protocol_options={HTTP_OPTIONS: {}},
     ),
-    "options under a name that is none": cluster_case(
+    "options under an unknown name": cluster_case(
         "unknown_extension",
         "/typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOption",
         typed_extension_protocol_options={

@@ -338,7 +338,7 @@ RULES: dict[str, tuple[Json, str, str]] = {
     ),
 }
 
-# What looks like a breach and is none, to Envoy either.
+# What looks like a breach but is not one, to Envoy either.
 ACCEPTED: dict[str, Json] = {
     "rules of oneof members that are not set": route(match={"path": "/"}, redirect={"host_redirect": "h"}),
     "empty text where ignore_empty is said": manager(via=""),

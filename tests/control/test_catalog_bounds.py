@@ -325,7 +325,7 @@ async def test_findings_are_told_once_a_minute() -> None:
     recorded = RecordedCatalog()
     sink = recorded.catalog.sink("a", "files")
     for _ in range(10):
-        sink.rejected([Violation("bad", "this is no address", source="targets.json:3")])
+        sink.rejected([Violation("bad", "this is not an address", source="targets.json:3")])
         await recorded.catalog.tick()
         sink.rejected(())
         await recorded.catalog.tick()

@@ -147,7 +147,7 @@ def test_clusters_that_the_bootstrap_needs_stay() -> None:
     given["static_resources"]["clusters"] = [
         *(untyped(r.static_cluster(name, 1)) for name in "ac"),
         aggregate,
-        untyped(r.static_cluster("test", 1)),  # named like the node's cluster, which is no reference
+        untyped(r.static_cluster("test", 1)),  # named like the node's cluster, which is not a reference
     ]
     conversion = convert(given)
     assert set(static(conversion, "clusters")) == {"xds_cluster", "a", "b", "c"}

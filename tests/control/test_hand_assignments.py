@@ -136,7 +136,7 @@ async def test_a_patch_starts_from_what_is_pushed_and_then_from_what_is_set(plan
     change = await plane.by_hand.edit(KEY, gone, ALICE)
     assert change.absent == ("127.0.0.1:99",)
     change = await plane.by_hand.edit(KEY, gone, ALICE)
-    assert not change.changed and change.absent == ("127.0.0.1:99",), "what drains is there; again is no change"
+    assert not change.changed and change.absent == ("127.0.0.1:99",), "what drains is there; again is not a change"
 
 
 async def test_a_name_that_is_not_pushed_may_be_set(plane: Plane) -> None:
@@ -189,7 +189,7 @@ async def test_compare_and_set(plane: Plane) -> None:
     etag = first.after.etag
     await end(plane, 100)
     held = plane.by_hand.find(KEY)
-    assert held is not None and held.etag == etag, "the end of a drain is no change of what is wanted"
+    assert held is not None and held.etag == etag, "the end of a drain does not change what is wanted"
     second = await plane.by_hand.edit(KEY, setting(83), replace(ALICE, etag=etag))
     assert second.after is not None and second.after.etag != etag
     for stale in (etag, NO_ETAG):

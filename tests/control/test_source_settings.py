@@ -56,7 +56,7 @@ def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{web: {kind: file}}", "sources.web.kind: 'file' is no kind of source; did you mean 'files'?"),
+        ("{web: {kind: file}}", "sources.web.kind: 'file' is not a kind of source; did you mean 'files'?"),
         ("{web: {paths: [a]}}", "sources.web.kind: Field required (one of files, "),
         ("{web: {kind: files}}", "sources.web.paths: Field required"),
         ("{web: {kind: files, paths: []}}", "sources.web.paths: Tuple should have at least 1 item"),
@@ -68,7 +68,7 @@ def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("{web: 3}", "sources.web: "),
         ("[web]", "sources: Input should be a valid dictionary"),
         ("{d: {kind: dns, services: {}}}", "sources.d.services: Dictionary should have at least 1 item"),
-        ("{d: {kind: dns, services: {a b: {name: x}}}}", "sources.d.services.a b: 'a b' is no name"),
+        ("{d: {kind: dns, services: {a b: {name: x}}}}", "sources.d.services.a b: 'a b' is not a valid service name"),
         ("{d: {kind: dns, services: {a: {name: x, port: 1}}}}", "sources.d.services.a: SRV records have"),
         ("{d: {kind: dns, services: {a: {name: x, type: address}}}}", "address needs a port"),
         ("{d: {kind: dns, services: {a: {name: x, typ: srv}}}}", "sources.d.services.a.typ: unknown setting; did you"),
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_named_by_the_path_that_was_written(tmp_path: Path, tex
 
 def test_a_name_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
     settings = load_settings(config(tmp_path, "sources: {d: {kind: dns, services: {a: {name: 'a..b'}}}}"))
-    with pytest.raises(SettingsError, match=r"sources\.d: 'a\.\.b' is no DNS name"):
+    with pytest.raises(SettingsError, match=r"sources\.d: 'a\.\.b' is not a DNS name"):
         list(build_sources(settings))
 
 

@@ -123,7 +123,7 @@ async def test_a_source_that_ends_in_an_odd_way_is_run_again(how: str) -> None:
         messages = {
             "returns": "ended by itself",
             "cancels": "was cancelled",
-            "wrong": "service 'web': dict is no Instance",
+            "wrong": "service 'web': dict is not an Instance",
         }
         assert messages[how] in catalog.statuses()[0].message
 

@@ -194,7 +194,7 @@ def test_a_watched_folder_is_applied_over_what_is_restored(tmp_path: Path, runni
 
 
 def test_backups_are_counted(tmp_path: Path, running: ExitStack) -> None:
-    """The time of the last backup is exported only if there was one: a restart is no failure."""
+    """The time of the last backup is exported only if there was one: a restart is not a failure."""
     server = running.enter_context(ServerProcess(tmp_path))
     last = "xds_server_backup_last_success_timestamp_seconds"
     assert last not in server.metrics()

@@ -278,7 +278,7 @@ FILES: Walk = [
     ),
     ("xds services", _seen("^cart ", "^shop ")),
     ("echo '    - shop.example.org:80' >> examples/files/targets/shop.yaml", _writes),
-    ("xds sources targets", _seen(r"shop\.yaml:5:7 .*'shop\.example\.org' is no IP address")),
+    ("xds sources targets", _seen(r"shop\.yaml:5:7 .*'shop\.example\.org' is not an IP address")),
     ("xds check", says(r"^sources +. warning +targets 1 left out")),
     ("xds service shop", says("127.0.0.1:18001", "127.0.0.1:18002")),
 ]

@@ -130,7 +130,7 @@ def test_connections_to_an_opaque_port_are_balanced(mesh: LinkerdMesh, binary: P
     mesh.put("web", ups[1:], {name: {"linkerd-opaque-ports": "80"} for name in "abc"})
     wait_bodies(load, {"b", "c"})
     lost_nothing(load)
-    assert not proxy.metrics(HTTP_ROUTES), "to the proxy it was no HTTP"
+    assert not proxy.metrics(HTTP_ROUTES), "to the proxy it was not HTTP"
 
 
 def test_a_service_that_comes_late_is_reached_then(mesh: LinkerdMesh, binary: Path) -> None:

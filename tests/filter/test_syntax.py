@@ -1,4 +1,4 @@
-"""What is no filter is refused with the column and a hint, and nothing takes long."""
+"""What is not a filter is refused with the column and a hint, and nothing takes long."""
 
 from __future__ import annotations
 

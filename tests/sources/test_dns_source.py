@@ -132,7 +132,7 @@ async def test_forged_answers_are_not_taken(server: DnsServer) -> None:
     assert ("put", "web") in sink.calls and sink.calls.count(("put", "web")) == 1
 
 
-# What is no answer
+# What is not an answer
 
 
 @pytest.mark.parametrize("how", ["SERVFAIL", "REFUSED", None])
@@ -398,5 +398,5 @@ async def test_questions_are_asked_a_few_at_a_time(server: DnsServer) -> None:
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".example.org", "a..b", ""])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no DNS name"):
+    with pytest.raises(ValueError, match="is not a DNS name"):
         service_name(name, 80, FAMILIES["ipv4"])

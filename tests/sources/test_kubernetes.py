@@ -472,13 +472,13 @@ async def test_an_object_that_cannot_be_read_and_goes_unseen_is_no_longer_told(a
     ("answer", "message"),
     [
         (refusal(500, "InternalError", "etcdserver: request timed out"), "500 InternalError: etcdserver"),
-        ((200, b"<html>login</html>", {}), "the answer is no JSON"),
+        ((200, b"<html>login</html>", {}), "the answer is not valid JSON"),
         ((200, b"{}", {}), "expected ServiceList|expected EndpointSliceList"),
         ((200, b'{"kind": "PodList", "apiVersion": "v1"}', {}), "got 'PodList' of 'v1'"),
         ((302, b"", {"location": "http://127.0.0.1:1/"}), "302"),
-        ((200, b"[" * 200_000, {}), "the answer is no JSON"),
+        ((200, b"[" * 200_000, {}), "the answer is not valid JSON"),
         ((200, b" " * 300_000, {}), "an answer of more than 250000 bytes"),
-        ((403, b"<html>", {}), "no Status object of Kubernetes"),
+        ((403, b"<html>", {}), "the answer is not a Status object of Kubernetes"),
     ],
 )
 async def test_an_answer_that_is_no_list_is_told_and_asked_for_again(

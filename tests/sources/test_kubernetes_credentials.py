@@ -144,7 +144,7 @@ def test_a_context_is_chosen(tmp_path: Path) -> None:
         ({"client-certificate-data": b64("x")}, "client-certificate and client-key go together"),
         ({"client-certificate-data": b64("x"), "client-key-data": b64("y")}, "client-certificate and client-key: "),
         ({"client-certificate": "absent.pem", "client-key": "absent.key"}, "absent.pem: No such file"),
-        ({"client-certificate-data": "!", "client-key-data": "!"}, "client-certificate-data is no base64"),
+        ({"client-certificate-data": "!", "client-key-data": "!"}, "client-certificate-data is not base64"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, user: Json, named: str) -> None:
@@ -163,12 +163,12 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path, user: Json, name
         ({"clusters": []}, "clusters has no 'c'"),
         ({"clusters": "x"}, "clusters has no 'c'"),
         ({"users": []}, "users has no 'u'"),
-        ({"clusters": [{"name": "c", "cluster": {}}]}, "server '' is no URL"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "ftp://x"}}]}, "server 'ftp://x' is no URL"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "https://x:99999"}}]}, "is no URL"),
+        ({"clusters": [{"name": "c", "cluster": {}}]}, "server '' is not a URL"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "ftp://x"}}]}, "server 'ftp://x' is not a URL"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://x:99999"}}]}, "is not a URL"),
         (
             {"clusters": [{"name": "c", "cluster": {"server": "https://x", "proxy-url": "socks5://x"}}]},
-            "proxy-url 'socks5://x' is no URL",
+            "proxy-url 'socks5://x' is not a URL",
         ),
         (
             {"clusters": [{"name": "c", "cluster": {"server": "https://x", "certificate-authority-data": b64("no")}}]},

@@ -268,7 +268,7 @@ def test_who_is_refused_is_told(server: Server, client: Client) -> None:
 
 
 def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Server, client: Client) -> None:
-    """A change of other resources is no reason."""
+    """A change of other resources is not a reason."""
     push(server, {ENDPOINT: {"a": "1", "b": "bad"}})
     client.subscribe(ENDPOINT, "a", "b")
     refuse(client, "b")
@@ -281,7 +281,7 @@ def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Serv
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
-    """By node id: a new connection is no reason to send rejected content again."""
+    """By node id: a new connection is not a reason to send rejected content again."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
     push(server, content)

@@ -126,7 +126,7 @@ def test_limits_types_per_stream_are_bounded(variant: Variant) -> None:
 
 
 def test_garbage_is_refused_with_a_status(client: Client) -> None:
-    """Bytes that are no request end the stream with INVALID_ARGUMENT."""
+    """Bytes that are not a request end the stream with INVALID_ARGUMENT."""
     with pytest.raises(RemoteProtocolError) as refusal:
         client.raw(b"\xff\xff\xff\xff")
     assert refusal.value.code is StatusCode.INVALID_ARGUMENT

@@ -156,7 +156,7 @@ def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -
 
 def test_trap_4_an_old_stream_for_an_assignment_says_nothing_of_a_new_cluster(server: Server, variant: Variant) -> None:
     """Off ADS each cluster has a stream of its own, be it for the same assignment: the one that a cluster before it had
-    ACKed is no sign that the new one has its endpoints."""
+    ACKed does not show that the new one has its endpoints."""
     client = live(server, variant, joined(site("a", text="eds:x"), {ENDPOINT: {"x": "1"}}), split=True)
     content = joined(site("b", text="eds:x"), {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1", "x": "1"}})
     push(server, content, source="api")

@@ -290,7 +290,7 @@ EXCHANGE: tuple[ConsulRequest, ...] = (
     get("discovery-chain/web?partition=team"),
     # What differs on purpose
     get("config/service-router/web?ns=default", "default namespace"),
-    put({"Kind": "service-resolver", "Name": "x"}, "?cas=x", "cas that is no number"),
+    put({"Kind": "service-resolver", "Name": "x"}, "?cas=x", "cas that is not a number"),
     put({"Kind": "mesh"}, about="a kind that is not ours"),
     get("config/mesh", about="a kind that is not ours"),
     post("web", {"OverrideProtocols": "grpc"}, about="unknown override"),

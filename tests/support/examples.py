@@ -19,7 +19,7 @@ SOAK_TIMES, SOAK_STEPS = 20, 60
 def register_profiles() -> None:
     """Set the profile; call this before tests are imported.
 
-    A failure prints how to reproduce it. A slow machine is no failure.
+    A failure prints how to reproduce it. A slow machine is not a failure.
     """
     common = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(

@@ -272,7 +272,7 @@ class RefusedWrites:
 
 
 def _subject_of(request: Request) -> tuple[str, str]:
-    """The group and the path of a write, without names. The path is empty if the request is no write of the API."""
+    """The group and the path of a write, without names. The path is empty if the request is not a write."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]
     if (found := _GROUP.match(path)) is not None:

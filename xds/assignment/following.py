@@ -76,7 +76,7 @@ def follow(
 ) -> Following:
     """Compare what flows with what was decided before, for all sources.
 
-    A target without ``capacity``, by what the server is told of it, is not looked at.
+    A target without ``capacity``, as far as the server knows, is not checked.
     """
     able = frozenset(name for name, rps in capacity.items() if rps > 0)
     return _Comparison(policy, observed, able, previous, now).result()

@@ -19,7 +19,7 @@ from xds.model.node import Locality
 
 Shares = dict[Locality, float]  # fractions of a source's requests, by target
 
-# Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
+# Integer weights miss a share, and so a load, by up to this fraction; a smaller difference does not count.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
 # Where demand does not fit otherwise, no more than this part of what a level leaves free stays free.

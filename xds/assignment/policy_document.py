@@ -254,7 +254,7 @@ def _check_times(values: Mapping[str, Any], findings: Findings) -> None:
 
 
 def _object(value: object, path: Path, names: tuple[str, ...], findings: Findings) -> dict[str, Any]:
-    """The known fields of an object; empty for a value that is no object."""
+    """The known fields of an object; empty for a value that is not an object."""
     if not isinstance(value, Mapping):
         findings.add(
             "wrong_type", f"{path[-1] if path else 'a policy'} must be an object, not {short_repr(value)}", path

@@ -1,8 +1,8 @@
 """The trend of a source's demand: whether it rises or falls steadily, and by how much.
 
 Reports are late by an interval or two, and smoothing delays a fall further. Where demand follows a trend, as in the
-course of a day, the estimate makes up for that delay. Noise and single jumps are no trend: what comes after them is not
-known.
+course of a day, the estimate makes up for that delay. Noise and single jumps are not a trend: what comes after them is
+not known.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import fmean, median
 
 # Two halves are compared, of two minutes and a half with intervals of ten seconds; and those of an interval before, as
-# noise looks like a trend for a moment now and then. With shorter halves the slow part of a day's fall is no trend, and
-# its smoothed figure is 2 % too high.
+# noise looks like a trend for a moment now and then. With shorter halves the slow part of a day's fall is not a trend,
+# and its smoothed figure is 2 % too high.
 _HALF = 15
 TREND_FIGURES = 2 * _HALF + 1
 # The difference of the halves, in times of the usual change from one figure to the next. Noise that lasts for a minute

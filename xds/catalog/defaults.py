@@ -324,7 +324,7 @@ def _check_destination(destination: Destination, findings: Findings) -> None:
         if address in addresses:
             findings.add("duplicate_address", f"duplicate address {short_repr(address)}", (*path, "Addresses", index))
         elif not _is_address(address):
-            detail = f"{short_repr(address)} is no IP address and no host name"
+            detail = f"{short_repr(address)} is neither an IP address nor a host name"
             findings.add("bad_address", detail, (*path, "Addresses", index))
         addresses.add(address)
     if destination.port not in PORTS:

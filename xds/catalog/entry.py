@@ -51,7 +51,7 @@ OTHER_KINDS = (
     "terminating-gateway",
 )
 _KIND_KEYS = ("Kind", "kind")
-# The kind of an entry in HCL. HCL is no YAML, but a YAML parser reads it as one long text.
+# The kind of an entry in HCL. HCL is not YAML, but a YAML parser reads it as one long text.
 _HCL = re.compile(r"^\s*[\"']?kind[\"']?\s*=", re.IGNORECASE | re.MULTILINE)
 _HCL_SEARCHED = 64 * 1024  # characters
 # Further fields in the answers of Consul's API. They are not part of the entry.

@@ -111,7 +111,9 @@ def check_service_name(name: str, pointer: str = "") -> list[Violation]:
     """The findings in the name of a service."""
     if len(name) <= NAME_CHARACTERS and _NAME.fullmatch(name):
         return []
-    detail = f"{name!r} is no name of a service: letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
+    detail = (
+        f"{name!r} is not a valid service name: letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
+    )
     return [Violation("invalid_service_name", detail, pointer=pointer)]
 
 
@@ -203,12 +205,12 @@ def _check_addresses(one: Instance, pointer: str) -> list[Violation]:
     if not one.id or len(one.id) > NAME_CHARACTERS:
         found.append(Violation("invalid_id", f"an id has 1 to {NAME_CHARACTERS} characters", pointer=f"{pointer}/id"))
     if not is_ip_address(one.address):
-        detail = f"{one.address!r} is no IP address: Envoy resolves no names in endpoints"
+        detail = f"{one.address!r} is not an IP address: Envoy resolves no names in endpoints"
         found.append(Violation("invalid_address", detail, pointer=f"{pointer}/address"))
     for index, address in enumerate(one.virtual_addresses):
         if not is_ip_address(address):
             pointer_to = f"{pointer}/virtual_addresses/{index}"
-            found.append(Violation("invalid_address", f"{address!r} is no IP address", pointer=pointer_to))
+            found.append(Violation("invalid_address", f"{address!r} is not an IP address", pointer=pointer_to))
     ports = {f"{pointer}/port": one.port, **{f"{pointer}/ports/{name}": port for name, port in one.ports.items()}}
     for port_pointer, port in ports.items():
         if not 0 < port <= 65_535:

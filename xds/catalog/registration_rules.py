@@ -201,7 +201,7 @@ def _check_address(address: str, findings: Findings, path: Path) -> None:
     if address in _ANY_ADDRESS:
         findings.add("invalid_address", f"Invalid service address: {address} is a wildcard address", path)
     elif address and not is_ip_address(address):
-        detail = f"{short_repr(address)} is no IP address: Envoy resolves no names in endpoints"
+        detail = f"{short_repr(address)} is not an IP address: Envoy resolves no names in endpoints"
         findings.add("invalid_address", detail, path)
 
 
@@ -277,7 +277,7 @@ def _ttl_check(form: CheckForm, id: str, name: str, findings: Findings, path: Pa
 
 def _status(status: str, findings: Findings, path: Path) -> str:
     if status and status not in STATUSES:
-        detail = f"{short_repr(status)} is no status: {', '.join(STATUSES)}"
+        detail = f"{short_repr(status)} is not a valid status: {', '.join(STATUSES)}"
         findings.add("bad_choice", detail, (*path, "Status"))
         return Health.CRITICAL.value
     return status or Health.CRITICAL.value

@@ -132,7 +132,7 @@ def check_choice(value: str, choices: tuple[str, ...], field: str, findings: Fin
     named = [choice for choice in choices if choice]
     close = get_close_matches(value[:80].lower(), named, n=1)
     hint = f'did you mean "{close[0]}"?' if close else f"one of {', '.join(named)}"
-    findings.add("bad_choice", f"{short_repr(value)} is no {field}", path, hint=hint)
+    findings.add("bad_choice", f"{short_repr(value)} is not a valid {field}", path, hint=hint)
     return False
 
 

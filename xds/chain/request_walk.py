@@ -128,7 +128,7 @@ def _mismatch(route: Route, request: HttpRequest) -> str:
         if not _header_matches(header, request):
             return f"header {header.name} {_wanted(header)}"
     if http.methods and request.method not in http.methods:
-        return f"method {request.method} is none of {', '.join(http.methods)}"
+        return f"method {request.method} is not one of {', '.join(http.methods)}"
     for parameter in http.query_param:
         if not _parameter_matches(parameter, request):
             return f"query parameter {parameter.name} {_wanted(parameter)}"

@@ -45,7 +45,7 @@ class Contexts:
         if not wanted:
             return ServerContext()
         if wanted not in self.named:
-            known = ", ".join(sorted(self.named)) or "there is none"
+            known = ", ".join(sorted(self.named)) or "there are none"
             raise CommandError(Exit.USAGE, f"no such context: {wanted!r} ({known}); xds context set adds one")
         return self.named[wanted]
 

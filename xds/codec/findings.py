@@ -190,7 +190,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def duration_hint(value: object) -> str:
-    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``. Empty for what is none."""
+    """How to write the duration that ``value`` seems to be: ``100ms`` is ``0.100s``. Empty if it is not a duration."""
     found = None if isinstance(value, bool) else _SPAN.fullmatch(str(value)[:NAME_LIMIT])
     if found is None:
         return ""

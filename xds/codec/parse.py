@@ -228,7 +228,7 @@ class MessageParser:
             self._path.pop()
 
     def _nested(self, items: Any, field: _Field, value: list[object]) -> None:
-        """A list within a list whose items are no lists."""
+        """A list within a list whose items are not lists."""
         if len(self._path) > _PATH_LIMIT:
             self._note("too_deep", "nested too deeply")
             return

@@ -40,8 +40,8 @@ def redact(document: Mapping[str, Any]) -> dict[str, Any]:
 def is_hidden_in_errors(message: str, value: object) -> bool:
     """Whether findings must not show a value that is read as ``message``.
 
-    True for all of a Secret, and for a value that is no object where a message with sensitive fields is expected: it
-    may be the secret itself.
+    True for all of a Secret, and for a value that is not an object where a message with sensitive fields is expected:
+    it may be the secret itself.
     """
     return message in _SECRETS or (not isinstance(value, dict) and bool(field_options.sensitive_fields(message)))
 

@@ -237,7 +237,7 @@ class ResourceReader:
     def packed(self, type_url: str, body: bytes, wrapper_fields: WrapperFields | None = None) -> Resource | None:
         """Read a resource from its serialized message."""
         if "/" not in type_url:
-            self._findings.add("missing_type", f"{type_url[:200]!r} is no type URL")
+            self._findings.add("missing_type", f"{type_url[:200]!r} is not a type URL")
             return None
         info = self._type_info(type_url)
         if wrapper_fields is not None and info.is_wrapper:

@@ -162,7 +162,7 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
             try:
                 load_record(record.values[1])
             except ValidationError:
-                raise _wrong(f"{name}:{number}", "this is no stored resource or config entry") from None
+                raise _wrong(f"{name}:{number}", "this is not a stored resource or config entry") from None
     return count
 
 

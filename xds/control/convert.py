@@ -96,7 +96,7 @@ def _check(document: Json) -> None:
 def _no_bootstrap(document: Json) -> ValidationError:
     foreign = foreign_violation(document)
     if foreign is None:
-        detail = "this is no Envoy bootstrap: it has no static_resources, dynamic_resources, node or admin"
+        detail = "this is not an Envoy bootstrap: it has no static_resources, dynamic_resources, node or admin"
         foreign = Violation("wrong_document", detail, hint="convert reads a bootstrap, or what /config_dump answers")
     return ValidationError([foreign])
 

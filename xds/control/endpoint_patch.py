@@ -116,7 +116,7 @@ class _Reader:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         is_port = port.isascii() and port.isdigit() and port == str(int(port)) and 0 < int(port) <= _PORT_LIMIT
         if not (colon and is_port and is_ip_address(bare) and (":" in bare) == (bare != host)):
-            self._add("invalid_address", f"{text[:100]!r} is no address: 10.0.0.1:80 or [::1]:80", pointer)
+            self._add("invalid_address", f"{text[:100]!r} is not an address: 10.0.0.1:80 or [::1]:80", pointer)
         return canonical_address(text)
 
     def _health(self, fields: Mapping[str, Any], pointer: str) -> int | None:

@@ -85,7 +85,7 @@ class EntryHistory:
     async def changes(self, old: int, new: int) -> tuple[EntryChange, ...]:
         """The entries that differ between two revisions, by kind and name. Revision 0 is empty. Raises as ``content``.
 
-        An entry that was deleted and written again is no difference.
+        An entry that was deleted and written again is not a difference.
         """
         before_ids, after_ids = await self._blob_ids(old), await self._blob_ids(new)
         differ = {key for key in before_ids.keys() | after_ids.keys() if before_ids.get(key) != after_ids.get(key)}

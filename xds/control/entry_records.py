@@ -39,7 +39,7 @@ class EntryConflictError(ConflictError):
 
 
 class UnreadableEntryError(ValidationError):
-    """Stored bytes are no config entry that this release can read."""
+    """Stored bytes are not a config entry that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def encode_resources(resources: list[Resource], base: GroupContent | None = None
 
 
 def decode_resources(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
-    """The resources of manifest entries. Raises ``CorruptError`` for a blob that is no resource, or another one."""
+    """The resources of manifest entries. Raises ``CorruptError`` for a blob that is not this resource."""
     try:
         resources = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
     except ValidationError as error:

@@ -67,7 +67,7 @@ class PacedSink:
     # As in `Sink`
 
     def put(self, service: str, instances: Instances) -> None:
-        """As in `Sink`. Raises ``TypeError`` for values that are no instances."""
+        """As in `Sink`. Raises ``TypeError`` for values that are not instances."""
         self._put_or_wait(service, _instances(service, instances))
 
     def remove(self, service: str) -> None:
@@ -75,7 +75,7 @@ class PacedSink:
         self._put_or_wait(service, None)
 
     def replace(self, services: Mapping[str, Instances]) -> None:
-        """As in `Sink`. Raises ``TypeError`` for values that are no instances."""
+        """As in `Sink`. Raises ``TypeError`` for values that are not instances."""
         checked: dict[str, Instances] = {name: _instances(name, instances) for name, instances in services.items()}
         if not self._is_closed:
             self._waiting_all = checked
@@ -185,9 +185,9 @@ def _changes_n(update: Instances | None) -> int:
 
 def _instances(service: str, instances: Instances) -> tuple[Instance, ...]:
     if not isinstance(service, str):
-        raise TypeError(f"{service!r} is no name of a service: it is a {type(service).__name__}")
+        raise TypeError(f"{service!r} is not a service name: it is a {type(service).__name__}")
     update = tuple(instances)
     for one in update:
         if not isinstance(one, Instance):
-            raise TypeError(f"service {service!r}: {type(one).__name__} is no Instance")
+            raise TypeError(f"service {service!r}: {type(one).__name__} is not an Instance")
     return update

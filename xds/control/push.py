@@ -51,7 +51,8 @@ GROUP_NAME_LIMIT = 256
 # Groups that are older than this rule keep their names.
 _SEGMENT = r"(?!\.+(?:/|\Z))[A-Za-z0-9._~:@+=-]+"
 GROUP_NAME = re.compile(rf"(?=[A-Za-z0-9_]){_SEGMENT}(?:/{_SEGMENT})*")
-# The line of the store that keeps config entries. It is no group, and no new group may have a name with this character.
+# The line of the store that keeps config entries. It is not a group, and no new group may have a name with this
+# character.
 CONFIG_ENTRIES_LINE = "%config-entries"
 ANY_ETAG = "*"
 
@@ -335,9 +336,9 @@ def by_type_label(difference: Mapping[str, Change]) -> dict[str, Change]:
 
 
 def check_group_name(group: str) -> None:
-    """Raises ``ValidationError`` for a name that is too long, not printable, or that of a line that is no group."""
+    """Raises ``ValidationError`` for a name that is too long, not printable, or that of a line that is not a group."""
     if group == CONFIG_ENTRIES_LINE:
-        detail = "this name is reserved for config entries, which are no group"
+        detail = "this name is reserved for config entries, which are not a group"
         raise ValidationError([Violation("invalid_group", detail, resource=group)])
     if not 0 < len(group) <= GROUP_NAME_LIMIT or not group.isprintable():
         detail = f"the name of a group has 1 to {GROUP_NAME_LIMIT} printable characters"
@@ -345,7 +346,7 @@ def check_group_name(group: str) -> None:
 
 
 def check_is_group(group: str) -> None:
-    """Raises ``NotFoundError`` for the line of config entries, which is no group."""
+    """Raises ``NotFoundError`` for the line of config entries, which is not a group."""
     if group == CONFIG_ENTRIES_LINE:
         raise NotFoundError(f"no such group: {group!r}")
 

@@ -31,7 +31,7 @@ def _wrong_kind(detail: Mapping[str, Any], kinds: Sequence[str]) -> str:
     kind = detail.get("ctx", {}).get("tag")
     if kind is None:
         return f"Field required (one of {', '.join(kinds)})"
-    return f"{kind!r} is no kind of source{name_hint(str(kind), kinds)}"
+    return f"{kind!r} is not a kind of source{name_hint(str(kind), kinds)}"
 
 
 def name_hint(word: str, choices: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ def name_hint(word: str, choices: Sequence[str]) -> str:
 
 
 def section_class(annotation: Any) -> type[BaseModel] | None:
-    """The class of a section: ``TlsSettings`` for ``TlsSettings | None``; None for a setting that is no section."""
+    """The class of a section: ``TlsSettings`` for ``TlsSettings | None``; None for a setting that is not a section."""
     choices = get_args(annotation) or (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
 

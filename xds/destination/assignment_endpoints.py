@@ -144,7 +144,7 @@ def _problem(address: Any, socket: Any) -> str:
     if kind != "socket_address":
         return f"{kind or 'no address'}: Linkerd's API has only addresses with a port"
     if not is_ip_address(socket.address):
-        return f"{socket.address!r:.80} is no IP address: names are not resolved"
+        return f"{socket.address!r:.80} is not an IP address: names are not resolved"
     if socket.protocol == _UDP:
         return "Linkerd's API has no UDP"
     return "" if 0 < socket.port_value <= _PORT_MAX else "no port number"

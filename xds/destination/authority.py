@@ -121,7 +121,7 @@ def _split(path: str) -> tuple[str, int]:
     if path.startswith("["):
         host, bracket, rest = path[1:].partition("]")
         if not bracket or not rest.startswith(":") or ":" not in host:
-            raise invalid(f"{path!r:.200} is no address: expected [IPV6]:PORT")
+            raise invalid(f"{path!r:.200} is not an address: expected [IPV6]:PORT")
         return host, _port(rest[1:], path)
     host, colon, port = path.partition(":")
     if ":" in port:
@@ -142,7 +142,7 @@ def _address(host: str) -> Address | None:
         found = ip_address(host)
     except ValueError:
         if ":" in host:
-            raise invalid(f"{host!r:.200} is no IPv6 address") from None
+            raise invalid(f"{host!r:.200} is not an IPv6 address") from None
         return None
     if "%" in host:
         raise invalid(f"{host!r:.200}: an address with a zone is not supported")

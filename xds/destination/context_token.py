@@ -64,9 +64,9 @@ def read_token(text: str) -> ContextToken:
     try:
         document = json.loads(stripped)
     except (ValueError, RecursionError):
-        return ContextToken(ignored="no JSON")
+        return ContextToken(ignored="not valid JSON")
     if not isinstance(document, dict):
-        return ContextToken(ignored="no JSON object")
+        return ContextToken(ignored="not a JSON object")
     wrong = [key for key in _FIELDS if not _is_usable(document.get(key, ""))]
     values = {name: document[key] for key, name in _FIELDS.items() if key in document and key not in wrong}
     return ContextToken(**values, ignored=f"{', '.join(wrong)}: expected short strings" if wrong else "")

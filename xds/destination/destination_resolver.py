@@ -110,7 +110,9 @@ class DestinationResolver:
         if cluster is not None:
             return cluster, True, services
         if authority.grammar is Grammar.FOREIGN and not client.has_answer:
-            raise invalid(f"{authority.host!r:.200} is no name of this server, and no cluster of the client's group")
+            raise invalid(
+                f"{authority.host!r:.200} is neither a name of this server nor a cluster of the client's group"
+            )
         return None, not self._services.is_unread(authority), services
 
     def _service_state(

@@ -58,7 +58,7 @@ class Subject:
 class RequestCondition:
     """The requests of a route: the whole path matches ``path_regex``, and the method is one of ``methods``.
 
-    Empty parts match everything. ``inverted``: the method is none of ``methods``.
+    Empty parts match everything. ``inverted``: the method is not one of ``methods``.
     """
 
     path_regex: str = ""

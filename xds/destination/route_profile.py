@@ -187,7 +187,7 @@ def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) ->
     for one in action.weighted_clusters.clusters:
         authority = name(one.name)
         if not authority:
-            skipped.append(f"weighted clusters: {one.name!r} is no name that a client can request")
+            skipped.append(f"weighted clusters: {one.name!r} is not a name that a client can request")
             return ()
         if one.weight.value > 0:
             found.append(WeightedAuthority(authority, one.weight.value))

@@ -257,7 +257,7 @@ def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
         return {}
     service = target.key.service
     if not target.sni.isprintable():
-        detail = f"{short_repr(target.sni)} is no name of a server"
+        detail = f"{short_repr(target.sni)} is not a server name"
         context.refuse("bad_sni", detail, ServiceDefaults.kind, service, ("ExternalSNI",))
     ca_file = context.proxies.external_ca_file
     if not ca_file:

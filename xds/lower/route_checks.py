@@ -77,7 +77,7 @@ def _check_regex(context: UpstreamContext, text: str, path: FieldPath) -> None:
     try:
         size = program_size(text)
     except ValueError as error:
-        detail = f"{short_repr(text)} is no regular expression of RE2: {error}"
+        detail = f"{short_repr(text)} is not a regular expression of RE2: {error}"
         context.refuse("bad_regex", detail, ServiceRouter.kind, service, path)
         return
     if size > limit:

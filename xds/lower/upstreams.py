@@ -266,7 +266,7 @@ def _check_upstream(upstream: Upstream, findings: Findings, path: Path) -> None:
     if upstream.datacenter:
         _check_name(upstream.datacenter, findings, (*path, "datacenter"), "datacenter")
     if not is_ip_address(upstream.bind_address):
-        detail = f"{short_repr(upstream.bind_address)} is no IP address"
+        detail = f"{short_repr(upstream.bind_address)} is not an IP address"
         findings.add("bad_address", detail, (*path, "bind_address"))
     check_choice(upstream.protocol, PROTOCOLS, "protocol", findings, (*path, "protocol"))
     if upstream.connect_timeout_ns < 0:
@@ -284,7 +284,7 @@ def _check_name(name: str, findings: Findings, path: Path, noun: str = "service"
     if not name:
         findings.add("missing_field", f"the name of the {noun} is missing", path)
     elif check_service_name(name):
-        detail = f"{short_repr(name)} is no name of a {noun}"
+        detail = f"{short_repr(name)} is not a valid {noun} name"
         hint = f"letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
         findings.add("bad_name", detail, path, hint=hint)
 

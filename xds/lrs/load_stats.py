@@ -73,7 +73,7 @@ class LoadStatsRequest:
     __slots__ = ("_loads", "_message", "_node_field", "continues", "data")
 
     def __init__(self, data: bytes, continues: bool = False) -> None:
-        """Raises ``RemoteProtocolError`` for bytes that are no LoadStatsRequest."""
+        """Raises ``RemoteProtocolError`` for bytes that are not a LoadStatsRequest."""
         begin, end = _first_node(data)
         self._node_field = data[begin:end]
         self.continues = continues
@@ -130,7 +130,7 @@ def split_request(data: bytes) -> Iterator[bytes]:
     """A serialized LoadStatsRequest in pieces of at most ``PIECE_BYTES`` and ``PIECE_FIELDS``, each a LoadStatsRequest.
 
     A longer field is a piece of its own; the node at the beginning is not counted. Nothing within a field is read.
-    Raises ``RemoteProtocolError`` for bytes that are no message.
+    Raises ``RemoteProtocolError`` for bytes that are not a message.
     """
     _, position = _first_node(data)
     if len(data) - position <= PIECE_BYTES:

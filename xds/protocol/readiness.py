@@ -268,7 +268,7 @@ class Readiness:
         )
 
     def _note_accepted(self, client: ClientState, proved: frozenset[str]) -> None:
-        """Note that proved clusters are accepted, although the ACK is withheld: they may linger and are no suspects."""
+        """Note that proved clusters are accepted despite the withheld ACK: they may linger, and are not suspect."""
         for watch in client.watches.of(client.url_of("clusters")):
             offered, held = watch.ack.in_flight, watch.acked_set
             if offered is not None and held is not None:

@@ -41,7 +41,7 @@ def read_instances(body: bytes, options: InstanceOptions) -> list[Instance]:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"the answer is no JSON: {error}") from error
+        raise SourceError(f"the answer is not valid JSON: {error}") from error
     return [_instance(entry, options) for entry in _objects(answer, "the answer")]
 
 
@@ -119,24 +119,24 @@ def _check(check: Json) -> Check:
 
 def _objects(value: Any, place: str) -> Iterator[Json]:
     if not isinstance(value, list | None):
-        raise SourceError(f"{place} is no list but {_short_json(value)}")
+        raise SourceError(f"{place} must be a list, not {_short_json(value)}")
     for one in value or ():
         if not isinstance(one, dict):
-            raise SourceError(f"{place} has an element that is no object but {_short_json(one)}")
+            raise SourceError(f"an element of {place} must be an object, not {_short_json(one)}")
         yield one
 
 
 def _object(parent: Json, key: str) -> Json:
     value = parent.get(key)
     if not isinstance(value, dict | None):
-        raise SourceError(f"{key} is no object but {_short_json(value)}")
+        raise SourceError(f"{key} must be an object, not {_short_json(value)}")
     return value or {}
 
 
 def _text(parent: Json, key: str) -> str:
     value = parent.get(key)
     if not isinstance(value, str | None):
-        raise SourceError(f"{key} is no string but {_short_json(value)}")
+        raise SourceError(f"{key} must be a string, not {_short_json(value)}")
     return value or ""
 
 
@@ -145,21 +145,21 @@ def _number(parent: Json, key: str, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise SourceError(f"{key} is no integer but {_short_json(value)}")
+        raise SourceError(f"{key} must be an integer, not {_short_json(value)}")
     return value
 
 
 def _strings(parent: Json, key: str) -> list[str]:
     value = parent.get(key)
     if not isinstance(value, list | None) or not all(isinstance(one, str) for one in value or ()):
-        raise SourceError(f"{key} is no list of strings but {_short_json(value)}")
+        raise SourceError(f"{key} must be a list of strings, not {_short_json(value)}")
     return value or []
 
 
 def _texts(parent: Json, key: str) -> Mapping[str, str]:
     found = _object(parent, key)
     if not all(isinstance(value, str) for value in found.values()):
-        raise SourceError(f"{key} has a value that is no string: {_short_json(found)}")
+        raise SourceError(f"a value of {key} must be a string, not {_short_json(found)}")
     return found
 
 

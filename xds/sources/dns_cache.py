@@ -278,7 +278,9 @@ class DnsCache:
                 yield Violation("dns_no_answer", f"{question}: {entry.problem}", pointer=pointer)
             for value in entry.values or ():
                 if not _is_usable(value):
-                    yield Violation("invalid_address", f"{question}: {value} is no address of a host", pointer=pointer)
+                    yield Violation(
+                        "invalid_address", f"{question}: {value} is not the address of a host", pointer=pointer
+                    )
 
     def _all_instances(self, name: ServiceName) -> Iterator[Instance]:
         if name.port is not None:

@@ -80,10 +80,10 @@ def service_name(text: str, port: int | None, families: tuple[str, ...]) -> Serv
     try:
         name = dns.name.from_text(text)
         if name == dns.name.root:
-            raise ValueError(f"{text!r} is no DNS name of a service")
+            raise ValueError(f"{text!r} is not a DNS name of a service")
         return ServiceName(plain_name(name), port, families)
     except (dns.exception.DNSException, UnicodeError) as error:
-        raise ValueError(f"{text!r} is no DNS name: {error}") from None
+        raise ValueError(f"{text!r} is not a DNS name: {error}") from None
 
 
 def _outcome(task: asyncio.Task[Outcome]) -> Outcome:

@@ -64,7 +64,7 @@ class KubernetesClient:
         try:
             document: object = json.loads(body)
         except (ValueError, RecursionError):
-            raise ApiError(f"{path}: the answer is no JSON") from None
+            raise ApiError(f"{path}: the answer is not valid JSON") from None
         return document
 
     @asynccontextmanager
@@ -131,7 +131,7 @@ class KubernetesClient:
             status = None
         code = answer.status_code
         if not isinstance(status, dict):
-            status = {"reason": answer.reason_phrase, "message": "no Status object of Kubernetes"}
+            status = {"reason": answer.reason_phrase, "message": "the answer is not a Status object of Kubernetes"}
         error = status_error(f"GET {path}", {**status, "code": code})
         if answer.headers.get("retry-after", "").isdecimal():
             error.retry_after_s = max(error.retry_after_s, float(answer.headers["retry-after"][:9]))

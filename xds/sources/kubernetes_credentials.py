@@ -162,7 +162,7 @@ class Kubeconfig:
             try:
                 return base64.b64decode(str(data), validate=True).decode()
             except (binascii.Error, UnicodeDecodeError):
-                raise CredentialsError(f"{self.path}: {member}-data is no base64 of a text") from None
+                raise CredentialsError(f"{self.path}: {member}-data is not base64 of a text") from None
         if not entry.get(member):
             return ""
         path = self.path.parent / str(entry[member])
@@ -177,7 +177,7 @@ class Kubeconfig:
         except ValueError:
             is_valid = False
         if not is_valid:
-            raise CredentialsError(f"{self.path}: {member} {url!r} is no URL with http: or https:")
+            raise CredentialsError(f"{self.path}: {member} {url!r} is not a URL with http: or https:")
         return url
 
     def _entry(self, document: Json, plural: str, singular: str, name: object) -> Json:

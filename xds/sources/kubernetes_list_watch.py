@@ -120,7 +120,7 @@ class ListWatch(Generic[T]):
         metadata = page.get("metadata")
         items = page.get("items") or []
         if not isinstance(metadata, dict) or not isinstance(items, list):
-            raise ApiError(f"{self}: the answer is no list of the API: it has no metadata or no items")
+            raise ApiError(f"{self}: the answer is not a list of the API: it has no metadata or no items")
         for item in items:
             self._add(item)
         self._continue = str(metadata.get("continue") or "")
@@ -136,7 +136,7 @@ class ListWatch(Generic[T]):
 
     def _add(self, item: object) -> None:
         if not isinstance(item, dict):
-            raise ApiError(f"{self}: an item of the list is no object")
+            raise ApiError(f"{self}: an item of the list is not an object")
         change = self._read(item)
         self._pages.append(change)
         with suppress(ObjectError):  # the finding reports the missing name
@@ -222,7 +222,7 @@ class ListWatch(Generic[T]):
 
     def _expect(self, document: object, kind: str) -> Json:
         if not isinstance(document, dict):
-            raise ApiError(f"{self}: the answer is no JSON object")
+            raise ApiError(f"{self}: the answer is not a JSON object")
         found = (document.get("kind"), document.get("apiVersion"))
         if found != (kind, self.collection.api_version):
             raise ApiError(
@@ -263,9 +263,9 @@ def _parse(line: bytes, what: str) -> Mapping[str, Any]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
-        raise ApiError(f"{what}: an event that is no JSON: {_short(line)}") from None
+        raise ApiError(f"{what}: an event is not valid JSON: {_short(line)}") from None
     if not isinstance(event, dict):
-        raise ApiError(f"{what}: an event that is no JSON object: {_short(line)}")
+        raise ApiError(f"{what}: an event is not a JSON object: {_short(line)}")
     return event
 
 

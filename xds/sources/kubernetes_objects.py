@@ -187,7 +187,7 @@ def _read_ports(document: Json, pointer: str, found: list[Violation]) -> tuple[S
             detail = "Envoy speaks no SCTP: the port is left out"
             found.append(Violation("invalid_protocol", detail, pointer=f"{pointer}/ports/{index}/protocol"))
         elif type(number) is not int or not 0 < number <= 65_535:
-            detail = f"{number!r} is no port in 1..65535: the port is left out"
+            detail = f"{number!r} is not a port in 1..65535: the port is left out"
             found.append(Violation("invalid_port", detail, pointer=f"{pointer}/ports/{index}/port"))
         else:
             ports.append(SlicePort(_text(each, "name"), number, protocol))
@@ -201,7 +201,7 @@ def _read_endpoints(document: Json, family: str, pointer: str, found: list[Viola
         # Kubernetes defines no meaning of further addresses.
         address = addresses[0] if addresses else ""
         if not is_ip_address(address) or (":" in address) is not (family == IPV6):
-            detail = f"{address!r} is no {family} address: the endpoint is left out"
+            detail = f"{address!r} is not an {family} address: the endpoint is left out"
             found.append(Violation("invalid_address", detail, pointer=f"{pointer}/endpoints/{index}/addresses"))
         else:
             endpoints.append(_read_endpoint(each, address))

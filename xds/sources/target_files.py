@@ -207,7 +207,7 @@ class _Reader:
         """One of these words; empty without one."""
         found = self.text(name)
         if found and found not in words:
-            self._findings.add("invalid_value", f"{found!r} is none of {', '.join(words)}", (*self._path, name))
+            self._findings.add("invalid_value", f"{found!r} is not one of {', '.join(words)}", (*self._path, name))
             return ""
         return found
 

@@ -170,5 +170,5 @@ func carryOut(next command, held holder, now *content, prepared *resources) (any
 		version, err := held.setPrepared(prepared)
 		return map[string]string{"pushed": version}, err
 	}
-	return nil, errors.New("a command that is no push, nothing to prepare and nothing to set")
+	return nil, errors.New("the command does not push, prepare or set anything")
 }

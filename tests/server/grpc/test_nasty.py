@@ -334,7 +334,7 @@ async def test_messages_that_nobody_takes_have_a_bound(serve: Serve) -> None:
 
 MESSAGES = {
     "too large": (b"\0\xff\xff\xff\xff", 8),
-    "with a flag that is none": (b"\x02\0\0\0\x01x", 13),
+    "with an unknown flag": (b"\x02\0\0\0\x01x", 13),
     "compressed, and nobody said how": (b"\x01\0\0\0\x01x", 13),
     "that ends too early": (b"\0\0\0\0\x05x", 13),
 }

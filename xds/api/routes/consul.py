@@ -207,7 +207,7 @@ def _nanoseconds(value: object) -> int:
         try:
             return parse_duration(value)
         except ValueError:
-            _refuse_body(f"OverrideConnectTimeout is no duration: {_quoted(value)}")
+            _refuse_body(f"OverrideConnectTimeout is not a duration: {_quoted(value)}")
     if type(value) is not int or abs(value) >= 1 << 63:
         _refuse_body("OverrideConnectTimeout is a duration, or an integer of nanoseconds")
     return value

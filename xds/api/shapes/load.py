@@ -219,7 +219,7 @@ class SeriesPage(TypedDict):
 
 
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
-"""Under which key the rows of a cluster stand."""
+"""The key of a cluster's rows, by the value of ``by``."""
 
 
 def reporting_item(found: ReportingState) -> ReportingItem:

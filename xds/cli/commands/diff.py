@@ -85,7 +85,7 @@ def _node_documents(client: Client, node: str, side: str) -> dict[Key, Json]:
 
     query = {"side": side, "contents": "true"}
     items = _with_secrets(lambda secrets: list(node_resources(client, node, {**query, **secrets_query(secrets)})))
-    # Lingering resources are no difference: they are removed later.
+    # Lingering resources are not a difference: they are removed later.
     lasting = (item for item in items if "resource" in item and not item.get("lingers"))
     return {(item["type"], item["name"]): item["resource"] for item in lasting}
 

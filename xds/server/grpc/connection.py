@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open, and with TLS its handshake is complete."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
         self._is_open = True
         self.peer = peer_name(transport.get_extra_info("peername"))
         self.certificate = peer_certificate(transport.get_extra_info("ssl_object"))

@@ -39,7 +39,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout of the handshake."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of asyncio's
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
