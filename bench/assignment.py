@@ -1,13 +1,13 @@
-"""Traffic assignment over a simulated fleet, faster than real time: what becomes of demand, faults and missing reports.
+"""Traffic assignment over a simulated fleet, faster than real time, under changing demand, faults and missing reports.
 
     python -m bench.assignment [--seed 1] [--only jump,flood] [--foresight] [--out docs/load-assignment]
 
-Proxies in zones send by chance, second by second, balance as Envoy does, and report every ten seconds, ten seconds
-late; ``xds.assignment.decide`` is asked once an interval, and followed a second later. Each scenario is run also under
-a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
-bench/requirements.txt). With ``--out``, the numbers behind the scenarios of four zones are written there and drawn
-(needs matplotlib), and the table is printed as it is in the documentation. ``--foresight`` also prints what a control
-plane would do that knows the mean demand ahead (`bench.zones.foresight`), at no more above capacity. The columns are
+Proxies in zones send at random, second by second, balance as Envoy does, and report every ten seconds, ten seconds
+late. ``xds.assignment.decide`` decides once an interval, and proxies follow a second later. Each scenario is also run
+under a plain waterfall and with Envoy alone, and compared with the optimum of a linear program (nan without scipy:
+bench/requirements.txt). ``--out`` writes the numbers of the scenarios with four zones there, draws them (this needs
+matplotlib), and prints the table as the documentation has it. ``--foresight`` also prints the result of a control plane
+that knows the mean demand in advance (`bench.zones.foresight`), with no more requests above capacity. The columns are
 explained at ``bench.zones.figures.Row``; equal seeds give equal figures.
 """
 

@@ -1,11 +1,11 @@
-"""Traffic assignment live: a server, two Envoys in two zones under load, and what becomes of every request.
+"""Traffic assignment with real clients: a server, two Envoys in two zones under load, and the result of every request.
 
     python -m bench.assignment_live [--out docs/load-assignment] [--phase-s 30]
 
-The near zone is loaded above what it can take, then less again, then its endpoints are killed. Printed is, for each
-phase, where the requests of the near zone went, how many were lost, and after how many intervals the split that the
-policy asks for was there. With ``--out`` the numbers go to ``live.json`` and are drawn to ``live.png`` (needs
-matplotlib: bench/requirements.txt). All times of the policy are a fifth of the defaults.
+The near zone gets more load than its capacity, then less again, then its endpoints are killed. Each row is one phase:
+how many requests of the near zone stayed there, how many the policy wanted to stay, how many were lost, and after how
+many intervals Envoy had the split that the policy wants. ``--out`` writes the numbers to ``live.json`` and draws them
+to ``live.png`` (needs matplotlib: bench/requirements.txt). All times of the policy are a fifth of the defaults.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ POLICY: Json = {
 PREVIOUS_PRIORITIES = "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig"
 SAMPLE_S = 0.5
 RATE_S = 2.0  # what a drawn rate is averaged over
-CLOSE = 0.05  # a share that is as near to what is wanted is there
+CLOSE = 0.05  # a share within this distance of the wanted one counts as reached
 
 
 @dataclass
 class Phase:
-    """What is done at its beginning, and the share of the near zone's requests that ought to stay there."""
+    """``begin`` starts the phase; ``stays`` is the share of the near zone's requests that ought to stay there."""
 
     name: str
     begin: Callable[[], None]

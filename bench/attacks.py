@@ -1,10 +1,10 @@
-"""Attacks on a running server, and what a good client beside them notices.
+"""Attacks on a running server, and their effect on a well-behaved client.
 
     python -m bench.attacks [--only rapid-reset,large-nodes] [--seconds 8]
 
-Each attack has a server of its own, and a process of its own. The good client opens a connection, asks for clusters on
-a stream and closes both, over and over: first alone, then beside the attack. Writes docs/performance/attacks.json and
-the section of docs/performance.md; what is measured is said there.
+Each attack has a server of its own, and runs in a process of its own. The client opens a connection, requests clusters
+on a stream and closes both, again and again: first alone, then beside the attack. Writes
+docs/performance/attacks.json and the section of docs/performance.md, which explains the figures.
 """
 
 from __future__ import annotations
@@ -161,10 +161,12 @@ def section(results: Results) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(ATTACKS), help="names, by commas")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="alone, and as long beside the attack")
+    parser.add_argument("--only", default=",".join(ATTACKS), help="names of attacks, separated by commas")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="length of each part: alone, and beside the attack"
+    )
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page and the results are")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the page again")
+    parser.add_argument("--report", action="store_true", help="measure nothing; write the page again")
     chosen = parser.parse_args(arguments)
     path = chosen.docs / "performance" / RESULTS
     results = Results.load(path)

@@ -1,20 +1,20 @@
-"""The catalog of services: what a change of one instance costs, with more and more services.
+"""The catalog of services: the cost of a change of one instance, by the number of services.
 
     python -m bench.catalog [--services 100,1000,10000] [--instances 10] [--streams 1000] [--rounds 30] [--rate 1000]
         [--seconds 5]
 
-Each service has ten instances (or ``--instances``), and an assignment of one group follows it. ``--streams`` Delta
-streams subscribe to all assignments. No sockets; the store is the real one.
+Each service has ``--instances`` instances, and an assignment of one group follows it. ``--streams`` Delta streams
+subscribe to all assignments. There are no sockets; the store is SQLite.
 
-* ``change_us``: CPU from the source's ``put`` of a service with one instance in other health until its assignment is
-  laid and the streams are woken;
+* ``change_us``: CPU of one change, from the source's ``put`` of a service with one instance in other health until its
+  assignment is served and the streams are woken;
 * ``stream_us``: CPU of a stream that offers the change and reads the ACK;
 * ``sent``: resources that a stream is sent for one change;
 * ``store_us``: CPU of all threads to store one change;
-* ``start_ms``: CPU of all threads from the stored sets to laid assignments, as at a start;
+* ``start_ms``: CPU of all threads at a start, from the stored sets to served assignments;
 * ``service_kib``: memory of a service with its instances and its assignment;
-* ``busy``: the part of one core that ``--rate`` changes a second to services in turn take, without streams;
-* ``late_ms``: the longest time from such a change until its assignment is laid; changes are collected for 50 ms.
+* ``busy``: the share of one core that ``--rate`` changes a second take, to the services in turn, without streams;
+* ``late_ms``: the longest time from such a change until its assignment is served; changes are collected for 50 ms.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ async def starting(services: int, store: Store, instances_n: int) -> tuple[float
     await site.bindings.load()
     await site.catalog.load()
     cpu_ms = (time.process_time() - begun) * 1e3
-    assert site.bindings.laid_n == services
+    assert site.bindings.live_n == services
     del site
     gc.collect()
     site = Site(services, 0, store, instances_n)

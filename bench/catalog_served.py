@@ -1,12 +1,12 @@
-"""The catalog of services, the whole way: from a source's change to the ACKs of a fleet, through real sockets.
+"""The catalog of services, end to end: from a change at a source to the ACKs of a fleet, through real sockets.
 
     python -m bench.catalog_served [--services 100,10000] [--streams 1000] [--rounds 20] [--rate 1000] [--seconds 5]
         [--docs docs]
 
-A server process of its own on its own store, with a source that does what it is told by datagrams
-(`bench.catalog_source`). Each service has ten instances, and an assignment of the group follows it. The streams are
-Delta streams on connections of their own (`bench.load`), and subscribe to all assignments. A change is one instance
-with other health and weight. With ``--docs``, the figures are kept there and put into the page of performance.
+A server process runs with its own store, and with a source that changes instances on request (`bench.catalog_source`).
+Each service has ten instances, and an assignment of the group follows it. The Delta streams have separate connections
+(`bench.load`), and subscribe to all assignments. A change gives one instance other health and weight. ``--docs`` writes
+the figures there, and into the page of performance. The columns are explained at `Row`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A source of instances for benches: it shows all services at once, then changes as datagrams ask for them.
+"""A source of instances for benchmarks: it shows all services at once, then changes them as datagrams say.
 
 ``object: bench.catalog_source:make`` in the settings of a server; ``options`` are ``services`` and ``port``. A datagram
-is the number of a service and that of the change, as text: the first instance of the service gets another weight.
+has the number of a service and the number of the change, as text: the first instance of the service gets another
+weight.
 """
 
 from __future__ import annotations

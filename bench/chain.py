@@ -1,12 +1,12 @@
-"""Discovery chains: what compiling one takes, loading all of them, and a change of one entry; and how each grows.
+"""Discovery chains: the cost of compiling one, of loading all, and of changing one entry, by the number of services.
 
     python -m bench.chain [--services 100,1000,10000] [--rounds 5] [--docs docs]
 
-Services come with three entries each: a resolver with two subsets and a failover, a splitter (every second one splits
-between its subsets and the next service's) and, in turns, a router of five routes or service-defaults. CPU time of one
-thread with the server's settings of the garbage collector, the median of the rounds; and the same entries in a SQLite
-store, at the start of a server and for a write of one. With ``--docs``, the figures are
-kept there and put into the page of performance.
+Each service has three entries: a resolver with two subsets and a failover, a splitter (every second one splits between
+its subsets and the next service's), and either a router of five routes or service-defaults, in turns. Figures are CPU
+time of one thread with the server's settings of the garbage collector, medians of the rounds; and for the same entries
+in a SQLite store, of the start of a server and of one write. ``--docs`` writes the figures there, and into the page of
+performance.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from xds.catalog.entry import entry_from_json, entry_json, key_of, read_entries,
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.resolver import ServiceResolver
 from xds.chain.compile import compile_chain
-from xds.chain.index import ChainIndex, Seen
+from xds.chain.index import ChainContext, ChainIndex
 from xds.server.process import tune_gc
 
-SEEN = Seen("dc1", "bench.consul")
+CONTEXT = ChainContext("dc1", "bench.consul")
 SIZES = (100, 1_000, 10_000)
 CHANGES = 100  # entries that are changed in a round, one after the other
 COMPILED = 500  # chains that are compiled in a round
@@ -161,7 +161,7 @@ def measure(services: int, rounds: int) -> Figures:
     held.clear()
     changes = _changes(services)
     entries = tuple(map(entry_from_json, stored))
-    whole = measure_stored(entries, changes, SEEN, rounds)
+    whole = measure_stored(entries, changes, CONTEXT, rounds)
     return Figures(
         services,
         len(stored),
@@ -169,7 +169,7 @@ def measure(services: int, rounds: int) -> Figures:
         load_s,
         _median(lambda: read_entries(text), rounds),
         _median(lambda: _change(index, changes), rounds) * 1e3 / len(changes),
-        statistics.mean(len(index.touched([key_of(one)])) for one in changes),
+        statistics.mean(len(index.depending_on([key_of(one)])) for one in changes),
         **asdict(whole),
     )
 
@@ -185,12 +185,12 @@ def _median(work: Callable[[], object], rounds: int) -> float:
 
 
 def _loaded(stored: list[dict[str, object]]) -> ChainIndex:
-    return ChainIndex(SEEN, ConfigEntries.of(map(entry_from_json, stored)))
+    return ChainIndex(CONTEXT, ConfigEntries.of(map(entry_from_json, stored)))
 
 
 def _compile(index: ChainIndex, services: int) -> None:
     for at in range(COMPILED):
-        compile_chain(SEEN.request(_name(at * 7 % services), index.entries))
+        compile_chain(CONTEXT.request(_name(at * 7 % services), index.entries))
 
 
 def _changes(services: int) -> list[ServiceResolver]:

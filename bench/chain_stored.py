@@ -1,4 +1,4 @@
-"""Config entries on their whole way: from a SQLite store at the start, and one write with its commit and its chains."""
+"""Config entries with a store: loading them from SQLite at a start, and one write with its commit and its chains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.entries import entries_of
 from xds.catalog.entry import ConfigEntry
 from xds.catalog.resolver import ServiceResolver
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import PutEntry
 from xds.store.base import Store
@@ -30,26 +30,26 @@ class StoredFigures:
 
 
 def measure_stored(
-    entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], seen: Seen, rounds: int
+    entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], context: ChainContext, rounds: int
 ) -> StoredFigures:
     """Start over stored entries, and write each change by itself."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_measure(Path(folder), entries, changes, seen, rounds))
+        return asyncio.run(_measure(Path(folder), entries, changes, context, rounds))
 
 
 async def _measure(
-    folder: Path, entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], seen: Seen, rounds: int
+    folder: Path, entries: Sequence[ConfigEntry], changes: Sequence[ServiceResolver], context: ChainContext, rounds: int
 ) -> StoredFigures:
     store = open_store("sqlite", folder)
     await store.open()
     try:
-        publisher = await _loaded(store, seen)
+        publisher = await _loaded(store, context)
         await publisher.apply([PutEntry(entry) for entry in entries])
         await publisher.close()
         started = []
         for _ in range(rounds):
             began = time.process_time()
-            publisher = await _loaded(store, seen)
+            publisher = await _loaded(store, context)
             started.append(time.process_time() - began)
         written = [await _write(publisher, entry) for entry in changes]
         await publisher.close()
@@ -59,8 +59,8 @@ async def _measure(
     return StoredFigures(statistics.median(started), statistics.median(cpu) * 1e3, statistics.median(wall) * 1e3)
 
 
-async def _loaded(store: Store, seen: Seen) -> EntryPublisher:
-    publisher = entries_of(store, seen)
+async def _loaded(store: Store, context: ChainContext) -> EntryPublisher:
+    publisher = entries_of(store, context)
     await publisher.load()
     return publisher
 

@@ -1,17 +1,18 @@
-"""Linkerd proxies: many `Get` streams on one connection, and services with many endpoints.
+"""Linkerd proxies: many ``Get`` streams on one connection, and services with many endpoints.
 
     python -m bench.destination [--streams 1000] [--endpoints 10,10000] [--rounds 5]
 
-`xds serve` in a process of its own reads a service from a file; a grpcio client opens all streams on one connection.
-With more than 1,000 endpoints a tenth of the streams is opened, else the client would be measured. Each row is one
-size:
+``xds serve`` in a process of its own reads a service from a file; a grpcio client opens all streams on one connection.
+With more than 1,000 endpoints only a tenth of the streams is opened, because the client would be the bottleneck. Each
+row is one number of endpoints:
 
 * ``first_s``: from the first call until every stream has its first message;
 * ``first_kib``: the size of a first message;
-* ``change_s``: from the change of one endpoint in the file until every stream was told; a file rests for 0.2 s first;
+* ``change_s``: from the change of one endpoint in the file until every stream has its message; a changed file is read
+  after 0.2 s without another change;
 * ``change_bytes``: the size of that message;
-* ``change_cpu_ms``: CPU of the server for it, all streams together;
-* ``stream_kib``: resident memory of the server for each stream.
+* ``change_cpu_ms``: CPU of the server for the change, for all streams together;
+* ``stream_kib``: resident memory of the server per stream.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""The engine alone, no sockets: what pushes, reconnects, long requests and idle streams cost a server.
+"""The engine alone, without sockets: the cost of pushes, reconnects, large requests and idle streams.
 
     python -m bench.engine [--streams 1000] [--rounds 5] [--only pushes,storm,nodes,memory,garbage]
 
-Times are microseconds of CPU, the median of the rounds; what a client does (writing its requests) is not counted. The
-ratio is that to the first row of the part, which is what compares between machines.
+Times are microseconds of CPU per stream, medians of the rounds. The work of clients (writing requests) is not counted.
+The ratio is to the first row of the part; compare ratios between machines, not times.
 
-* pushes: one push, offered to all streams, and all their ACKs, decoded from bytes and folded into the fleet's state.
-  ``clusters`` streams follow CDS by wildcard, ``named`` ones EDS by name, ``envoy`` ones CDS, EDS, LDS and RDS;
-* storm: all streams are new, and come with what they hold from before, after a push that changed one resource;
+* pushes: one push, offered to all streams, and all ACKs, decoded from bytes and folded into the state of the fleet.
+  ``clusters`` streams subscribe to CDS by wildcard, ``named`` ones to EDS by name, ``envoy`` ones to CDS, EDS, LDS and
+  RDS;
+* storm: all streams are new, and show what they had before a push that changed one resource;
 * nodes: decoding an ACK that repeats Envoy's node of 61 KB;
-* memory: bytes of an idle stream that is in step, its node in the fleet's state included;
-* garbage: objects that only the cyclic collector finds when all streams are closed.
+* memory: bytes of an idle stream in sync, with its node in the state of the fleet;
+* garbage: objects that only the cyclic collector can free, after all streams are closed.
 """
 
 from __future__ import annotations

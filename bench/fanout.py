@@ -2,10 +2,10 @@
 
     python -m bench.fanout [--streams 500] [--clusters 100] [--rounds 5]
 
-Starts ``xds serve`` with the memory store, connects N ADS streams on connections of their own from a second process,
-pushes through the admin API, and prints, per variant: wall time from the push's answer to the last ACK, and CPU of the
-server process per push and ACK (all of it, the admin call included). The clients are grpc.aio streams and take more CPU
-than the server: read the ratio between the variants, not the milliseconds.
+Starts ``xds serve`` with the memory store, connects N ADS streams on separate connections from a second process, and
+pushes through the admin API. Prints for each variant the wall time from the push's answer to the last ACK, and the CPU
+of the server process per push and ACK, the admin call included. The clients are grpc.aio streams and take more CPU than
+the server: compare the ratio between the variants, not the milliseconds.
 """
 
 from __future__ import annotations

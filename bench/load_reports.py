@@ -1,20 +1,20 @@
-"""Load reports as Envoy sends them: what those of a fleet cost a server, and how much memory they keep.
+"""Load reports as Envoy sends them: CPU and memory of a server for the reports of a fleet, without sockets.
 
     python -m bench.load_reports [--nodes 1000] [--clusters 1000] [--localities 3] [--active 1] [--rps 1000]
         [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 2]
 
-Every node reports every cluster at each interval of 10 s, one node after the other over the whole of it; nodes are in
-as many localities as endpoints are. A report has the clusters in another order for each node and each interval, leaves
-out localities without traffic (each one of a cluster has some with the probability ``active / localities``), measures
-each cluster's interval in microseconds of its own, and repeats the node, most of which is the list of extensions.
-``--ordered`` names the clusters in one order always, ``--idle-rows`` has a row for each locality.
+Every node reports every cluster once per interval of 10 s; the nodes are spread evenly over the interval, and over the
+localities of the endpoints. A report names the clusters in an order that differs by node and interval, leaves out
+localities without traffic (each has traffic with the probability ``active / localities``), measures the interval of
+each cluster in microseconds, and repeats the node, most of which is the list of extensions. With ``--ordered`` the
+clusters are always in one order; with ``--idle-rows`` each locality has a row.
 
-``--rps`` is what one node sends a second to all clusters: the second most popular one gets half of what the first gets,
-the third a third, and so on. Several numbers, separated by commas, measure each.
+``--rps`` is what one node sends per second to all clusters: the second most popular cluster gets half of what the first
+gets, the third a third, and so on. Several numbers, separated by commas, are measured one after the other.
 
-CPU is that from bytes to windows, the collector included. No two reports are the same; they are made before and kept in
-a file, as making one would empty the caches of what the one before has left there. Memory is the resident set beyond
-that of a start, what was needed to read included.
+CPU is that from bytes to windows, the garbage collector included. No two reports are equal. They are made in advance
+and kept in a file, because making a report would evict the caches that reading the previous one has filled. Memory is
+the resident set above that of a start, including what reading needed.
 """
 
 from __future__ import annotations
@@ -229,9 +229,9 @@ def fleet_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     parser.add_argument("--localities", type=int, default=3)
     parser.add_argument("--active", type=float, default=1.0, help="localities of a cluster with traffic, on average")
     parser.add_argument("--rps", default="1000", help="requests a second of one node; separated by commas")
-    parser.add_argument("--ordered", action="store_true", help="the clusters come in one order always")
-    parser.add_argument("--idle-rows", action="store_true", help="localities without traffic have rows, too")
-    parser.add_argument("--node-bytes", type=int, default=NODE_BYTES, help="of the node; 0 for a short one")
+    parser.add_argument("--ordered", action="store_true", help="always name the clusters in one order")
+    parser.add_argument("--idle-rows", action="store_true", help="report localities without traffic too")
+    parser.add_argument("--node-bytes", type=int, default=NODE_BYTES, help="size of the node; 0 for a short one")
     parser.add_argument("--rounds", type=int, default=rounds)
     return parser
 

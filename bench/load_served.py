@@ -1,13 +1,12 @@
-"""Load reports over gRPC to a real server: what those of a fleet cost it, the whole way from its sockets.
+"""Load reports over gRPC to a real server: the CPU of ``xds serve`` for the reports of a fleet, from its sockets on.
 
     python -m bench.load_served [--nodes 1000] [--clusters 1000] [--localities 3] [--active 1] [--rps 1000]
         [--ordered] [--idle-rows] [--node-bytes 61000] [--rounds 3] [--docs docs]
 
-The reports are those of `bench.load_reports`, each node sends its own at its own time of the interval of 10 s. CPU is
-that of ``xds serve``, all threads, by the kernel's clock of the process, for all reports behind those of the first
-interval: it is taken when the server has counted them, however long other work on the machine keeps it from that. A
-report that it did not take would cost nothing. With ``--docs``, the figures are kept there and put into the page of
-performance.
+The reports are those of `bench.load_reports`; each node sends its own at its own time within the interval of 10 s. CPU
+is that of all threads of the process, by the kernel's clock, for all reports after those of the first interval. The
+clock is read when the server has counted them all, however long that takes on a busy machine: a report that was not
+read would seem to cost nothing. ``--docs`` writes the figures there, and into the page of performance.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A mesh: how long it takes from a write of one config entry until all clients have what it is lowered to.
+"""A mesh: the time from a write of one config entry until all clients have ACKed the resources lowered from it.
 
     python -m bench.mesh [--services 100,1000] [--clients 200] [--upstreams 10] [--rounds 15] [--docs docs]
 
 Each service has a router, a splitter and a resolver: requests go from the router to the splitter of the service or of
 the next one, and from there to a subset, which fails over to another datacenter. Its three instances come from a file.
 Each client is a group of its own, the worst case, with ten upstreams: one that all clients call, and nine of its own.
-``xds serve`` runs with SQLite; the clients are Delta streams in the process of the bench, and take CPU as well.
+``xds serve`` runs with SQLite; the clients are Delta streams in the process of the benchmark, and take CPU as well.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ clients are Delta streams in one process on the same machine.
   *instance-for-all* that of the service that all clients call.
 * **Clients**: how many of them the change touches.
 * **Answered**: from the request until its answer, when the change is stored and served.
-* **At all**: from the request (for an instance: from the write of its file) until the last of these clients has read
-  the last resource of the change. *Slowest* is the slowest of all rounds.
+* **Last client**: from the request (for an instance: from the write of its file) until the last of these clients has
+  read the last resource of the change. *Slowest* is the slowest of all rounds.
 * **CPU**: of the server, all threads, until it is idle again. The kernel counts it in steps of 10 ms. Medians.
 """
 GOALS = (
-    "Goals: the change of one entry is at all clients within 1 s on two cores; CPU grows with the clients that it "
-    "touches, not with the mesh."
+    "Goals: the change of one entry has reached all clients within 1 s on two cores; CPU grows with the clients that "
+    "it touches, not with the mesh."
 )
-COLUMNS = ("services", "change", "clients", "answered", "at all", "slowest", "CPU")
+COLUMNS = ("services", "change", "clients", "answered", "last client", "slowest", "CPU")
 
 
 @dataclass(frozen=True, slots=True)

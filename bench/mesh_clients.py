@@ -1,4 +1,4 @@
-"""Clients of a mesh: Delta streams that ask for what an Envoy asks for, ACK it, and note when it came."""
+"""Clients of a mesh: Delta streams that request what an Envoy requests, ACK responses, and note when each came."""
 
 from __future__ import annotations
 

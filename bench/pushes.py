@@ -1,13 +1,19 @@
-"""Pushing to a large group: one push of everything, then single resources at a steady rate, with streams connected.
+"""Pushes to a large group: one push of everything, then single resources at a steady rate, with streams connected.
 
     python -m bench.pushes [--resources 10000] [--streams 200] [--rate 50] [--seconds 60] [--variant delta]
 
-Runs ``xds serve`` (SQLite) in a process of its own with a probe on its event loop, half the resources clusters and half
-their assignments, and N ADS streams that hold them all. Three steps: a push of all, one that changes all assignments,
-and pushes of one assignment each at the rate. Prints for each, in milliseconds: the median and the slowest answer, how
-long from the last answer until every stream is in step, and the longest the event loop was late: by the clock, and as
-far as the process itself was at work meanwhile (on a busy machine others hold the core), as far as the thread of the
-loop was (gRPC has its own), and how often the second was more than 20 ms; at last the CPU per push with all streams.
+Runs ``xds serve`` (SQLite) in a process of its own, with a probe on its event loop. Half of the resources are clusters,
+half are their assignments, and N ADS streams subscribe to all. Three steps: a push of everything, a push that changes
+all assignments, and pushes of one assignment each at the rate. Columns, in milliseconds except ``over_20ms``:
+
+* ``answer``, ``slowest``: the median and the slowest answer of the admin API;
+* ``in_sync``: from the last answer until every stream has ACKed the last revision;
+* ``late``: the longest that the event loop was late, by the clock;
+* ``late_cpu``: the longest that it was late while the process itself was running; on a busy machine other processes
+  hold the core in between;
+* ``late_loop``: the longest that it was late while the thread of the loop was running; gRPC has threads of its own;
+* ``over_20ms``: how often ``late_cpu`` was above 20 ms;
+* ``cpu``: CPU of the server per push, with all streams.
 """
 
 from __future__ import annotations
@@ -261,13 +267,13 @@ class Bench:
         found = await lateness(self.server, self.folder)
         median_ms, slowest_ms = taken.answers_s[len(taken.answers_s) // 2] * 1e3, taken.answers_s[-1] * 1e3
         figures = (median_ms, slowest_ms, taken.in_step_s * 1e3, *asdict(found).values())
-        print(f"{step:20}" + "".join(f"{figure:9.0f}" for figure in figures) + f"{cpu_ms:9.1f}", flush=True)
+        print(f"{step:20}" + "".join(f"{figure:10.0f}" for figure in figures) + f"{cpu_ms:10.1f}", flush=True)
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"{arguments.resources} resources, {arguments.streams} {arguments.variant} streams")
-    columns = ("answer", "slowest", "in_step", "late", "own", "thread", "over_20", "cpu")
-    print(f"{'step':20}" + "".join(f"{column:>9}" for column in columns))
+    columns = ("answer", "slowest", "in_sync", "late", "late_cpu", "late_loop", "over_20ms", "cpu")
+    print(f"{'step':20}" + "".join(f"{column:>10}" for column in columns))
     with running_server(folder) as server:
         async with httpx.AsyncClient(base_url=server.http, timeout=IN_STEP_TIMEOUT_S) as admin:
             bench = Bench(server, admin, folder, arguments)

@@ -1,6 +1,8 @@
-"""How long pushes to the SQLite store take, durable and read back: ``python bench/store.py [DIRECTORY]``.
+"""How long pushes to the SQLite store take, durable and read back.
 
-Prints the median and the maximum per case in milliseconds. The bodies are 1 KiB of noise.
+    python bench/store.py [DIRECTORY]
+
+Prints the median and the maximum of each case in milliseconds. The body of a resource is 1 KiB of random bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def one(name: str) -> Delta:
     return Delta((Entry(TYPE_URL, name, blob_id(body)),), (), {blob_id(body): body})
 
 
-def noise(size: int) -> dict[str, bytes]:
+def random_bodies(size: int) -> dict[str, bytes]:
     return {f"cluster-{n}": os.urandom(BODY_BYTES) for n in range(size)}
 
 
@@ -54,7 +56,7 @@ async def measure(title: str, rounds: int, prepare: Callable[[int], Call]) -> No
 
 
 async def measure_group(store: Store, size: int, rounds: int) -> None:
-    group, bodies = f"g{size}", noise(size)
+    group, bodies = f"g{size}", random_bodies(size)
     backwards = dict(reversed(bodies.items()))
 
     def push(change: GroupChange) -> Call:
@@ -66,7 +68,7 @@ async def measure_group(store: Store, size: int, rounds: int) -> None:
     def turned(number: int) -> Call:
         return push(whole({**(bodies if number % 2 else backwards), "turned": os.urandom(BODY_BYTES)}))
 
-    await measure(f"{size} all new", rounds, lambda _: push(whole(noise(size))))
+    await measure(f"{size} all new", rounds, lambda _: push(whole(random_bodies(size))))
     await push(whole(bodies))()
     await measure(f"{size} whole, 1 changed", rounds, changed)
     await measure(f"{size} whole, 1 changed, order reversed", rounds, turned)

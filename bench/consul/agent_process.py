@@ -1,4 +1,4 @@
-"""A Consul agent of its own on free ports of the loopback."""
+"""Starts a Consul agent on free ports of the loopback."""
 
 from __future__ import annotations
 

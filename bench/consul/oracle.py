@@ -1,4 +1,4 @@
-"""Consul's compiler as a child process: questions in, answers out."""
+"""Consul's compiler as a child process: requests in, answers out."""
 
 from __future__ import annotations
 

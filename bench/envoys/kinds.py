@@ -1,7 +1,7 @@
-"""The kinds of push: what the fleet has before, what the n-th push puts and deletes, and whose listener has the load.
+"""The kinds of push: the resources before, those that the n-th push puts and deletes, and the listener with the load.
 
-All of them stand in one set of resources, each with a listener of its own, beside clusters that never change. The
-listeners' ports are the system's choice, since all Envoys share the loopback address.
+All kinds share one set of resources, each with a listener of its own, beside clusters that never change. The system
+chooses the ports of the listeners, because all Envoys share the loopback address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The section of docs/performance.md, and the same for whoever watches: what is measured, in words and tables."""
+"""The section of docs/performance.md, and the output on the terminal: what is measured, in words and tables."""
 
 from __future__ import annotations
 

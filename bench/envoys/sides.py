@@ -1,4 +1,4 @@
-"""The two servers, told the same changes: ours through its admin API, go-control-plane by setting its snapshot."""
+"""The two servers, which get the same changes: ours through its admin API, go-control-plane by setting its snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement stands on: both servers, their fleets behind the tap, the load."""
+"""The set-up of a measurement: both servers, their fleets behind the tap, and the load."""
 
 from __future__ import annotations
 

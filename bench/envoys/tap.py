@@ -1,16 +1,16 @@
-"""A relay between the Envoys and both servers that reads along: who ACKed what, and when, seen alike for each server.
+"""A relay between the Envoys and both servers, which records ACKs and their times in the same way for each server.
 
     python -m bench.envoys.tap
 
-It is told by lines on standard input what to do, one JSON object a line, and answers each:
+Commands are JSON objects on standard input, one per line; each is answered by a line:
 
     {"listen": {"side": S, "target": PORT, "variant": "sotw"|"delta"}}         ->  {"port": PORT}
     {"expect": {"side": S, "present": [[TYPE, BASE64]], "absent": [[TYPE, NAME]]}}  ->  {"expected": ID}
     {"acked": {"id": ID, "count": N, "timeout_s": SECONDS}}                    ->  {"acked": {NODE: MONOTONIC}}
     {"forget": true}                                                          ->  {"refused": [WORDS]}
 
-A node has ACKed what is expected when, for each resource, it ACKed a response with those very bytes, and for each name
-a response that leaves it out (SotW) or tells of its removal (Delta). The time is when the ACK had been read from the
+A node has ACKed what is expected when it has ACKed, for each resource, a response with exactly these bytes, and for
+each name a response without it (SotW) or with its removal (Delta). The time is that at which the ACK was read from the
 node's socket, by the clock that all processes of the machine share.
 """
 

@@ -2,7 +2,7 @@
 
     python -m bench.envoys.traffic
 
-It is told by lines on standard input what to do, one JSON object a line, and answers each:
+Commands are JSON objects on standard input, one per line; each is answered by a line:
 
     {"upstreams": 2}                                                            ->  {"ports": [PORT, ...]}
     {"load": {"side": S, "ports": [PORT, ...], "connections": N, "rps": RATE}}  ->  {"loading": S}

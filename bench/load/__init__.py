@@ -1,0 +1,1 @@
+"""The load generator: raw HTTP/2 clients of xDS in worker processes."""

@@ -1,9 +1,9 @@
-"""What the load generator itself costs: its CPU per message and ACK, and beside it the server's.
+"""The cost of the load generator itself: its CPU per message and ACK, beside that of the server.
 
     python -m bench.load [--streams 1000] [--clusters 10] [--rounds 5] [--node-bytes 0]
 
-Runs against ``xds serve --store memory``, every cluster changed in each round. A generator that took more than the
-server would be measured in its stead.
+Runs against ``xds serve --store memory``, every cluster changed in each round. A generator that took more CPU
+than the server would be the bottleneck.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What one xDS stream says: its first requests, an ACK for each response, and what it holds when it comes back.
+"""The messages of one xDS stream: its first requests, an ACK for each response, and its versions after a reconnect.
 
-Responses are identical on all streams of a fleet, or nearly so: what is sent in answer is made once and kept.
+Responses are identical on all streams of a fleet, or nearly so: an ACK is made once, and used for all.
 """
 
 from __future__ import annotations

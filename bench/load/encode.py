@@ -1,4 +1,4 @@
-"""Protobuf fields and gRPC messages as bytes: the little that requests are made of."""
+"""Protobuf fields and gRPC messages as bytes: as far as requests need them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The client's half of one HTTP/2 connection without I/O: bytes in, events and bytes out (RFC 9113).
 
-It does what a server may demand of a client: acknowledge SETTINGS and PING, obey the peer's windows and frame size,
-give windows back, read padding and CONTINUATION. The payload of a DATA frame is handed on as it comes in, as a range
-of the very bytes that were received, so that large bodies are neither collected nor copied here.
+It does what a server may require of a client: acknowledge SETTINGS and PING, respect the peer's windows and frame size,
+update windows, read padding and CONTINUATION. The payload of a DATA frame is passed on as it comes in, as a range of
+the received bytes, so that large bodies are neither collected nor copied here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """gRPC messages from the bytes of one stream, of which only the three fields that an ACK needs are read.
 
-A response of a megabyte is mostly resources, and nobody here looks at them: they are skipped by their lengths while the
-bytes come in, so that a reader holds no more than a field's beginning. Streams of one fleet are sent the same
-resources; where these end is learnt once by whoever comes first, and the others skip all of them in one step.
+A response of a megabyte is mostly resources, which are not read: they are skipped by their lengths while the bytes come
+in, so that a reader holds no more than the beginning of a field. Streams of one fleet are sent the same resources. The
+first stream finds where these end, and the others skip all of them in one step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A connection of a worker and the streams on it: the asyncio shell around `http2`, `messages` and `client`.
 
-A connection or a stream that ends though nobody cut it is counted and opened again after a while, as clients do; the
-time until its first answer goes on from the first attempt.
+A connection or a stream that ends without being cut by the bench is counted, and opened again after a while, as clients
+do; the time until its first answer is counted from the first attempt.
 """
 
 from __future__ import annotations

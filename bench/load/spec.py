@@ -1,4 +1,4 @@
-"""What a fleet is made of, and how a worker process is told of it."""
+"""The description of a fleet, and how it is passed to a worker process."""
 
 from __future__ import annotations
 

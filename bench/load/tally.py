@@ -1,4 +1,4 @@
-"""What a worker counts: ACKs, when they were sent and by whom, streams that wait, and what went wrong."""
+"""The counts of a worker: ACKs with their times and streams, streams that wait, and failures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A process of the load generator: commands as JSON lines on standard input, answers and counts on standard output.
 
-Answers carry the ``id`` of their command. Lines with ``acks`` and without an ``id`` tell the ACKs since the last mark,
+Answers carry the ``id`` of their command. Lines with ``acks`` and without an ``id`` have the ACKs since the last mark,
 at most every few milliseconds and only while there are new ones. The end of the input ends the process.
 """
 

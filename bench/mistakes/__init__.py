@@ -1,1 +1,1 @@
-"""How many single mistakes in accepted configurations Envoy refuses and this server takes."""
+"""How many single mistakes in accepted configurations Envoy rejects and this server accepts."""

@@ -1,9 +1,9 @@
-"""How many single mistakes Envoy refuses and this server takes.
+"""How many single mistakes Envoy rejects and this server accepts.
 
     python -m bench.mistakes FOLDER... [--count 1000] [--resources 500] [--seed 1] [--show 40] [--refused]
 
 Reads every resource in the folders' configuration files, asks a real Envoy for those that it accepts, makes one mistake
-in each of ``--count`` of them, and asks Envoy and this server for the result. It needs ``unshare`` and the rights of
+in each of ``--count`` of them, and asks Envoy and this server for a verdict. It needs ``unshare`` and the rights of
 root: Envoy runs in a network namespace of its own. Folders of public configurations, such as golden files of other
 control planes, are not part of this repository.
 """
@@ -153,7 +153,7 @@ def main() -> None:
     print(f"{len(found)} resources: {dict(Counter(one.kind for one in found))}")
     with (
         TemporaryDirectory() as directory,
-        JudgingEnvoy(Path(directory), named_clusters(found), is_apart=True) as envoy,
+        JudgingEnvoy(Path(directory), named_clusters(found), has_own_network=True) as envoy,
     ):
         held = accepted(envoy, found, shows=arguments.refused, limit=arguments.show)
         made = list(rows(envoy, held, arguments.count, chance))

@@ -1,6 +1,6 @@
 """Resources from configuration files of any form: bootstraps, snapshots, config dumps, lists of resources.
 
-Every object with an ``@type`` of a resource counts, wherever it stands, and everything in ``static_resources``. A list
+Every object with the ``@type`` of a resource counts, wherever it is, and everything in ``static_resources``. A list
 in a file such as ``name.clusters.yaml`` holds resources of that type without ``@type``.
 """
 

@@ -1,1 +1,1 @@
-"""The servers that ours is measured against, and ours, all started and driven in the same way: ``bench.peers.peer``."""
+"""Our server and the peers that it is compared with, all started and driven in the same way: ``bench.peers.peer``."""

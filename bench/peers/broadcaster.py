@@ -1,11 +1,11 @@
-"""The transport's own limit: grpc.aio with nothing behind it but ready messages.
+"""The limit of the transport: grpc.aio that sends prepared messages, without a protocol.
 
     python -m bench.peers.broadcaster --port 18000 [--tls-cert FILE --tls-key FILE]
 
-Answers the first request for a type on a stream with the message that holds all of it, writes one and the same message
-to every stream on a push, and drops what clients say. Settings of gRPC, the event loop and the collector are those of
+Answers the first request for a type on a stream with one message with all its resources, writes the same message to
+every stream on a push, and ignores other requests. Settings of gRPC, the event loop and the collector are those of
 ``xds serve``. It is driven by lines on standard input, as all peers are; its answers also have ``built_cpu_s``, the
-seconds of CPU that the making of the messages has taken so far: they are no work of the transport.
+seconds of CPU spent so far on making messages, which is not work of the transport.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Go programs that we are compared with, built once per state of their sources and kept under ``.tools/``."""
+"""Go programs of the comparison, built once per version of their sources and kept under ``.tools/``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our server as an operator runs it: ``xds serve``, pushed to through its admin API."""
+"""Our server as an operator runs it: ``xds serve``, with pushes through its admin API."""
 
 from __future__ import annotations
 

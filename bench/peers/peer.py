@@ -4,7 +4,7 @@
         pushed = await peer.push(clusters=1000, assignments=0, changed="all", edition=1)
 
 ``ours`` is ``xds serve``; ``go-snapshot`` and ``go-linear`` are go-control-plane with its snapshot cache and its linear
-cache; ``broadcaster`` is grpc.aio with no protocol behind it.
+cache; ``broadcaster`` is grpc.aio without a protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every server under test serves: the same clusters and assignments, with an edition that shows in each.
+"""The resources that every server under test serves: equal clusters and assignments, each with its edition.
 
 ``go-control-plane/content.go`` makes the same ones; the tests compare them.
 """

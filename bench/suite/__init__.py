@@ -1,1 +1,1 @@
-"""The suite: our server side by side with its peers, in one run; what came of it is docs/performance.md."""
+"""The suite: our server side by side with its peers, in one run. Its results are in docs/performance.md."""

@@ -3,7 +3,7 @@
     python -m bench.suite --quick|--all [--only a,node,b] [--rounds 5]
     python -m bench.suite --report
 
-Every cell is written when it is there, so a run that is interrupted keeps what it has; ``--only`` replaces the cells
+Every cell is written when it is measured, so an interrupted run keeps its results; ``--only`` replaces the cells
 of those workloads and leaves the others as they were. ``--report`` measures nothing and writes the page and the plots
 again.
 """

@@ -1,4 +1,4 @@
-"""The workload of the admin call alone, (g), and where its time goes."""
+"""The workload of the admin call alone, (g), and the parts of its time."""
 
 from __future__ import annotations
 

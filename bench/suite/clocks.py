@@ -1,9 +1,9 @@
-"""How long each part of an admin push takes, told by the server itself: ``xds serve`` with a clock at each part.
+"""How long each part of an admin push takes, measured within the server: ``xds serve`` with a clock at each part.
 
     python -m bench.suite.clocks GRPC_PORT HTTP_PORT FOLDER
 
-A part's time is by the wall, without that of the parts within it. On SIGUSR2 what was counted since the last is written
-into ``parts.json`` of the folder, in seconds.
+The time of a part is wall time, without that of the parts within it. On SIGUSR2 the seconds counted since the last
+signal are written to ``parts.json`` in the folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the libraries alone take of an admin push: parsing, hashing and rows of a database, nothing between them."""
+"""The time that libraries alone take for an admin push: parsing, hashing and database rows, and nothing else."""
 
 from __future__ import annotations
 

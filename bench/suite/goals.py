@@ -1,4 +1,4 @@
-"""The goals, as data, and what the results say to each."""
+"""The goals, as data, and whether the results meet them."""
 
 from __future__ import annotations
 

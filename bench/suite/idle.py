@@ -1,4 +1,4 @@
-"""The workload of streams that do nothing: (e)."""
+"""The workload of idle streams: (e)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long after a push everybody had it: ACKs of that version, or of a later one."""
+"""The time from a push to the ACKs of all streams, of that version or of a later one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine was: figures mean nothing without it."""
+"""The machine of a measurement: figures mean nothing without it."""
 
 from __future__ import annotations
 

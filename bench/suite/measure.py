@@ -1,4 +1,4 @@
-"""One cell: rounds that alternate between the servers, each a push and the wait for everybody's ACK of it."""
+"""One cell: rounds that alternate between the servers, each a push and the wait for the ACKs of all streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, cell by cell, in one JSON file that later runs merge into."""
+"""The results, cell by cell, in one JSON file; later runs are merged into it."""
 
 from __future__ import annotations
 

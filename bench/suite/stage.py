@@ -1,4 +1,4 @@
-"""What every workload stands on: the servers it starts, the streams it connects, the cells it keeps."""
+"""The set-up of every workload: its servers, its streams, and its cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workload of a fleet that comes back at once: (d)."""
+"""The workload of a fleet that reconnects all at once: (d)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workloads, by letter. What each measures is said in its docstring, which the report prints."""
+"""The workloads, by letter. The docstring of each says what it measures; the report prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run comes to, in numbers: a row of the table, and what is behind the plot."""
+"""The results of a run in numbers: a row of the table, and the data of the plot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a control plane could do that knows each moment's mean demand ahead, but not what comes by chance.
+"""The result of a control plane that knows the mean demand of each moment in advance, but not its random part.
 
-It is told nothing late, decides anew each interval and pays no price for changes. So it is a bound for every control
-plane that learns of demand from reports: where the product's cross-zone traffic is above the optimum of the linear
-program, this tells how much of that nobody could avoid without knowing the future.
+It has no delay, decides anew each interval, and changes cost it nothing. So it is a bound for every control plane that
+learns of demand from reports: where the product's cross-zone traffic is above the optimum of the linear program, this
+shows how much of it cannot be avoided without knowing the future.
 """
 
 from __future__ import annotations

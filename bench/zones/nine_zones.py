@@ -1,4 +1,4 @@
-"""What befalls a fleet of nine zones, three to a region: the hard cases, those in which the server is told little."""
+"""Scenarios of a fleet of nine zones, three in each region: the hard cases, with little information for the server."""
 
 from __future__ import annotations
 

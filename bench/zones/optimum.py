@@ -1,7 +1,7 @@
-"""The least that any assignment could do, knowing everything at once: a linear program.
+"""The optimum of an assignment that knows everything at once: a linear program.
 
-It needs scipy (bench/requirements.txt); without it the figures of the optimum are not a number.
-First the least requests above capacity, then the fewest out of their zone (cost 1) and region (cost 10).
+It minimises requests above capacity first, then requests that leave their zone (cost 1) or region (cost 10). It needs
+scipy (bench/requirements.txt); without it the figures of the optimum are nan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One picture of a run: where a zone's requests go over time, and how full the localities are."""
+"""One picture of a run: where the requests of a zone go over time, and the utilisation of the localities."""
 
 from __future__ import annotations
 

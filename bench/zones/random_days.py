@@ -1,7 +1,7 @@
-"""Days that nobody thought of: fleets, demand and faults by chance, to see whether a control plane ever oscillates.
+"""Random days: random fleets, demand and faults, to see whether a control plane ever oscillates.
 
-A day has quiet stretches between events. What a source changes in the last part of such a stretch, long after the
-event, is neither asked for nor of use to anybody: a control plane that comes to rest changes next to nothing there.
+A day has quiet stretches between events. A change in the last part of such a stretch, long after the event, has no
+cause and no use: a control plane that comes to rest changes next to nothing there.
 """
 
 from __future__ import annotations

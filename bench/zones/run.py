@@ -1,4 +1,4 @@
-"""A scenario, run second by second: proxies send and report, the control plane decides and is followed soon after."""
+"""A scenario, run second by second: proxies send and report, the control plane decides, proxies follow soon after."""
 
 from __future__ import annotations
 

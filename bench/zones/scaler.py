@@ -1,4 +1,4 @@
-"""An autoscaler of the zones: up a minute late, down after five minutes of less."""
+"""An autoscaler of the zones: it scales up a minute late, and down after five minutes of less load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls a fleet of four zones: demand, capacity, health and reports over time, second by second."""
+"""Scenarios of a fleet of four zones: demand, capacity, health and reports over time, second by second."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Api:
         )
         self.catalog = self.plane.catalog
         self.view = ServiceView(self.catalog)
-        self.registrations = Registrations(self.plane.store, told=self.view.suspect)
+        self.registrations = Registrations(self.plane.store, on_shown=self.view.mark_maybe_changed)
         self.services = Services(
             self.plane.publisher,
             self.plane.fleet,

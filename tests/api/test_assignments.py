@@ -11,7 +11,7 @@ from tests.api.conftest import Api
 from tests.control.assigned import A, B
 from tests.control.connected import Client
 from tests.support.resources import steered_cluster, zoned_load_assignment
-from xds.api.shapes.assignments import POLICY_SCHEMA
+from xds.api.shapes.policy_schema import POLICY_SCHEMA
 from xds.assignment.policy import Policy, Strategy
 from xds.assignment.policy_document import policy_document
 from xds.lrs.figures import Flow

@@ -46,11 +46,11 @@ VALIDATE = "/api/v1/validate"
     ],
 )
 def test_names_of_the_server(host: str, is_known: bool) -> None:
-    assert BrowserRules(("xds.corp.example", "*.pods.example")).knows(host) is is_known
+    assert BrowserRules(("xds.corp.example", "*.pods.example")).is_own_host(host) is is_known
 
 
 def test_any_name_will_do_where_that_is_said() -> None:
-    assert BrowserRules((ANY,)).knows("whatever.example")
+    assert BrowserRules((ANY,)).is_own_host("whatever.example")
 
 
 class TestAsked:

@@ -13,13 +13,13 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.chain.comparison import unequal
-from tests.support.consul_exchange import EXCHANGE, Asked
+from tests.support.consul_exchange import EXCHANGE, ConsulRequest
 from tests.support.consul_recording import GO_TIMEOUT_S, Answered, RecordedExchange
 
 
-def _unequal(asked: Asked, theirs: Any, own: Any) -> Iterator[str]:
-    mine = own if isinstance(own, list) else [own]
-    for one, other in zip(mine, theirs if isinstance(theirs, list) else [theirs], strict=True):
+def _unequal(request: ConsulRequest, consuls: Any, own: Any) -> Iterator[str]:
+    ours = own if isinstance(own, list) else [own]
+    for one, other in zip(ours, consuls if isinstance(consuls, list) else [consuls], strict=True):
         yield from unequal(_projected(one), _projected(other))
 
 
@@ -36,15 +36,15 @@ def _projected(value: Any) -> Any:
 def _moves(answered: Sequence[Answered]) -> Iterator[str]:
     """An index never goes back, and moves only where Consul's does."""
     last: dict[str, tuple[int, int]] = {}
-    for asked, theirs, own in answered:
-        if theirs.index is None or own.index is None:
+    for request, consuls, own in answered:
+        if consuls.index is None or own.index is None:
             continue
-        before = last.get(asked.question, (0, 0))
+        before = last.get(request.question, (0, 0))
         if own.index < before[1] or own.index < 1:
-            yield f"{asked.path}: the index goes back, {before[1]} to {own.index}"
-        if own.index > before[1] and theirs.index == before[0]:
-            yield f"{asked.path}: the index moves, {before[1]} to {own.index}, and Consul's does not"
-        last[asked.question] = (theirs.index, own.index)
+            yield f"{request.path}: the index goes back, {before[1]} to {own.index}"
+        if own.index > before[1] and consuls.index == before[0]:
+            yield f"{request.path}: the index moves, {before[1]} to {own.index}, and Consul's does not"
+        last[request.question] = (consuls.index, own.index)
 
 
 CONFIG_ENTRIES = RecordedExchange(
@@ -67,7 +67,7 @@ async def test_our_answers_are_those_that_consul_gave(api: Api) -> None:
 
 
 def test_each_meant_difference_is_still_one() -> None:
-    assert {asked.about for asked in CONFIG_ENTRIES.requests if asked.about} == set(CONFIG_ENTRIES.meant)
+    assert {request.about for request in CONFIG_ENTRIES.requests if request.about} == set(CONFIG_ENTRIES.meant)
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.chain.comparison import unequal
-from tests.support.consul_exchange import Asked
+from tests.support.consul_exchange import ConsulRequest
 from tests.support.consul_recording import GO_TIMEOUT_S, Answered, RecordedExchange
 from tests.support.consul_services import SERVICES_EXCHANGE
 from xds.catalog.registered_instance import AGENT_NODE
@@ -25,26 +25,26 @@ _OF_THE_AGENT = ("ID", "Address", "TaggedAddresses", "Meta", "NodeMeta")
 _INDICES = ("CreateIndex", "ModifyIndex", "ContentHash")
 
 
-def _unequal(asked: Asked, theirs: Any, own: Any) -> Iterator[str]:
-    return unequal(comparable(asked, own), comparable(asked, theirs))
+def _unequal(request: ConsulRequest, consuls: Any, own: Any) -> Iterator[str]:
+    return unequal(comparable(request, own), comparable(request, consuls))
 
 
-def comparable(asked: Asked, value: Any) -> Any:
+def comparable(request: ConsulRequest, value: Any) -> Any:
     """An answer without what differs by nature: Consul itself, the node of its agent, the order of sets."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        items = [comparable(asked, item) for item in value]
+        items = [comparable(request, item) for item in value]
         of_services = [item for item in items if item.get("CheckID") != "serfHealth"]
         return sorted(of_services, key=lambda item: json.dumps(item, sort_keys=True))
     if isinstance(value, dict):
-        return _comparable_object(asked, value)
+        return _comparable_object(request, value)
     return value
 
 
-def _comparable_object(asked: Asked, value: dict[str, Any]) -> dict[str, Any]:
-    found = {name: comparable(asked, item) for name, item in value.items() if name not in _INDICES}
+def _comparable_object(request: ConsulRequest, value: dict[str, Any]) -> dict[str, Any]:
+    found = {name: comparable(request, item) for name, item in value.items() if name not in _INDICES}
     if found.get("Interval") == "0s":  # as Consul writes it for a check that is registered by itself
         found |= {"Interval": "", "Timeout": ""}
-    if "catalog/services" in asked.path:
+    if "catalog/services" in request.path:
         return {name: sorted(tags) for name, tags in found.items() if name != "consul"}
     if found.get("Node") in (CONSULS_NODE, AGENT_NODE):
         left_out = _OF_THE_AGENT if "CheckID" not in found else ()
@@ -55,19 +55,19 @@ def _comparable_object(asked: Asked, value: dict[str, Any]) -> dict[str, Any]:
 def _moves(answered: Sequence[Answered]) -> Iterator[str]:
     """An index never goes back, moves with the content, and moves without it only where Consul's does."""
     last: dict[str, tuple[int, int, Any]] = {}
-    for at, (asked, theirs, own) in enumerate(answered):
-        if theirs.index is None or own.index is None or theirs.status != 200:
+    for at, (request, consuls, own) in enumerate(answered):
+        if consuls.index is None or own.index is None or consuls.status != 200:
             continue
-        value = comparable(asked, own.value)
-        before = last.get(asked.question, (0, 0, None))
+        value = comparable(request, own.value)
+        before = last.get(request.question, (0, 0, None))
         is_same, was = value == before[2], f"{before[1]} to {own.index}"
         if own.index < before[1] or own.index < 1:
-            yield f"{at} {asked.path}: the index goes back, {was}"
+            yield f"{at} {request.path}: the index goes back, {was}"
         if own.index == before[1] and not is_same:
-            yield f"{at} {asked.path}: the content changes, and the index does not move from {own.index}"
-        if own.index > before[1] and is_same and theirs.index == before[0]:
-            yield f"{at} {asked.path}: the index moves, {was}, and neither the content nor Consul's does"
-        last[asked.question] = (theirs.index, own.index, value)
+            yield f"{at} {request.path}: the content changes, and the index does not move from {own.index}"
+        if own.index > before[1] and is_same and consuls.index == before[0]:
+            yield f"{at} {request.path}: the index moves, {was}, and neither the content nor Consul's does"
+        last[request.question] = (consuls.index, own.index, value)
 
 
 SERVICES = RecordedExchange(
@@ -98,7 +98,7 @@ async def test_our_answers_are_those_that_consul_gave(api: Api) -> None:
 
 
 def test_each_meant_difference_is_still_one() -> None:
-    assert {asked.about for asked in SERVICES.requests if asked.about} == set(SERVICES.meant)
+    assert {request.about for request in SERVICES.requests if request.about} == set(SERVICES.meant)
 
 
 @pytest.mark.soak

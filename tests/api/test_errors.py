@@ -38,6 +38,7 @@ def is_problem(body: dict[str, object], status: int) -> bool:
         ("POST", "/api/v1/groups", 405),
         ("GET", "/api/v1/groups?limit=x", 422),
         ("GET", "/api/v1/groups?page_token=%FF", 400),
+        ("GET", "/api/v1/groups?page_token=%21", 400),
         ("GET", "/api/v1/groups/edge/revisions/x", 422),
         ("GET", "/api/v1/nacks?since=yesterday", 400),
         ("GET", "/api/v1/bootstrap?address=nowhere", 400),

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from xds.api.middleware import Queue
+from xds.api.middleware import RequestQueue
 
 HTTP = {"type": "http"}
 
@@ -34,7 +34,7 @@ class Application:
 
 async def test_one_begins_in_an_iteration_in_the_order_they_came() -> None:
     application = Application()
-    queue, counting = Queue(application), asyncio.create_task(application.count())
+    queue, counting = RequestQueue(application), asyncio.create_task(application.count())
     await asyncio.gather(*(queue({**HTTP, "number": number}, nothing, nothing) for number in range(5)))
     counting.cancel()
     assert [number for number, _ in application.begun] == list(range(5))
@@ -44,7 +44,7 @@ async def test_one_begins_in_an_iteration_in_the_order_they_came() -> None:
 
 async def test_who_is_gone_is_left_out() -> None:
     application = Application()
-    queue = Queue(application)
+    queue = RequestQueue(application)
     tasks = [asyncio.create_task(queue({**HTTP, "number": number}, nothing, nothing)) for number in range(3)]
     await asyncio.sleep(0)
     tasks[1].cancel()
@@ -55,5 +55,5 @@ async def test_who_is_gone_is_left_out() -> None:
 
 async def test_what_is_no_request_does_not_wait() -> None:
     application = Application()
-    await Queue(application)({"type": "lifespan"}, nothing, nothing)
+    await RequestQueue(application)({"type": "lifespan"}, nothing, nothing)
     assert len(application.begun) == 1

@@ -355,7 +355,7 @@ def test_without_a_certificate_nobody_comes_in(site: Site) -> None:
 
 @every_door
 def test_in_audit_it_is_let_in_and_counted(audited: Site, door: str) -> None:
-    """ "Audit mode first": what would be refused is known before it is."""
+    """In audit mode, operators see what the rules would refuse before it is refused."""
     before = audited.server.metrics()["xds_server_node_audits_total"]
     refused, came = DOORS[door](audited, "edge-2", "edge-1")
     assert (refused, KEY in came) == (False, True)

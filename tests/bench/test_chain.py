@@ -16,7 +16,7 @@ from xds.chain.index import ChainIndex
 
 
 def index_of(services: int) -> ChainIndex:
-    return ChainIndex(chain.SEEN, ConfigEntries.of(read_entry(one).entries[0] for one in chain.made(services)))
+    return ChainIndex(chain.CONTEXT, ConfigEntries.of(read_entry(one).entries[0] for one in chain.made(services)))
 
 
 def test_services_have_three_entries_each_and_all_chains_compile() -> None:
@@ -29,8 +29,8 @@ def test_services_have_three_entries_each_and_all_chains_compile() -> None:
 def test_a_change_touches_as_many_chains_among_many_services_as_among_few() -> None:
     few, many = index_of(50), index_of(500)
     key = ("service-resolver", "service-00014")
-    assert few.touched([key]) == many.touched([key])
-    assert 1 < len(few.touched([key])) <= chain.FAMILY
+    assert few.depending_on([key]) == many.depending_on([key])
+    assert 1 < len(few.depending_on([key])) <= chain.FAMILY
 
 
 def test_figures_are_measured() -> None:

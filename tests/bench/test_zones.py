@@ -73,6 +73,24 @@ def test_a_flood_from_one_region_costs_the_others_nothing() -> None:
     assert figures(run(KNOWN["flood"], 3, Envoys)).elsewhere < 0.001
 
 
+def test_a_flood_uses_the_room_of_the_other_regions() -> None:
+    """What stays free there is lost at the source. It was 0.74 points above the least, with six changes an hour."""
+    own = run(KNOWN["flood"], 3)
+    least = sum(beat.least_above for beat in own.beats) / len(own.beats)
+    assert figures(own).above < least + 0.0066
+    assert figures(own).changes <= 2
+
+
+@pytest.mark.parametrize(("name", "above", "changes"), [("flash_region", 0.0065, 14), ("ramp", 0.0003, 16)])
+def test_demand_that_rises_costs_no_more_than_before_the_loop_was_closed(
+    name: str, above: float, changes: float
+) -> None:
+    """It was 0.63 % with 14 changes an hour, and 0.03 % with 18.7."""
+    found = measured(name)
+    assert found.above < above
+    assert found.changes <= changes
+
+
 def test_what_circuit_breakers_drop_is_placed() -> None:
     assert measured("breaker").above < 0.01
 
@@ -102,7 +120,7 @@ def test_on_days_by_chance_nothing_oscillates(seed: int, told: bool) -> None:
 def test_a_day_of_three_regions_is_within_two_points_of_the_optimum(seed: int) -> None:
     own = run(KNOWN["day"], seed)
     assert figures(own).above < 0.0005
-    assert figures(own).changes <= 8
+    assert figures(own).changes <= 7
     least = least_away(own)
     if isfinite(least):
         assert figures(own).away < least + 0.02

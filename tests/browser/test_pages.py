@@ -103,6 +103,22 @@ def test_the_filters_are_part_of_the_address(tmp_path: Path, running: ExitStack,
     page.evaluate("Object.assign(document.getElementById('text'), {value: 'none'}).oninput()")
     assert page.text("#empty") == "No node matches the filters."
     assert page.evaluate("location.search") == "?text=none"
+    page.call("Page.navigate", url=f"http://127.0.0.1:{server.http_port}/ui/nodes?group=none")
+    page.wait_for("0 connected, 0 in total")
+    assert page.text("#empty") == "No node matches the filters."
+
+
+def test_a_node_that_reconnects_is_not_shown_as_connected_since_its_first_stream(
+    tmp_path: Path, running: ExitStack, server: ServerProcess
+) -> None:
+    server.push(server.group, [r.static_cluster("a")])
+    node(running, server, "edge-1").close()
+    node(running, server, "edge-1")
+    page = opened(running, server, "/ui/nodes", tmp_path)
+    page.wait_for("1 connected")
+    page.evaluate("document.querySelector('#rows button').click()")
+    first_seen = server.get("/nodes/edge-1")["first_seen"]
+    assert f"yes first seen {first_seen}" in " ".join(page.text("#details-body").split())
 
 
 def test_what_a_node_says_is_shown_as_text(tmp_path: Path, running: ExitStack, server: ServerProcess) -> None:
@@ -125,7 +141,7 @@ def test_a_page_asks_for_the_token_and_keeps_it_for_the_tab(tmp_path: Path, runn
         ServerProcess(tmp_path, ["--store", "memory", "--config", str(tokens)], token=SECRET)
     )
     page = opened(running, server, "/", tmp_path)
-    page.wait_for("The server asks for a token.")
+    page.wait_for("This server requires a token.")
     enter_token(page, "wrong")
     page.wait_for("a valid bearer token is required")
     enter_token(page, SECRET)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.catalog.service_world import instance
 from xds.catalog import holding_record
-from xds.catalog.draining import DRAINING_LIMIT, Drained, Draining, SeenInstance
+from xds.catalog.draining import DRAINING_LIMIT, Draining, DrainingInstance, ObservedInstance
 from xds.catalog.holding import HoldRule, ServiceHolding
 from xds.catalog.holding_record import HoldingEncoder, decoded
 from xds.catalog.instance import Health, Instance
@@ -27,7 +27,7 @@ def holding(*numbers: int) -> ServiceHolding:
 
 
 def draining(found: ServiceHolding) -> list[str]:
-    return sorted(one.seen.instance.id for one in found.draining)
+    return sorted(one.observed.instance.id for one in found.draining)
 
 
 def restarted(found: ServiceHolding) -> ServiceHolding:
@@ -35,14 +35,14 @@ def restarted(found: ServiceHolding) -> ServiceHolding:
 
 
 def test_the_texts_of_large_services_are_kept_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, made = holding_record._seen_json, list[str]()
+    encode, made = holding_record._observed_json, list[str]()
 
-    def counted(seen: SeenInstance) -> dict[str, Any]:
+    def counted(seen: ObservedInstance) -> dict[str, Any]:
         made.append(seen.instance.id)
         return encode(seen)
 
-    monkeypatch.setattr(holding_record, "_seen_json", counted)
-    encoder, services = HoldingEncoder(remembered_from=2, limit=6), {name: holding(1, 2) for name in "abcd"}
+    monkeypatch.setattr(holding_record, "_observed_json", counted)
+    encoder, services = HoldingEncoder(cached_from=2, limit=6), {name: holding(1, 2) for name in "abcd"}
     for _ in range(5):
         for name in "abc":
             encoder.encoded(name, services[name])
@@ -58,14 +58,14 @@ def test_an_instance_that_came_after_a_held_loss_drains_when_it_goes(restarts: b
     found = holding(*range(1, 7))
     found.put(shown(1), 101.0, RULE)
     lost = ["i2", "i3", "i4", "i5", "i6"]
-    assert (sorted(found.kept), found.good_n, found.late) == (lost, 6, [])
+    assert (sorted(found.lost), found.good_n, found.late) == (lost, 6, [])
     found.put(shown(1, 7), 102.0, RULE)
     assert found.late == ["i7"]
     if restarts:
         found = restarted(found)
         assert found.late == ["i7"]
     found.put(shown(1), 103.0, RULE)
-    assert sorted(found.kept) == lost
+    assert sorted(found.lost) == lost
     assert draining(found) == ["i7"]
 
 
@@ -75,7 +75,7 @@ def test_an_instance_of_the_last_good_set_that_goes_later_is_kept_too(restarts: 
     found.put(shown(1), 101.0, RULE)
     found = restarted(found) if restarts else found
     found.put({}, 130.0, RULE)
-    assert sorted(found.kept) == ["i1", "i2", "i3", "i4"]
+    assert sorted(found.lost) == ["i1", "i2", "i3", "i4"]
     assert draining(found) == []
 
 
@@ -85,7 +85,7 @@ def test_a_second_loss_within_the_window_counts_from_the_first() -> None:
     found.put(shown(1, 2, 3, 4), 101.0, RULE)
     assert not found.is_held
     found.put(shown(1, 2, 3), 111.0, RULE)
-    assert found.is_held and sorted(found.kept) == ["i4"]
+    assert found.is_held and sorted(found.lost) == ["i4"]
 
 
 def test_a_second_loss_after_the_window_counts_by_itself() -> None:
@@ -164,7 +164,7 @@ def test_an_instance_that_moves_drains_at_its_old_place() -> None:
     found = holding(1, 2, 3, 4)
     moved = instance(4, host=7)
     found.put({**shown(1, 2, 3), moved.id: moved}, 101.0, RULE)
-    assert [one.seen.instance.address for one in found.draining] == ["10.0.0.4"]
+    assert [one.observed.instance.address for one in found.draining] == ["10.0.0.4"]
 
 
 def test_a_kept_instance_that_comes_back_elsewhere_drains_at_its_old_place() -> None:
@@ -172,8 +172,8 @@ def test_a_kept_instance_that_comes_back_elsewhere_drains_at_its_old_place() -> 
     found.put(shown(1), 101.0, RULE)
     moved = instance(4, host=9)
     found.put({**shown(1), moved.id: moved}, 102.0, RULE)
-    assert sorted(found.kept) == ["i2", "i3", "i5", "i6"]
-    assert [one.seen.instance.address for one in found.draining] == ["10.0.0.4"]
+    assert sorted(found.lost) == ["i2", "i3", "i5", "i6"]
+    assert [one.observed.instance.address for one in found.draining] == ["10.0.0.4"]
 
 
 def test_what_was_shown_as_draining_has_that_time_behind_it() -> None:
@@ -192,7 +192,7 @@ def test_of_too_many_that_drain_the_oldest_go_at_once() -> None:
     made = Draining()
     for number in range(DRAINING_LIMIT + 2):
         one = Instance(f"i{number}", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 80)
-        made.restore(Drained(SeenInstance(one, 0.0, 0.0), 10.0 + number))
+        made.restore(DrainingInstance(ObservedInstance(one, 0.0, 0.0), 10.0 + number))
     assert len(made) == DRAINING_LIMIT
     assert made.next_end == 12.0
     again = next(iter(made))

@@ -154,7 +154,7 @@ def test_this_server_as_a_node_cannot_be_taken_away_or_checked() -> None:
         edits.deregister_from_catalog(table, AGENT_NODE, "", "")
     with pytest.raises(ValidationError, match="its node has no checks"):
         in_catalog(table, {"Node": AGENT_NODE, "Address": "10.0.0.1", "Check": {"Name": "disk", "Status": "critical"}})
-    assert edits.deregister_from_catalog(table, AGENT_NODE, "web-1", "").gone == (Key(AGENT_NODE, "web-1"),)
+    assert edits.deregister_from_catalog(table, AGENT_NODE, "web-1", "").delete == (Key(AGENT_NODE, "web-1"),)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_after_any_requests_every_index_says_what_the_registrations_say(seed: in
         except XdsError:
             continue
         touched = table.apply(edit)
-        for key in edit.gone:
+        for key in edit.delete:
             plain.pop(key, None)
         plain.update((one.key, one) for one in edit.put)
         _compare(table, plain)

@@ -17,7 +17,7 @@ class World:
     """An index that takes each service for a large one, and a source ``a``."""
 
     def __init__(self) -> None:
-        self.index = ServiceIndex(CatalogLimits(), reused_from=1)
+        self.index = ServiceIndex(CatalogLimits(), reuse_from=1)
         self.a = self.index.add_source("a", RULE)
 
     def show(self, *instances: Instance, source: SourceHoldings | None = None, now: float = 0.0) -> None:
@@ -64,11 +64,11 @@ def test_what_has_not_changed_is_the_same_object() -> None:
 def test_a_kept_instance_is_told_apart_from_one_that_is_shown() -> None:
     world = World()
     world.show(one("w", 1), one("x", 2), one("y", 3))
-    assert [found.is_kept for found in world.index.served("web")] == [False] * 3
+    assert [found.is_held for found in world.index.served("web")] == [False] * 3
     world.show(one("w", 1), now=1.0)
-    assert [found.is_kept for found in world.index.served("web")] == [False, True, True]
+    assert [found.is_held for found in world.index.served("web")] == [False, True, True]
     world.show(one("w", 1), one("x", 2), one("y", 3), now=2.0)
-    assert [found.is_kept for found in world.index.served("web")] == [False] * 3
+    assert [found.is_held for found in world.index.served("web")] == [False] * 3
 
 
 def test_the_first_source_by_name_has_a_place_and_gives_it_up_when_it_goes() -> None:

@@ -20,7 +20,7 @@ from tests.support.examples import examples
 from xds.catalog.holding import HoldRule
 from xds.catalog.holding_record import HoldingEncoder, decoded
 from xds.catalog.instance import Health, Instance
-from xds.catalog.service_index import REUSED_FROM, CatalogLimits, ServiceIndex
+from xds.catalog.service_index import REUSE_FROM, CatalogLimits, ServiceIndex
 
 RULE = HoldRule(SHARE, WINDOW_S, DRAIN_S)
 sources, services = st.sampled_from(SOURCES), st.sampled_from(SERVICES)
@@ -29,13 +29,13 @@ sources, services = st.sampled_from(SOURCES), st.sampled_from(SERVICES)
 class SourcesAndTime(RuleBasedStateMachine):
     """Sources show, lose, remove and come back; operators accept; the server restarts; time passes."""
 
-    reused_from = REUSED_FROM  # instances
+    reuse_from = REUSE_FROM  # instances
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000.0
-        self.index = ServiceIndex(CatalogLimits(), reused_from=self.reused_from)
-        self.encoder = HoldingEncoder(self.reused_from, limit=10)
+        self.index = ServiceIndex(CatalogLimits(), reuse_from=self.reuse_from)
+        self.encoder = HoldingEncoder(self.reuse_from, limit=10)
         self.expected = {(source, service): Expected() for source in SOURCES for service in SERVICES}
         self.served: dict[str, list[tuple[Instance, Health, bool]]] = {}
         self.stored: dict[tuple[str, str], bytes] = {}
@@ -60,7 +60,7 @@ class SourcesAndTime(RuleBasedStateMachine):
 
     @rule(wanted=st.frozensets(services))
     def use(self, wanted: frozenset[str]) -> None:
-        self.index.use(wanted)
+        self.index.set_wanted(wanted)
 
     @rule(seconds=st.sampled_from((0.0, 1.0, 5.0, 10.0, 14.0, 15.0, 60.0)))
     def wait(self, seconds: float) -> None:
@@ -69,8 +69,8 @@ class SourcesAndTime(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        index = ServiceIndex(CatalogLimits(), reused_from=self.reused_from)
-        index.use(self.index.wanted)
+        index = ServiceIndex(CatalogLimits(), reuse_from=self.reuse_from)
+        index.set_wanted(self.index.wanted)
         for source in self.index.sources():
             again = index.add_source(source.name, RULE)
             for service, holding in source.by_service.items():
@@ -101,7 +101,7 @@ class SourcesAndTime(RuleBasedStateMachine):
     @invariant()
     def what_changed_is_told_and_stored(self) -> None:
         for service in SERVICES:
-            served = [(one.instance, one.health, one.is_kept) for one in self.index.served(service)]
+            served = [(one.instance, one.health, one.is_held) for one in self.index.served(service)]
             assert served == self.served.get(service, []) or service in self.index.changed
             self.served[service] = served
         stored = {
@@ -122,7 +122,7 @@ class SourcesAndTime(RuleBasedStateMachine):
     def held_losses_are_told(self) -> None:
         for source in self.index.sources():
             held = {service for service in SERVICES if self.expected[source.name, service].kept}
-            assert source.held == held
+            assert source.held_services == held
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -144,7 +144,7 @@ class SourcesAndTime(RuleBasedStateMachine):
 class LargeServices(SourcesAndTime):
     """The same, where what was served and stored of a service is used again, as for services with many instances."""
 
-    reused_from = 1
+    reuse_from = 1
 
 
 TestSourcesAndTime = SourcesAndTime.TestCase

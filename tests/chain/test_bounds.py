@@ -17,7 +17,7 @@ from xds.catalog.splitter import ServiceSplitter, Split
 from xds.chain.chain import ChainError, DiscoveryChain, Flaw, SplitterNode
 from xds.chain.compilation import DEPTH_LIMIT
 from xds.chain.compile import LEGS_LIMIT, compile_chain
-from xds.chain.index import ChainIndex, Seen
+from xds.chain.index import ChainContext, ChainIndex
 from xds.chain.request import CompileRequest
 
 DEPTH = 10_000
@@ -77,14 +77,14 @@ def test_ten_thousand_behind_each_other_are_refused_with_the_path_in_few_words(
 def test_what_an_index_keeps_of_many_behind_each_other_is_bounded() -> None:
     """Every service's chain goes through all behind it: without a limit, that grows with the square."""
     count = 10 * DEPTH_LIMIT
-    index = ChainIndex(Seen("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))
+    index = ChainIndex(ChainContext("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))
     assert len(index.broken()) == count - DEPTH_LIMIT + 1
-    assert len(index.touched([("service-resolver", f"s{count - 1}")])) == DEPTH_LIMIT
+    assert len(index.depending_on([("service-resolver", f"s{count - 1}")])) == DEPTH_LIMIT
 
 
 def test_a_write_that_makes_a_chain_too_deep_is_refused_and_nothing_changes() -> None:
     count = DEPTH_LIMIT - 1
-    index = ChainIndex(Seen("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))
+    index = ChainIndex(ChainContext("dc1", TRUST_DOMAIN), ConfigEntries.of(redirects(count, count)))
     before = index.entries
     entry = ServiceResolver(f"s{count}", redirect=Redirect("further"))
     proposal = index.propose({key_of(entry): entry})

@@ -14,11 +14,11 @@ from xds.catalog.entry import ConfigEntry, Key, key_of, read_entries, read_entry
 from xds.catalog.entry_set import Changes, ConfigEntries
 from xds.chain.chain import ChainError, Flaw
 from xds.chain.compile import compile_chain
-from xds.chain.index import REFUSALS_LIMIT, ChainIndex, Seen
+from xds.chain.index import REFUSALS_LIMIT, ChainContext, ChainIndex
 from xds.chain.request import Overrides
 from xds.model.errors import LocalProtocolError
 
-SEEN = Seen("dc1", TRUST_DOMAIN)
+CONTEXT = ChainContext("dc1", TRUST_DOMAIN)
 HTTP = "- {Kind: proxy-defaults, Config: {protocol: http}}\n"
 WEB_API_DB = (
     HTTP
@@ -52,33 +52,33 @@ def accept(index: ChainIndex, changes: Changes) -> frozenset[str]:
 
 
 def test_every_service_with_an_entry_is_followed() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert sorted(index.services) == ["alone", "api", "db", "web"]
     assert index.chain("web").protocol == "http"
 
 
 def test_a_service_without_entries_has_the_default_chain() -> None:
-    assert ChainIndex(SEEN).chain("web").is_default
+    assert ChainIndex(CONTEXT).chain("web").is_default
 
 
 def test_a_change_touches_the_chains_that_asked_for_the_entry() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
-    assert index.touched([DB]) == {"web", "api", "db"}
-    assert index.touched([("service-splitter", "api")]) == {"web", "api"}
-    assert index.touched([("service-router", "web")]) == {"web"}
-    assert index.touched([("service-router", "api")]) == {"api"}
-    assert index.touched([(ProxyDefaults.kind, GLOBAL)]) == set(index.services)
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
+    assert index.depending_on([DB]) == {"web", "api", "db"}
+    assert index.depending_on([("service-splitter", "api")]) == {"web", "api"}
+    assert index.depending_on([("service-router", "web")]) == {"web"}
+    assert index.depending_on([("service-router", "api")]) == {"api"}
+    assert index.depending_on([(ProxyDefaults.kind, GLOBAL)]) == set(index.services)
 
 
 def test_an_entry_that_is_not_there_yet_touches_the_chains_that_looked_for_it() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
-    assert index.touched([("service-splitter", "web")]) == {"web"}
-    assert index.touched([("service-defaults", "db")]) == {"web", "api", "db"}
-    assert index.touched([("service-splitter", "db")]) == {"db"}  # a leg with a subset looks for no splitter
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
+    assert index.depending_on([("service-splitter", "web")]) == {"web"}
+    assert index.depending_on([("service-defaults", "db")]) == {"web", "api", "db"}
+    assert index.depending_on([("service-splitter", "db")]) == {"db"}  # a leg with a subset looks for no splitter
 
 
 def test_only_what_is_touched_is_compiled() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     proposal = index.propose(puts("- {Kind: service-resolver, Name: db, Subsets: {v1: {}}, ConnectTimeout: 9s}"))
     assert proposal.compiled.keys() == {"api", "db", "web"}
     assert index.accept(proposal) == {"api", "db", "web"}
@@ -86,7 +86,7 @@ def test_only_what_is_touched_is_compiled() -> None:
 
 
 def test_chains_that_come_out_the_same_are_not_told_as_changed() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert accept(index, puts("- {Kind: service-resolver, Name: db, Subsets: {v1: {}, v2: {}}}")) == set()
     assert accept(index, puts('- {Kind: service-defaults, Name: db, Protocol: http, Meta: {a: "1"}}')) == {"db"}
 
@@ -108,7 +108,7 @@ def test_chains_that_come_out_the_same_are_not_told_as_changed() -> None:
 def test_what_would_break_a_chain_is_refused_with_chain_and_path_and_nothing_changes(
     changes: Changes, broken: set[str]
 ) -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     before, entries = state(index), index.entries
     proposal = index.propose(changes)
     assert {error.chain for error in proposal.broken} == broken
@@ -122,7 +122,7 @@ def test_what_would_break_a_chain_is_refused_with_chain_and_path_and_nothing_cha
 
 
 def test_a_refusal_says_where_the_chain_breaks() -> None:
-    refusal = ChainIndex(SEEN, entries_of(WEB_API_DB)).propose({DB: None}).refusal()
+    refusal = ChainIndex(CONTEXT, entries_of(WEB_API_DB)).propose({DB: None}).refusal()
     assert refusal is not None
     assert [str(one) for one in refusal.violations] == [
         'chain/api: the chain of "api" would break: service "db" does not have a subset named "v1"; '
@@ -133,7 +133,7 @@ def test_a_refusal_says_where_the_chain_breaks() -> None:
 
 
 def test_several_entries_of_one_change_are_judged_together() -> None:
-    index = ChainIndex(SEEN, entries_of(HTTP))
+    index = ChainIndex(CONTEXT, entries_of(HTTP))
     splitter = "- {Kind: service-splitter, Name: web, Splits: [{Weight: 100, ServiceSubset: v1}]}\n"
     assert index.propose(puts(splitter)).broken
     both = puts(splitter + "- {Kind: service-resolver, Name: web, Subsets: {v1: {}}}")
@@ -143,7 +143,7 @@ def test_several_entries_of_one_change_are_judged_together() -> None:
 
 def test_a_chain_that_was_broken_before_does_not_stop_a_change() -> None:
     entries = entries_of("- {Kind: service-splitter, Name: web, Splits: [{Weight: 100, Service: api}]}")
-    index = ChainIndex(SEEN, entries)
+    index = ChainIndex(CONTEXT, entries)
     assert [error.flaw for error in index.broken()] == [Flaw.PROTOCOL_NOT_HTTP]
     assert accept(index, puts("- {Kind: service-resolver, Name: api, ConnectTimeout: 1s}")) == {"api"}
     assert accept(index, puts(HTTP)) == {"web", "api"}
@@ -151,7 +151,7 @@ def test_a_chain_that_was_broken_before_does_not_stop_a_change() -> None:
 
 
 def test_a_service_that_owns_nothing_any_more_is_dropped_unless_it_is_followed() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     alone = ("service-resolver", "alone")
     before = index.entries.get(alone)
     assert accept(index, {alone: None}) == {"alone"}
@@ -167,7 +167,7 @@ def test_a_service_that_owns_nothing_any_more_is_dropped_unless_it_is_followed()
 
 
 def test_a_proposal_of_other_entries_is_not_accepted() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     proposal = index.propose({("service-resolver", "alone"): None})
     accept(index, puts("- {Kind: service-resolver, Name: other}"))
     with pytest.raises(LocalProtocolError):
@@ -175,7 +175,7 @@ def test_a_proposal_of_other_entries_is_not_accepted() -> None:
 
 
 def test_overrides_are_compiled_for_the_asking_and_kept_by_nobody() -> None:
-    index = ChainIndex(SEEN, entries_of(WEB_API_DB))
+    index = ChainIndex(CONTEXT, entries_of(WEB_API_DB))
     assert index.chain("web", Overrides(protocol="tcp")).protocol == "tcp"
     assert index.chain("web").protocol == "http"
 
@@ -185,7 +185,7 @@ def test_a_refusal_of_many_chains_is_bounded() -> None:
         f"- {{Kind: service-resolver, Name: s{index}, Redirect: {{Service: db, ServiceSubset: v1}}}}\n"
         for index in range(REFUSALS_LIMIT + 50)
     )
-    index = ChainIndex(SEEN, entries_of(redirects + "- {Kind: service-resolver, Name: db, Subsets: {v1: {}}}"))
+    index = ChainIndex(CONTEXT, entries_of(redirects + "- {Kind: service-resolver, Name: db, Subsets: {v1: {}}}"))
     proposal = index.propose({DB: None})
     refusal = proposal.refusal()
     assert len(proposal.broken) == REFUSALS_LIMIT
@@ -200,7 +200,7 @@ def test_a_refusal_of_many_chains_is_bounded() -> None:
 def test_random_changes_leave_the_chains_of_an_index_made_anew(seed: int) -> None:
     """Accepted or refused, undone or not: the index is always that of its entries."""
     random = Random(seed)
-    index = ChainIndex(SEEN)
+    index = ChainIndex(CONTEXT)
     index.follow(SERVICES)
     for _ in range(20):
         before, outcomes = index.entries, state(index)
@@ -209,7 +209,7 @@ def test_random_changes_leave_the_chains_of_an_index_made_anew(seed: int) -> Non
             assert (index.entries, state(index)) == (before, outcomes)
             continue
         changed = index.accept(proposal)
-        fresh = ChainIndex(SEEN, index.entries)
+        fresh = ChainIndex(CONTEXT, index.entries)
         fresh.follow(SERVICES)
         assert state(index) == state(fresh)
         assert changed == {name for name in SERVICES if outcomes[name] != state(index)[name]}
@@ -234,10 +234,10 @@ def _undo(index: ChainIndex, before: ConfigEntries) -> None:
 def test_entries_that_a_chain_did_not_ask_for_do_not_matter(seed: int) -> None:
     random = Random(seed)
     made = [read_entry(one).entries[0] for one in RandomEntries(random).entries() if not findings(one)]
-    index = ChainIndex(SEEN, ConfigEntries.of(made))
+    index = ChainIndex(CONTEXT, ConfigEntries.of(made))
     for service in index.services:
-        needed = [one for one in made if service in index.touched([key_of(one)])]
-        request = SEEN.request(service, ConfigEntries.of(needed))
+        needed = [one for one in made if service in index.depending_on([key_of(one)])]
+        request = CONTEXT.request(service, ConfigEntries.of(needed))
         try:
             expected: object = compile_chain(request)
         except ChainError as error:

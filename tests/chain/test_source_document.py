@@ -1,4 +1,4 @@
-"""The owner's document on discovery chains, sentence by sentence; and the JSON of whole chains in both shapes."""
+"""What Consul's page "Discovery Chain" says, sentence by sentence; and the JSON of whole chains in both shapes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_response_in_the_shape_of_the_document() -> None:
 
 
 def test_every_kind_of_node_whole() -> None:
-    """Router, splitter, resolver, failover, load balancer: each field that the document names, and only those."""
+    """Router, splitter, resolver, failover, load balancer: each field that the page names, and only those."""
     balancer = {
         "Policy": "ring_hash",
         "HashPolicies": [{"Field": "cookie", "FieldValue": "id", "CookieConfig": {"TTL": 90_000_000_000}}],

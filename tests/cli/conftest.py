@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Ran, address, xds
+from tests.support.commands import FinishedCommand, address, xds
 from tests.support.process import ChildProcess
 from tests.support.server import ServerProcess
 
@@ -21,7 +21,7 @@ class Remote:
 
     server: ServerProcess
 
-    def xds(self, *arguments: str | Path, stdin: str = "") -> Ran:
+    def xds(self, *arguments: str | Path, stdin: str = "") -> FinishedCommand:
         return xds(*arguments, stdin=stdin, environment=address(self.server.http_port))
 
     def start(self, directory: Path, *arguments: str) -> ChildProcess:

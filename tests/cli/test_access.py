@@ -12,7 +12,7 @@ from threading import Event
 import grpc
 import pytest
 
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.pki import CertificateAuthority
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
@@ -47,7 +47,7 @@ class Site:
         (directory / "token").write_text("root")
         self.directory = directory
 
-    def xds(self, *arguments: str | Path, token: str = "root") -> Ran:
+    def xds(self, *arguments: str | Path, token: str = "root") -> FinishedCommand:
         (self.directory / "token").write_text(token)
         url = f"http://{LOOPBACK}:{self.server.http_port}"
         return xds(*arguments, "--server", url, "--token-file", self.directory / "token")

@@ -12,7 +12,7 @@ import yaml
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.resources import CLUSTER_TYPE, TYPE, cluster_load_assignment, eds_cluster, static_cluster
 
 
@@ -136,7 +136,7 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
     name = f"{group}-1"
     files = [snapshot(tmp_path / f"{turn}.yaml", static_cluster(f"c{turn}", 80)) for turn in range(4)]
 
-    def apply(turn: int, *flags: str) -> Ran:
+    def apply(turn: int, *flags: str) -> FinishedCommand:
         return remote.xds("apply", "-g", group, "-f", files[turn], *flags)
 
     apply(0)
@@ -163,7 +163,7 @@ def test_wait_tells_who_has_it_who_refused_and_who_is_late(remote: Remote, tmp_p
         nacks = remote.xds("nacks", "-g", group, "--type", "clusters", "--since", "1h")
         assert re.search(r" c3 +clusters .* open +not to my taste$", nacks.out, re.M)
         assert re.search(
-            r" ✗ 4 NACK \d+s .* clusters c3 refused; 3 clusters linger", remote.xds("nodes", "-g", group).out
+            r" ✗ 4 NACK \d+s .* clusters c3 rejected; 3 clusters linger", remote.xds("nodes", "-g", group).out
         )
 
 

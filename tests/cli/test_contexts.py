@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Remote
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 
 UNREACHABLE = "http://127.0.0.1:1"
 
@@ -19,7 +19,7 @@ class User:
         self._environment = {"XDG_CONFIG_HOME": str(directory), "XDS_ADDR": "", "XDS_CONTEXT": ""}
         self.file = directory / "xds" / "config.toml"
 
-    def xds(self, *arguments: str | Path, **environment: str) -> Ran:
+    def xds(self, *arguments: str | Path, **environment: str) -> FinishedCommand:
         return xds(*arguments, environment={**self._environment, **environment})
 
 

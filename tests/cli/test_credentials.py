@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.pki import CertificateAuthority, served_serial
 from tests.support.process import LOOPBACK, wait_until
 from tests.support.resources import static_cluster
@@ -27,7 +27,7 @@ class Guarded:
     server: ServerProcess
     directory: Path
 
-    def xds(self, *arguments: str | Path, token: str = "all", ca: bool = True, cert: bool = True) -> Ran:
+    def xds(self, *arguments: str | Path, token: str = "all", ca: bool = True, cert: bool = True) -> FinishedCommand:
         """Run a command with these credentials; ``token`` names a token, empty for none."""
         (self.directory / "token").write_text(token)
         flags: list[str | Path] = ["--server", f"https://{LOOPBACK}:{self.server.http_port}"]

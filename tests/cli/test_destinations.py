@@ -100,7 +100,7 @@ def test_watch_prints_what_changes(shop: Remote, tmp_path_factory: pytest.TempPa
         assert [one["authority"] for one in explained["linkerd"]] == ["late:80"]
         assert "1 Linkerd stream" in shop.xds("nodes").out
         told = shop.xds("explain", "linkerd@127.0.0.1").out
-        assert "Linkerd proxies get services nevertheless" in told
+        assert "Linkerd proxies are served services without a group" in told
         (line,) = [line for line in told.splitlines() if "late:80" in line]
         assert line.split()[:5] == ["Destination/Get", "late:80", "1", "endpoint", "service"]
     finally:

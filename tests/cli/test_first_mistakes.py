@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import Remote
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK
 from tests.support.resources import (
     CLUSTER_TYPE,
@@ -188,7 +188,7 @@ def test_a_dangling_reference_is_a_warning_with_a_hint(tmp_path: Path) -> None:
 # Commands and options
 
 
-def said(ran: Ran, code: int, *parts: str) -> None:
+def said(ran: FinishedCommand, code: int, *parts: str) -> None:
     told = ran.out + ran.err
     assert ran.code == code, told
     assert all(part in told for part in parts), told
@@ -280,4 +280,4 @@ def test_another_revision_than_expected(remote: Remote, tmp_path: Path) -> None:
 def test_a_warning_of_two_equal_endpoints(tmp_path: Path) -> None:
     twice = cluster_load_assignment("a", 80, 80)
     ran = xds("validate", "-f", pushed(tmp_path / "edge.yaml", eds_cluster("a"), twice))
-    said(ran, 0, "Envoy keeps the first of equal endpoints only")
+    said(ran, 0, "Envoy keeps only the first of equal endpoints")

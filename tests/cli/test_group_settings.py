@@ -48,7 +48,7 @@ def test_settings_that_are_not_given_stay(remote: Remote, group: str) -> None:
 def test_of_two_who_change_it_at_once_both_are_kept(
     remote: Remote, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    present = group_settings._present
+    present = group_settings._current
     others = iter(({"priority": 5}, {"priority": 5, "on_nack": "proceed"}))
 
     def read_before_another(client: Client, name: str) -> dict[str, object]:
@@ -57,9 +57,9 @@ def test_of_two_who_change_it_at_once_both_are_kept(
             assert remote.server.request("PUT", f"/api/v1/groups/{name}", json=change).is_success
         return found
 
-    monkeypatch.setattr(group_settings, "_present", read_before_another)
+    monkeypatch.setattr(group_settings, "_current", read_before_another)
     client = Client(f"{LOOPBACK}:{remote.server.http_port}")
-    group_settings.set_group(client, group, group_settings.Given(removal_delay="5s"), {})
+    group_settings.set_group(client, group, group_settings.GivenSettings(removal_delay="5s"), {})
     assert settings(remote, group) == ("", 5, "proceed", 5, None)
 
 
@@ -140,7 +140,7 @@ def test_a_canary_ends(remote: Remote, command: tuple[str, ...]) -> None:
         assert "pass --allow-empty to do it anyway" in last.err
         assert "allow_empty" not in last.err
         gone = remote.xds(*command, "edge", "--allow-empty")
-        assert (gone.code, "2 nodes belong to no group any more, and keep the present configuration" in gone.err) == (
+        assert (gone.code, "2 nodes belong to no group any more, and keep the current configuration" in gone.err) == (
             0,
             True,
         )
@@ -212,7 +212,7 @@ def test_what_is_wrong_with_a_put_is_told_with_its_place(remote: Remote, group: 
 
 
 def test_whoami_without_tokens(remote: Remote) -> None:
-    assert "principal: none; the server asks for no credentials" in remote.xds("whoami").out
+    assert remote.xds("whoami").out.startswith("principal: none; the server requires no credentials\n")
     assert remote.xds("whoami", "-o", "json").json()["authenticated"] is False
 
 

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.resources import cluster_load_assignment, eds_cluster, static_cluster
 from xds.cli.app import app
 from xds.cli.commands import run
@@ -44,7 +44,7 @@ def test_an_option_says_what_its_value_is(words: tuple[str, ...]) -> None:
     assert not [kind for kind in ("<path>", "<list[Path]>", "<int range>", "<int>", "<float>") if kind in shown], shown
 
 
-def completed(words: str, address: str) -> Ran:
+def completed(words: str, address: str) -> FinishedCommand:
     """What a shell is told for the last of these words."""
     return xds(
         environment={

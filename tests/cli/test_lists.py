@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Remote
 from tests.cli.numbered_world import NAMES, NUMBERS, POLICY, PREFIX, numbered_world
 from tests.cli.test_help import ROOT, commands
-from tests.support.commands import COMMANDS, Ran, address
+from tests.support.commands import COMMANDS, FinishedCommand, address
 from tests.support.resources import cluster_load_assignment, eds_cluster, steered_cluster, zoned_load_assignment
 from tests.support.server import ServerProcess
 from xds.cli.fitting import text_width
@@ -85,11 +85,11 @@ class World:
     def __init__(self, remote: Remote, home: Path) -> None:
         self._environment = {**address(remote.server.http_port), "XDG_CONFIG_HOME": str(home), "COLUMNS": ""}
 
-    def run(self, *arguments: str) -> Ran:
+    def run(self, *arguments: str) -> FinishedCommand:
         """A command whose output goes to a file."""
         return COMMANDS.run(arguments, environment=self._environment)
 
-    def show(self, columns: int, *arguments: str) -> Ran:
+    def show(self, columns: int, *arguments: str) -> FinishedCommand:
         """A command on a terminal without colors."""
         return COMMANDS.run_in_terminal([*arguments, "--color", "never"], columns, self._environment)
 
@@ -150,7 +150,7 @@ def test_a_table_fits_the_terminal_and_is_whole_elsewhere(world: World, asked: l
         assert len([line for line in lines if not line.startswith("(shortened")]) == len(rows), shown.out
 
 
-def at_rest(world: World, widths: Sequence[int], asked: list[str]) -> tuple[Ran, list[Ran]]:
+def at_rest(world: World, widths: Sequence[int], asked: list[str]) -> tuple[FinishedCommand, list[FinishedCommand]]:
     """A command's output to a file and on terminals, of the same content: ages grow, and decisions are made."""
     whole = world.run(*asked)
     for _ in range(ATTEMPTS):
@@ -160,7 +160,7 @@ def at_rest(world: World, widths: Sequence[int], asked: list[str]) -> tuple[Ran,
     raise AssertionError(f"{' '.join(asked)} changed in each of {ATTEMPTS} attempts\n{before.out}\n{whole.out}")
 
 
-def shape(ran: Ran) -> tuple[int, list[int]]:
+def shape(ran: FinishedCommand) -> tuple[int, list[int]]:
     """What the layout depends on: the exit code, and the width of each line."""
     return ran.code, [text_width(line) for line in ran.out.splitlines()]
 

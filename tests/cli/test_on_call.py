@@ -16,7 +16,7 @@ from tests.support.envoy import EnvoyProcess
 from tests.support.grpc_stream import GrpcStream, sotw
 from tests.support.process import free_port, wait_until
 from tests.support.resources import static_cluster
-from xds.cli.nack_table import alike
+from xds.cli.nack_table import merge_equal
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_known_culprits_come_first_and_many_nodes_are_counted() -> None:
         return {**common, "node": node, "guilty": guilty, "message": f"about {guilty}", "last": last}
 
     many = [record(f"n{number}", [], f"2026-01-01T00:00:{number:02}Z") for number in range(20)]
-    first, second = alike([*many, record("x", ["b"], "2025-01-01T00:00:00Z")])
+    first, second = merge_equal([*many, record("x", ["b"], "2025-01-01T00:00:00Z")])
     assert (first["guilty"], first["nodes"]) == (["b"], ["x"])
     assert (len(second["nodes"]), second["count"], second["last"]) == (20, 20, "2026-01-01T00:00:19Z")
     assert second["nodes"][:3] == ["n0", "n1", "n2"]

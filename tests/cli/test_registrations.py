@@ -56,7 +56,7 @@ def test_faults_are_told_with_their_places(remote: Remote, tmp_path: Path) -> No
     done = remote.xds("service", "register", "-f", file)
     assert done.code == Exit.INVALID
     assert "/Port: port 0 is not in 1..65535" in done.err
-    assert "/Check: checks of the type http are not made here" in done.err
+    assert "/Check: checks of the type http are not supported" in done.err
     file.write_text("{}")
     done = remote.xds("service", "register", "-f", file)
     assert (done.code, "a service needs a Name" in done.err) == (Exit.INVALID, True)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK, REPOSITORY, child_environment
 
 HEAVY = ("grpc", "fastapi", "starlette", "uvicorn", "uvloop", "betterproto2", "envoy_data_plane", "httpx", "rich")
@@ -76,4 +76,6 @@ def test_a_process_ends_as_its_command(command: list[str], stdin: str, code: int
     """Both in a new interpreter, and where the other tests of commands run it."""
     done = run(["-m", "xds.cli.main", *command], stdin)
     assert (done.returncode, done.stdout[: len(out)], done.stderr[: len(err)]) == (code, out, err)
-    assert xds(*command, stdin=stdin, environment={"XDS_ADDR": NOBODY}) == Ran(code, done.stdout, done.stderr)
+    assert xds(*command, stdin=stdin, environment={"XDS_ADDR": NOBODY}) == FinishedCommand(
+        code, done.stdout, done.stderr
+    )

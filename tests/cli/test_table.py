@@ -109,7 +109,7 @@ def test_json_stays_what_it_was_without_control_characters(format: Format) -> No
 
 def test_only_sequences_of_our_own_reach_the_stream(capsys: pytest.CaptureFixture[str]) -> None:
     output.write(f"{paint('red', 'bad')} \x1b[31mnot\x1b[0m\ttab {NASTY}\n")
-    output.complain(f"xds: {NASTY}")
+    output.print_error(f"xds: {NASTY}")
     written = capsys.readouterr()
     assert written.out.startswith("\x1b[31mred\x1b[0m \\x1b[31mnot\\x1b[0m\ttab esc\\x1b]0;PWN\\x07\\x1b[31mRED")
     assert not set(written.out[14:] + written.err) & {"\x1b", "\x07", "\x9b", "\x7f", "\r"}

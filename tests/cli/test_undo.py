@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Remote
 from tests.cli.proxy import Proxy
 from tests.cli.test_terminal import terminal
-from tests.support.commands import Ran, xds
+from tests.support.commands import FinishedCommand, xds
 from tests.support.process import LOOPBACK
 from tests.support.resources import (
     cluster_load_assignment,
@@ -37,7 +37,7 @@ class Team:
     server: ServerProcess
     directory: Path
 
-    def xds(self, *arguments: str, token: str = "team-edge", user: str = "root") -> Ran:
+    def xds(self, *arguments: str, token: str = "team-edge", user: str = "root") -> FinishedCommand:
         file = self.directory / f"{token}.token"
         file.write_text(token)
         flags = ["--server", f"http://{LOOPBACK}:{self.server.http_port}", "--token-file", str(file)]
@@ -88,7 +88,7 @@ def test_undo_twice_then_nothing(team: Team) -> None:
     for name in ("first", "second", "bad"):
         team.push("edge-2", static_cluster(name, 80))
     undone = team.xds("rollout", "undo", "edge-2")
-    assert "takes back revision 3 by team-edge (root): revision 2 again" in undone.err
+    assert "undoes revision 3 by team-edge (root): revision 2 again" in undone.err
     assert team.names("edge-2") == ["second"]
     assert team.xds("rollout", "undo", "edge-2").code == 0
     assert team.names("edge-2") == ["first"]
@@ -141,7 +141,7 @@ def test_undo_keeps_the_endpoints_of_now(team: Team) -> None:
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 81), static_cluster("bad", 80))
     team.push(group, eds_cluster("a"), cluster_load_assignment("a", 82), static_cluster("bad", 80))
     undone = team.xds("rollout", "undo", group)
-    assert (undone.out, "with the present endpoints" in undone.err) == (
+    assert (undone.out, "with the current endpoints" in undone.err) == (
         f"group {group}: revision 4: -1 clusters\n",
         True,
     )
@@ -177,9 +177,9 @@ def test_where_all_before_was_refused_a_person_is_asked(remote: Remote) -> None:
         undone = remote.xds("rollout", "undo", group)
     assert undone.code == 5
     assert "every earlier revision was undone or rejected:\n  1  " in undone.err
-    assert "one  (refused by 1 of 1 nodes)\nchoose one with --to" in undone.err
+    assert "one  (rejected by 1 of 1 nodes)\nchoose one with --to" in undone.err
     what = remote.xds("rollout", "history", group, "--columns", "what", "--no-headers").out.splitlines()
-    assert what == ["push", "push (refused by 1 of 1)"]
+    assert what == ["push", "push (rejected by 1 of 1)"]
     with terminal(remote, "rollout", "undo", group) as asked:
         asked.shows("go back to which revision?")
         asked.type("7\n")

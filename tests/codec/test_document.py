@@ -163,7 +163,7 @@ def test_documents_that_disagree_about_the_version() -> None:
 
 
 def test_versions_of_what_is_no_type() -> None:
-    with pytest.raises(ValidationError, match=r"'cluster' is no type; known are .*clusters"):
+    with pytest.raises(ValidationError, match=r"'cluster' is not a type; known are .*clusters"):
         parse_document('{"resources": [], "versions": {"cluster": "7", "my.Type": "8"}}')
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from xds.catalog.holding import HoldRule
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.bindings import Bindings
 from xds.control.catalog import ServiceCatalog
 from xds.control.hand_assignments import HandAssignments
 from xds.control.lowered_endpoints import LoweredEndpoints
-from xds.control.publisher import DEFAULT_SEEN, Publisher
+from xds.control.publisher import DEFAULT_CHAIN_CONTEXT, Publisher
 from xds.control.translation import V2, translate_to_v2
 from xds.fleet.fleet import Fleet
 from xds.protocol.cache import SnapshotCache
@@ -30,10 +30,12 @@ class Plane:
     fleet: Fleet = field(default_factory=Fleet)
     woken: list[str] = field(default_factory=list)
     now_s: float = 1_000_000.0  # of live endpoints
-    seen: Seen = DEFAULT_SEEN
+    chain_context: ChainContext = DEFAULT_CHAIN_CONTEXT
 
     def __post_init__(self) -> None:
-        self.publisher = Publisher(self.store, self.cache, self.fleet, self.woken.extend, seen=self.seen)
+        self.publisher = Publisher(
+            self.store, self.cache, self.fleet, self.woken.extend, chain_context=self.chain_context
+        )
         publisher = self.publisher
         self.by_hand = HandAssignments(
             self.store,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.linkerd_site import instance
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.control import address_index
 from xds.control.address_index import AddressIndex
@@ -20,7 +20,7 @@ EDITS = st.tuples(st.sampled_from(SERVICES), st.none() | st.frozensets(st.sample
 
 def shown(virtual: Iterable[str], *, drains: bool = False, **fields: Any) -> ServiceInstance:
     one = instance("10.0.0.1", virtual_addresses=tuple(virtual), **fields)
-    return ServiceInstance("test", SeenInstance(one, 0.0, 0.0), drains_until=1.0 if drains else None)
+    return ServiceInstance("test", ObservedInstance(one, 0.0, 0.0), drains_until=1.0 if drains else None)
 
 
 @given(st.lists(EDITS, max_size=12))
@@ -52,7 +52,7 @@ def test_who_shows_an_address_has_it_and_else_who_showed_it_last(
 
 def test_addresses_of_services_without_instances_are_bounded() -> None:
     index = AddressIndex()
-    for number in range(address_index.KEPT_LIMIT + 5):
+    for number in range(address_index.KEPT_SERVICES_LIMIT + 5):
         index.assign(f"s{number}", [shown([f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"])])
         index.assign(f"s{number}", [])
     assert index.services_with_virtual("10.0.0.0") == index.services_with_virtual("10.0.0.4") == ()

@@ -41,7 +41,7 @@ async def steered(plane: Plane) -> Steered:
 
 
 def standing(steered: Steered, source: Locality) -> Standing:
-    assignment = steered.assignments.at_work(KEY).assignment
+    assignment = steered.assignments.get(KEY).assignment
     assert assignment is not None
     return assignment.sources[source].standing
 
@@ -86,9 +86,9 @@ async def test_only_the_sources_that_are_served_something_else_are_woken(steered
     assert steered.woken[1:] == [frozenset({A})]
     for _ in range(5):
         await steered.step()
-    told = len(steered.woken)
+    woken_n = len(steered.woken)
     await steered.step()
-    assert len(steered.woken) == told, "nothing changed"
+    assert len(steered.woken) == woken_n, "nothing changed"
 
 
 async def test_a_zone_without_healthy_endpoints_is_left_with_the_push_that_says_so(steered: Steered) -> None:
@@ -151,7 +151,7 @@ async def test_a_policy_that_goes_takes_its_overlay_along(steered: Steered) -> N
     assert steered.woken[-1] == frozenset({A})
     assert await steered.plane.store.docs(KIND) == await steered.plane.store.docs(DECIDED_KIND) == []
     with pytest.raises(NotFoundError):
-        steered.assignments.at_work(KEY)
+        steered.assignments.get(KEY)
 
 
 async def test_policies_of_two_groups_with_the_same_endpoints_warn_of_each_other(steered: Steered) -> None:
@@ -181,10 +181,10 @@ async def test_a_policy_waits_for_its_cluster(plane: Plane) -> None:
     steered = Steered(plane, Reports(rps={A: 50.0}))
     await plane.publisher.push(GROUP, [cluster("other"), endpoints(name="other")])
     await steered.assignments.put(KEY, policy())
-    assert "no such cluster" in steered.assignments.at_work(KEY).waits_for
+    assert "no such cluster" in steered.assignments.get(KEY).waits_for
     await plane.publisher.push(GROUP, [cluster(), endpoints()])
     await steered.step(0.5)
-    assert steered.assignments.at_work(KEY).waits_for == ""
+    assert steered.assignments.get(KEY).waits_for == ""
     assert steered.shares(A) == {"za": 1.0}
 
 
@@ -239,7 +239,7 @@ async def test_a_proxy_that_opens_its_load_stream_anew_is_not_counted_twice(plan
         load.add(number, report, steered.now)
     load.close_stream(2, steered.now)
     await steered.step()
-    active = steered.assignments.at_work(KEY)
+    active = steered.assignments.get(KEY)
     assert active.outcome is not None
     own = active.outcome.observed.demand[A]
     assert own.rps == pytest.approx(80.0)
@@ -289,14 +289,14 @@ async def test_a_restart_keeps_the_latest_decisions(steered: Steered) -> None:
     await steered.assignments.put(KEY, policy())
     steered.reports.rps = {A: 150.0}
     await steered.step()
-    before = list(steered.assignments.at_work(KEY).history.latest())
+    before = list(steered.assignments.get(KEY).history.latest())
     assert [change.after.get(B, 0.0) > 0 for change in before] == [True, False]
     await steered.assignments.close()
     again = steered.plane.restarted()
     await again.publisher.load()
     back = Steered(again)
     await back.assignments.load()
-    assert list(back.assignments.at_work(KEY).history.latest()) == before
+    assert list(back.assignments.get(KEY).history.latest()) == before
 
 
 async def test_a_stored_history_that_cannot_be_read_costs_no_assignment(steered: Steered) -> None:
@@ -309,7 +309,7 @@ async def test_a_stored_history_that_cannot_be_read_costs_no_assignment(steered:
     back = Steered(steered.plane)
     await back.assignments.load()
     assert back.shares(A) == {"za": 1.0}
-    assert list(back.assignments.at_work(KEY).history.latest()) == []
+    assert list(back.assignments.get(KEY).history.latest()) == []
 
 
 async def test_what_was_decided_is_stored_now_and_then(steered: Steered) -> None:
@@ -357,7 +357,7 @@ async def test_a_preview_changes_nothing(steered: Steered) -> None:
     assert steered.served(A) == PUSHED
     assert steered.events() == []
     with pytest.raises(NotFoundError):
-        steered.assignments.at_work(KEY)
+        steered.assignments.get(KEY)
 
 
 async def test_a_decision_that_fails_ends_nothing(steered: Steered, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ async def test_a_decision_that_fails_ends_nothing(steered: Steered, monkeypatch:
     steered.assignments.start()
     async with asyncio.timeout(20):
         while steered.assignments.failures < 2:
-            steered.assignments.at_work(KEY).due_at = 0.0
+            steered.assignments.get(KEY).due_at = 0.0
             await asyncio.sleep(0.001)
     monkeypatch.undo()
     await steered.assignments.close()

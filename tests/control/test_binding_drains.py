@@ -402,12 +402,12 @@ def endpoint(number: int, status: int = 1) -> ServedEndpoint:
 
 def test_at_most_so_many_endpoints_drain_and_the_oldest_go_first() -> None:
     one = target(port="grpc")
-    one.leave(map(endpoint, range(DRAINING_LIMIT + 5)), 10.0)
-    assert len(one.leaving) == DRAINING_LIMIT
-    assert endpoint(4).place not in one.leaving and endpoint(5).place in one.leaving
+    one.drain(map(endpoint, range(DRAINING_LIMIT + 5)), 10.0)
+    assert len(one.draining) == DRAINING_LIMIT
+    assert endpoint(4).address not in one.draining and endpoint(5).address in one.draining
 
 
-def test_what_drained_where_it_was_laid_does_not_drain_again() -> None:
+def test_an_endpoint_that_was_served_as_draining_does_not_drain_again() -> None:
     one = target(port="grpc")
     one.advance([endpoint(1, status=3)], 0.0, 15.0)
     assert one.advance([], 1.0, 15.0) == []
@@ -418,8 +418,8 @@ def test_what_drained_where_it_was_laid_does_not_drain_again() -> None:
     assert one.next_end is None
 
 
-async def test_a_large_service_is_laid_as_a_small_one(serving: Plane) -> None:
-    """Endpoints of unchanged instances are remembered: each kind of change must still be seen."""
+async def test_a_large_service_is_served_as_a_small_one(serving: Plane) -> None:
+    """Endpoints of unchanged instances are cached: each kind of change must still be seen."""
     await push(serving)
     targets = sink(serving)
     many = {n: Instance(f"i{n}", "127.0.0.1", n, ports={"grpc": n + 1000}, meta={"v": "1"}) for n in range(100, 400)}
@@ -473,4 +473,4 @@ async def test_a_change_in_a_large_service_makes_one_endpoint_anew(
     assert made == ["i1299", "i1299", "i1300"]
     assert served(serving) == dict.fromkeys([*range(1000, 1299), 1300], "HEALTHY")
     (target,) = serving.bindings.get(KEY).targets
-    assert len(target._known) == 300, "nothing is remembered of what is gone"
+    assert len(target._cached) == 300, "nothing is remembered of what is gone"

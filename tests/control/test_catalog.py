@@ -1,4 +1,4 @@
-"""The catalog of services, from what sources put into their sinks to what listeners are told."""
+"""The catalog of services, from what sources put into their sinks to notifications of listeners."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def catalog(clock: Clock) -> ServiceCatalog:
     return ServiceCatalog(HoldRule(drain_s=15.0), CatalogLimits(), clock)
 
 
-async def test_a_listener_is_told_once_of_all_changes_of_a_tick(catalog: ServiceCatalog) -> None:
-    told: list[frozenset[str]] = []
+async def test_a_listener_is_notified_once_of_all_changes_of_a_tick(catalog: ServiceCatalog) -> None:
+    notified: list[frozenset[str]] = []
 
     async def listen(changed: Collection[str]) -> None:
-        told.append(frozenset(changed))
+        notified.append(frozenset(changed))
 
     catalog.listen(listen)
     sink = catalog.sink("a", "files")
@@ -55,7 +55,7 @@ async def test_a_listener_is_told_once_of_all_changes_of_a_tick(catalog: Service
         sink.put("api", instances(*range(count)))
     await catalog.tick()
     await catalog.tick()
-    assert told == [{"web", "api"}]
+    assert notified == [{"web", "api"}]
 
 
 async def test_an_instance_that_goes_drains_and_is_gone_then(catalog: ServiceCatalog, clock: Clock) -> None:
@@ -116,7 +116,7 @@ async def test_replace_with_nothing_is_held_until_it_is_accepted(catalog: Servic
 
 
 async def test_a_catalog_is_read_once_listeners_know_what_sources_have_shown(catalog: ServiceCatalog) -> None:
-    """Before that, an index that a listener keeps may lack a service: nobody may be told that there is none."""
+    """Before that, an index that a listener keeps may lack a service, and nobody may take it for absent."""
     seen: list[bool] = []
 
     async def listen(services: Collection[str]) -> None:
@@ -127,7 +127,7 @@ async def test_a_catalog_is_read_once_listeners_know_what_sources_have_shown(cat
     assert not catalog.is_read
     sink.put("web", instances(1))
     assert not catalog.is_read
-    assert shown(catalog, "web"), "a reader took it over before the listeners were told"
+    assert shown(catalog, "web"), "a reader took it over before the listeners were notified"
     assert not catalog.is_read
     await catalog.tick()
     assert seen == [False]

@@ -66,7 +66,7 @@ async def test_everything_is_there_again_with_its_age(store: Store, clock: Clock
     assert (status.name, status.kind, status.read_at) == ("a", "files", 1_000.0)
     served = {each.instance.id: each for each in after.instances("web")}
     assert served["i"].instance == FULL
-    assert {each.seen.since for each in served.values()} == {1_000.0}
+    assert {each.observed.since for each in served.values()} == {1_000.0}
     assert after.is_known("web")
 
 
@@ -92,7 +92,7 @@ async def test_a_source_that_comes_back_with_nothing_after_a_restart_is_held(sto
     after.start()
     await after.close()
     again = await started(store, clock)
-    assert again.held("a") == {"web": 3}
+    assert again.held_losses("a") == {"web": 3}
     assert shown(again, "web") == dict.fromkeys(("i1", "i2", "i3"), Health.PASSING)
 
 

@@ -1,4 +1,4 @@
-"""Values of other types and texts that cannot be encoded: they are left out and told, and the rest is served on."""
+"""Values of other types and texts that cannot be encoded: they are left out and reported, and the rest is served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.control.test_catalog import instances, shown
-from tests.control.test_catalog_bounds import Told
+from tests.control.test_catalog_bounds import RecordedCatalog
 from xds.catalog.instance import Check, Health, Instance, check_instance
 from xds.model.errors import Violation
 from xds.model.node import Locality
@@ -41,14 +41,14 @@ A_TEXT: Any = "passing"  # where a member of `Health` belongs
 async def test_an_instance_with_unusable_values_is_left_out_and_the_rest_is_served(
     wrong: dict[str, Any], field: str
 ) -> None:
-    told = Told()
-    sink = told.catalog.sink("a", "python")
+    recorded = RecordedCatalog()
+    sink = recorded.catalog.sink("a", "python")
     fields: dict[str, Any] = {"id": "x", "address": "10.0.0.9", "port": 80}
     sink.put("web", [Instance(**fields | wrong), *instances(1)])
     sink.put("api", instances(1))
-    await told.catalog.tick()
-    assert shown(told.catalog, "web") == shown(told.catalog, "api") == {"i1": Health.PASSING}
-    (found,) = told.catalog.findings("a")
+    await recorded.catalog.tick()
+    assert shown(recorded.catalog, "web") == shown(recorded.catalog, "api") == {"i1": Health.PASSING}
+    (found,) = recorded.catalog.findings("a")
     assert (found.resource, found.code, found.pointer) == ("web", "invalid_value", f"/0/{field}")
     assert str(found).encode()
 
@@ -60,13 +60,13 @@ def test_texts_in_other_scripts_are_usable() -> None:
 
 async def test_what_a_source_tells_can_be_shown_whatever_bytes_are_in_it() -> None:
     """Names of files are bytes, and Python has those that are no UTF-8 as half surrogate pairs."""
-    told = Told()
-    sink = told.catalog.sink("a", "files")
+    recorded = RecordedCatalog()
+    sink = recorded.catalog.sink("a", "files")
     sink.put(f"web{HALF}", [])
     sink.rejected([Violation("unreadable", f"{HALF} is odd", source=f"/targets/caf{HALF}.json", pointer=f"/{HALF}")])
     sink.failed(f"caf{HALF}.json: no such file")
-    await told.catalog.tick()
-    assert told.catalog.statuses()[0].message == "caf\\ud800.json: no such file"
-    found = told.catalog.findings("a")
+    await recorded.catalog.tick()
+    assert recorded.catalog.statuses()[0].message == "caf\\ud800.json: no such file"
+    found = recorded.catalog.findings("a")
     assert [each.code for each in found] == ["unreadable", "invalid_service_name"]
     assert all("\\ud800" in str(each) and str(each).encode() for each in found)

@@ -10,7 +10,7 @@ from tests.support.entries import entries_of
 from tests.support.random_entries import RandomEntries
 from xds.catalog.entry import read_entry
 from xds.chain.chain import ChainError, DiscoveryChain
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.request import Overrides
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import DeleteEntry, EntryWrite, PutEntry
@@ -53,7 +53,7 @@ async def test_the_revision_of_a_chain_moves_with_the_chain(seed: int) -> None:
     random = Random(seed)
     store = MemoryStore()
     await store.open()
-    publisher = entries_of(store, Seen("dc1", "test.consul"))
+    publisher = entries_of(store, ChainContext("dc1", "test.consul"))
     todo = [write for _ in range(SETS) for write in writes(random)]
     views = [(name, *view) for name in sorted({write.key[1] for write in todo}) for view in VIEWS]
     moved = still = 0
@@ -80,7 +80,7 @@ async def test_the_revision_of_a_chain_moves_with_the_chain(seed: int) -> None:
 async def test_no_revision_goes_back_when_the_server_starts_again() -> None:
     store = MemoryStore()
     await store.open()
-    publisher = entries_of(store, Seen("dc1", "test.consul"))
+    publisher = entries_of(store, ChainContext("dc1", "test.consul"))
     kind, names = "service-resolver", ("web", "api", "gone", "never")
     for name in names[:3]:
         await publisher.apply([PutEntry(read_entry({"Kind": kind, "Name": name, "ConnectTimeout": "1s"}).entries[0])])
@@ -91,7 +91,7 @@ async def test_no_revision_goes_back_when_the_server_starts_again() -> None:
         return [*entries, *map(of.chain_revision, names), of.kind_revision(kind), of.kind_revision("service-router")]
 
     before = revisions(publisher)
-    again = entries_of(store, Seen("dc1", "test.consul"))
+    again = entries_of(store, ChainContext("dc1", "test.consul"))
     await again.load()
     assert all(was <= now <= 4 for was, now in zip(before, revisions(again), strict=True))
     held = revisions(again)

@@ -15,7 +15,7 @@ from tests.support.entries import entries_of
 from xds.catalog.entry import ConfigEntry, read_entry
 from xds.catalog.entry_set import Changes
 from xds.chain.chain_json import response_json
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.control import config_entries
 from xds.control.config_entries import EntryPublisher
 from xds.control.entry_records import ENTRY_BYTES, LINE, DeleteEntry, EntryConflictError, EntryWrite, PutEntry
@@ -40,7 +40,7 @@ from xds.store.memory.engine import MemoryStore
 from xds.store.retention import Retention
 from xds.store.sqlite.engine import SqliteStore
 
-SEEN = Seen("dc1", "test.consul")
+CONTEXT = ChainContext("dc1", "test.consul")
 HTTP: dict[str, Any] = {"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}
 SUBSETS: dict[str, Any] = {"v1": {"Filter": "Service.Meta.version == v1"}, "v2": {}}
 
@@ -72,7 +72,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def published(store: Store) -> EntryPublisher:
-    made = entries_of(store, SEEN)
+    made = entries_of(store, CONTEXT)
     await made.load()
     return made
 

@@ -16,7 +16,7 @@ from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snap
 from xds.protocol.cache import SnapshotCache, precompute
 from xds.protocol.content import ResponseKey
 from xds.protocol.delta import DELTA
-from xds.protocol.responses import NO_PARTS, PREPARED_FROM, Parts, ResponseBuilder, prepare_parts
+from xds.protocol.responses import NO_PARTS, PREPARED_FROM, PartsByName, ResponseBuilder, prepare_parts
 from xds.protocol.subscription import Interest
 
 NAMES = st.sampled_from([f"c{index}" for index in range(6)])
@@ -52,11 +52,13 @@ def test_amended_snapshot_is_the_one_built_from_its_resources(edits: list[tuple[
     assert made.shortest_ttl_s == built.shortest_ttl_s
     for earlier in line:
         before = earlier.get(CLUSTER)
-        told, told_anew = diff(before, made), diff(before, built)
-        assert set(told.added) == set(told_anew.added)
-        assert set(told.changed) == set(told_anew.changed)
-        assert set(told.removed) == set(told_anew.removed)
-        assert mix(made, before, told.removed).resources.keys() == before.resources.keys() | made.resources.keys()
+        amended_diff, recomputed = diff(before, made), diff(before, built)
+        assert set(amended_diff.added) == set(recomputed.added)
+        assert set(amended_diff.changed) == set(recomputed.changed)
+        assert set(amended_diff.removed) == set(recomputed.removed)
+        assert (
+            mix(made, before, amended_diff.removed).resources.keys() == before.resources.keys() | made.resources.keys()
+        )
 
 
 @given(EDITS)
@@ -96,7 +98,7 @@ def test_prepared_sets_are_told_in_the_same_bytes() -> None:
     amended = prepared.amended("2", {"c1": resource("c1", 2), "new": resource("new", 1)}, ["c0"])
     for held in (prepared, amended):
         plain = build_snapshot("g", 1, held.resources.values(), {CLUSTER: held.version_info}).get(CLUSTER)
-        assert told(held, parts) == told(plain)
+        assert encoded_set(held, parts) == encoded_set(plain)
 
 
 @pytest.mark.parametrize("changed", [300, 600, 1000])
@@ -113,7 +115,7 @@ def test_a_set_of_which_much_changes_is_the_one_built_from_its_resources(changed
     assert list(new.resources) == list(old.resources)
     assert all(each[0] is new.resources[name] for name, each in new_parts.items())
     assert [name for name in parts if new_parts[name] is parts[name]] == list(old.resources)[changed:]
-    assert told(new, {new.lineage_id: new_parts}) == told(built)
+    assert encoded_set(new, {new.lineage_id: new_parts}) == encoded_set(built)
 
 
 @given(st.sets(NAMES), st.sets(NAMES), st.lists(st.tuples(NAMES, st.just("removed")), max_size=3))
@@ -139,21 +141,21 @@ def test_what_is_precomputed_is_what_streams_would_have_computed(before: dict[st
         build_snapshot("g", revision, [cluster(*item) for item in content.items()], {CLUSTER: str(revision)})
         for revision, content in enumerate((before, after))
     )
-    told, untold = SnapshotCache(), SnapshotCache()
+    prepared, plain = SnapshotCache(), SnapshotCache()
     precomputed = precompute(old, new)
-    told.set(old)
-    told.set(new, precomputed=precomputed)
+    prepared.set(old)
+    prepared.set(new, precomputed=precomputed)
     steps = old.get(CLUSTER), new.get(CLUSTER)
-    assert told.diffs.change(*steps) == untold.diffs.change(*steps)
-    assert told.diffs.assignments(*steps) == untold.diffs.assignments(*steps)
-    assert (told.diffs.change(*steps) in precomputed.changes.values()) == (old.get(CLUSTER) is not new.get(CLUSTER))
+    assert prepared.diffs.change(*steps) == plain.diffs.change(*steps)
+    assert prepared.diffs.assignments(*steps) == plain.diffs.assignments(*steps)
+    assert (prepared.diffs.change(*steps) in precomputed.changes.values()) == (old.get(CLUSTER) is not new.get(CLUSTER))
 
 
-def told(resource_set: ResourceSet, parts: Mapping[int, Parts] = MappingProxyType({})) -> bytes:
+def encoded_set(resource_set: ResourceSet, parts: Mapping[int, PartsByName] = MappingProxyType({})) -> bytes:
     """The first response to a Delta client with a wildcard."""
     builder = ResponseBuilder("server", "n", diff, 1 << 20)
     builder.keep_parts(parts)
-    built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), first=True), {})
+    built = builder.build(ResponseKey(DELTA, None, resource_set, Interest(wildcard=True), is_first=True), {})
     assert built is not None
     assert built.response is not None
     return built.response.body

@@ -174,5 +174,5 @@ def test_a_record_that_is_none_is_refused(body: bytes) -> None:
 def test_a_record_says_all_that_is_served_of_what_drains() -> None:
     one = ServedEndpoint.draining_at(("10.0.0.1", 80), 7, Locality("eu", "a", "1"))
     other = ServedEndpoint.draining_at(("::1", 81), 1, Locality("", "", ""))
-    leaving = {0: {one.place: (one, 1_000_000.25)}, 2: {other.place: (other, 1_000_000.0)}}
+    leaving = {0: {one.address: (one, 1_000_000.25)}, 2: {other.address: (other, 1_000_000.0)}}
     assert decoded(encoded(leaving)) == leaving

@@ -31,7 +31,7 @@ async def checked(*documents: Json) -> list[Violation]:
     return await deep_check(decoded(*documents), envoy_binary(), TIMEOUT_S)
 
 
-async def told(*documents: Json) -> list[tuple[str, str, int]]:
+async def findings_of(*documents: Json) -> list[tuple[str, str, int]]:
     return [(one.code, one.resource, one.index) for one in await checked(*documents)]
 
 
@@ -44,7 +44,7 @@ async def test_a_set_of_all_types_is_fine(tmp_path: Path) -> None:
     pair = CertificateAuthority(tmp_path).issue("web")
     named = r.upstream_tls("trust", "x")
     assert (
-        await told(
+        await findings_of(
             *r.web_resources("c1", 80),
             r.eds_cluster("secure", transport_socket=named),
             r.cluster_load_assignment("secure", 80),
@@ -104,7 +104,7 @@ async def test_a_fault_between_resources_names_none() -> None:
 
 async def test_a_bad_secret_is_told_once() -> None:
     listener = r.listener("tls", r.inline_routes("r"), transport_socket=r.downstream_tls("cert"))
-    assert await told(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [
+    assert await findings_of(listener, r.tls_secret("cert", r.CERTIFICATE_PEM, r.KEY_PEM)) == [
         ("envoy_refused", "secrets/cert", 1)
     ]
 
@@ -122,13 +122,14 @@ async def test_files_of_the_proxy_are_no_fault() -> None:
 
 async def test_clusters_of_the_proxy_are_no_fault() -> None:
     assert (
-        await told(r.listener("l", r.inline_routes("r", r.route("mine"))), r.route_config("r", r.route("mine"))) == []
+        await findings_of(r.listener("l", r.inline_routes("r", r.route("mine"))), r.route_config("r", r.route("mine")))
+        == []
     )
 
 
 async def test_what_cannot_be_shown_is_told() -> None:
     opaque = {"@type": r.CLUSTER_TYPE, "@value_base64": base64.b64encode(b"\x0a\x01a\xf8\x7f\x01").decode()}
-    assert await told(opaque) == [("unchecked", "clusters/a", 0)]
+    assert await findings_of(opaque) == [("unchecked", "clusters/a", 0)]
 
 
 def script(directory: Path, text: str) -> Path:

@@ -31,8 +31,8 @@ def held(plane: Plane, type_url: str, group: str = "default") -> ResourceSet:
     return plane.publisher.content(group).snapshot.get(type_url)
 
 
-def told(found: Explanation) -> list[tuple[str, str, str]]:
-    return [(each.type, each.name, each.answer.value) for each in found.resources]
+def deliveries(found: Explanation) -> list[tuple[str, str, str]]:
+    return [(each.type, each.name, each.status.value) for each in found.resources]
 
 
 async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane) -> None:
@@ -62,18 +62,18 @@ async def test_the_candidates_are_told_in_the_order_they_are_tried(plane: Plane)
 
 async def test_no_group_at_all(plane: Plane) -> None:
     found = await plane.publisher.explain_node(NODE, ExplainQuery(CLUSTER, "a"))
-    assert (found.chosen, found.revision, told(found)) == (None, None, [("clusters", "a", "no_group")])
+    assert (found.chosen, found.revision, deliveries(found)) == (None, None, [("clusters", "a", "no_group")])
 
 
 async def test_a_node_that_is_not_connected_is_told_what_it_would_be_answered(plane: Plane) -> None:
     await push(plane, "default", alpha="1", beta="1")
     explain = plane.publisher.explain_node
-    assert told(await explain(NODE)) == []
+    assert deliveries(await explain(NODE)) == []
     served = [("clusters", "alpha", "served"), ("clusters", "beta", "served")]
-    assert told(await explain(NODE, ExplainQuery(CLUSTER))) == served
-    assert told(await explain(NODE, ExplainQuery(CLUSTER, "beta"))) == served[1:]
+    assert deliveries(await explain(NODE, ExplainQuery(CLUSTER))) == served
+    assert deliveries(await explain(NODE, ExplainQuery(CLUSTER, "beta"))) == served[1:]
     (missing,) = (await explain(NODE, ExplainQuery(CLUSTER, "alhpa"))).resources
-    assert (missing.answer.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
+    assert (missing.status.value, "did you mean 'alpha'?" in missing.detail) == ("missing", True)
 
 
 async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -> None:
@@ -84,7 +84,7 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     client.subscribe(ROUTE, "local_route", "local_ruote")
     client.ack(held(plane, ROUTE))
     found = await plane.publisher.explain("n1")
-    assert told(found) == [
+    assert deliveries(found) == [
         ("clusters", "alpha", "sent"),
         ("routes", "local_route", "sent"),
         ("routes", "local_ruote", "missing"),
@@ -92,10 +92,12 @@ async def test_a_connected_node_is_explained_by_what_it_asks_for(plane: Plane) -
     assert found.resources[0].version == held(plane, CLUSTER).resources["alpha"].version
     assert "'local_route'" in found.resources[2].detail
     unasked = await plane.publisher.explain("n1", ExplainQuery(ROUTE, "web"))
-    assert told(unasked) == [("routes", "web", "not_subscribed")]
-    assert told(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [("endpoints", "", "not_subscribed")]
+    assert deliveries(unasked) == [("routes", "web", "not_subscribed")]
+    assert deliveries(await plane.publisher.explain("n1", ExplainQuery(ENDPOINT))) == [
+        ("endpoints", "", "not_subscribed")
+    ]
     (listener,) = (await plane.publisher.explain("n1", ExplainQuery(LISTENER, "web"))).resources
-    assert (listener.answer.value, "the group has it" in listener.detail) == ("not_subscribed", True)
+    assert (listener.status.value, "the group has it" in listener.detail) == ("not_subscribed", True)
 
 
 async def connected(plane: Plane) -> Client:
@@ -113,12 +115,12 @@ async def test_what_is_held_back_names_the_clusters_that_it_waits_for(plane: Pla
     client = await connected(plane)
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), ("beta",)))
     beta, alpha, route = (await plane.publisher.explain("n1")).resources
-    assert (beta.name, beta.answer.value) == ("beta", "pending")
-    assert (alpha.name, alpha.answer.value, alpha.detail) == (
+    assert (beta.name, beta.status.value) == ("beta", "pending")
+    assert (alpha.name, alpha.status.value, alpha.detail) == (
         *("alpha", "pending"),
         "it was removed from the group; the removal will be sent",
     )
-    assert (route.answer.value, "held until clusters beta are warm on the node" in route.detail) == ("held", True)
+    assert (route.status.value, "held until clusters beta are warm on the node" in route.detail) == ("held", True)
     many = tuple(f"c{number}" for number in range(7))
     client.hold(HeldContent(((ROUTE, frozenset({"local_route"})),), many, is_unreadable=True))
     route = (await plane.publisher.explain("n1", ExplainQuery(ROUTE, "local_route"))).resources[0]
@@ -130,10 +132,10 @@ async def test_what_lingers_says_until_when(plane: Plane) -> None:
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, 90.0))
     asked = ExplainQuery(CLUSTER, "alpha")
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "lingers until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
+    assert (alpha.status.value, "lingers until 1970-01-01T00:01:30Z" in alpha.detail) == ("lingering", True)
     client.linger(Removal(2, {CLUSTER: frozenset({"alpha"})}, None))
     (alpha,) = (await plane.publisher.explain("n1", asked)).resources
-    assert (alpha.answer.value, "its time starts" in alpha.detail) == ("lingering", True)
+    assert (alpha.status.value, "its time starts" in alpha.detail) == ("lingering", True)
 
 
 async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -> None:
@@ -144,9 +146,9 @@ async def test_what_was_refused_is_told_in_the_words_of_the_node(plane: Plane) -
     await push(plane, "default", alpha="2")
     client.nack(held(plane, CLUSTER), "no such thing as alpha")
     (alpha,) = (await plane.publisher.explain("n1")).resources
-    assert (alpha.answer.value, "no such thing as alpha" in alpha.detail) == ("refused", True)
+    assert (alpha.status.value, "no such thing as alpha" in alpha.detail) == ("refused", True)
     client.ack(held(plane, CLUSTER))
-    assert told(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
+    assert deliveries(await plane.publisher.explain("n1")) == [("clusters", "alpha", "sent")]
 
 
 async def test_a_node_without_a_group_keeps_what_it_has(plane: Plane) -> None:
@@ -156,7 +158,7 @@ async def test_a_node_without_a_group_keeps_what_it_has(plane: Plane) -> None:
     client.ack(held(plane, CLUSTER))
     await plane.publisher.delete_group("default", PushOptions(allow_empty=True))
     (answer,) = (await plane.publisher.explain("n1")).resources
-    assert (answer.name, answer.answer.value) == ("*", "no_group")
+    assert (answer.name, answer.status.value) == ("*", "no_group")
 
 
 async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane: Plane) -> None:
@@ -164,7 +166,7 @@ async def test_a_node_that_left_is_explained_as_one_that_is_not_connected(plane:
     client = Client(plane.fleet, NODE, "default")
     client.leave()
     found = await plane.publisher.explain("n1", ExplainQuery(CLUSTER))
-    assert (found.connected, told(found)) == (False, [("clusters", "alpha", "served")])
+    assert (found.connected, deliveries(found)) == (False, [("clusters", "alpha", "served")])
     with pytest.raises(NotFoundError):
         await plane.publisher.explain("stranger")
 

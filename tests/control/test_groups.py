@@ -173,7 +173,7 @@ async def test_selectors_are_bounded_in_number(plane: Plane, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "pointer", "told"),
+    ("settings", "code", "pointer", "message"),
     [
         (GroupSettings("node.cluster = x"), "invalid_selector", "/selector", "column 14: expected an operator"),
         (GroupSettings("node.clutser == x"), "invalid_selector", "/selector", 'did you mean "cluster"?'),
@@ -187,13 +187,13 @@ async def test_selectors_are_bounded_in_number(plane: Plane, monkeypatch: pytest
     ],
 )
 async def test_wrong_settings_are_told_with_their_place(
-    plane: Plane, settings: GroupSettings, code: str, pointer: str, told: str
+    plane: Plane, settings: GroupSettings, code: str, pointer: str, message: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         await plane.publisher.configure("blue", settings)
     (violation,) = caught.value.violations
     assert (violation.code, violation.pointer) == (code, pointer)
-    assert told in str(violation)
+    assert message in str(violation)
 
 
 async def test_the_place_in_a_selector_of_several_lines(plane: Plane) -> None:

@@ -16,7 +16,7 @@ from xds.codec.resources import decode_resource
 from xds.control.audit_log import Caller
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import ANY_ETAG, NO_ETAG
-from xds.control.hand_assignments import KIND, Edit, Edited, HandChange, WriteOptions
+from xds.control.hand_assignments import KIND, Edit, EditResult, HandChange, WriteOptions
 from xds.control.live_endpoints import OwnedError, Owner, OwnerKind
 from xds.control.push import PushOptions
 from xds.fleet.event_log import EventFilter, EventKind
@@ -38,7 +38,7 @@ def assignment(*ports: int, name: str = "web") -> Resource:
 
 
 def setting(*ports: int, name: str = "web") -> Edit:
-    return lambda present, draining: Edited(assignment(*ports, name=name))
+    return lambda present, draining: EditResult(assignment(*ports, name=name))
 
 
 def patching(**document: Any) -> Edit:

@@ -50,7 +50,7 @@ def test_many_names_are_laid_in_one_step_with_one_wake(world: World) -> None:
     assert [world.served(name) for name in put] == [b"web=live", b"api=live", b"new=live"]
     assert not world.live.assign("edge", BOUND, put), "the same again changes nothing"
     assert world.woken == [("edge",)]
-    assert world.live.assign("edge", BOUND, {"web": world.one("web", "2")}, gone=["api", "new"])
+    assert world.live.assign("edge", BOUND, {"web": world.one("web", "2")}, removed=["api", "new"])
     assert world.woken == [("edge",), ("edge",)]
     assert [world.served(name) for name in put] == [b"web=2", b"api=pushed", None]
 
@@ -79,7 +79,7 @@ def test_a_name_is_free_again_when_its_owner_gives_it_up(world: World) -> None:
 
 
 def test_a_claim_holds_before_there_are_endpoints(world: World) -> None:
-    """A binding to a service that no source has told of yet keeps others away."""
+    """A binding to a service that no source has shown yet keeps other owners away."""
     world.live.claim("edge", "web", BOUND)
     assert world.served("web") == b"web=pushed" and world.woken == []
     with pytest.raises(OwnedError):

@@ -24,7 +24,7 @@ from tests.control.test_lowered_groups import (
     splitter,
 )
 from xds.catalog.binding import Binding
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.bindings import KIND as BINDING_KIND
 from xds.control.entry_records import DeleteEntry
 from xds.control.live_endpoints import OwnedError, OwnerKind
@@ -33,7 +33,7 @@ from xds.model.resource_type import CLUSTER, ENDPOINT
 from xds.store.base import UnavailableError
 from xds.store.memory.engine import MemoryStore
 
-ACME = Seen("dc1", "acme")  # the trust domain is part of the names of clusters
+ACME = ChainContext("dc1", "acme")  # the trust domain is part of the names of clusters
 WEB_ACME, API_ACME = "web.default.dc1.internal.acme", "api.default.dc1.internal.acme"
 
 
@@ -63,17 +63,17 @@ async def test_a_binding_under_a_name_that_is_lowered_after_the_start_is_told_an
     shop: Plane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await shop.bindings.put((GROUP, WEB_ACME), Binding("other"))
-    again = await start(Plane(shop.store, seen=ACME))
+    again = await start(Plane(shop.store, chain_context=ACME))
     assert owners(again) == {WEB_ACME: OwnerKind.LOWERED, API_ACME: OwnerKind.LOWERED}
     assert set(served(again, CLUSTER)) == set(served(again, ENDPOINT)) == {WEB_ACME, API_ACME}
-    told = capsys.readouterr().out
-    assert "lowered from upstream 'web': it cannot be bound to service 'other'" in told
+    output = capsys.readouterr().out
+    assert "lowered from upstream 'web': it cannot be bound to service 'other'" in output
     assert [doc.id for doc in await again.store.docs(BINDING_KIND)] == [document_id((GROUP, WEB_ACME))]
 
 
 async def test_a_pushed_name_that_is_lowered_after_the_start_costs_only_its_upstream(shop: Plane) -> None:
     await shop.publisher.push(GROUP, [cluster(API_ACME)])
-    again = await start(Plane(shop.store, seen=ACME))
+    again = await start(Plane(shop.store, chain_context=ACME))
     assert "which is pushed to this group" in again.publisher.lowered.get(GROUP).error
     assert set(served(again, CLUSTER)) == {WEB_ACME, API_ACME}
     assert served(again, CLUSTER)[API_ACME].body == cluster(API_ACME).body
@@ -81,7 +81,7 @@ async def test_a_pushed_name_that_is_lowered_after_the_start_costs_only_its_upst
     with pytest.raises(Exception, match="which is pushed"):
         await put_entries(again, {"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "1s"})
     await again.publisher.push(GROUP, [])
-    third = await start(Plane(shop.store, seen=ACME))
+    third = await start(Plane(shop.store, chain_context=ACME))
     assert third.publisher.lowered.get(GROUP).error == ""
     assert set(served(third, CLUSTER)) == set(served(third, ENDPOINT)) == {WEB_ACME, API_ACME}
 

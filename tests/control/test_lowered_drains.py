@@ -110,20 +110,20 @@ def test_what_drains_stays_in_its_priority_as_far_as_there_is_one() -> None:
     resource = lower_priorities(before, [[endpoint(n), endpoint(n + 10)] for n in range(3)])
     targets = tuple(FollowedTarget(InstanceSelection(binding)) for binding in bindings[:2])
     made = FollowedAssignment((GROUP, WEB), targets, partial(lower_priorities, after))
-    targets[0].leave([endpoint(0)], 5.0)
+    targets[0].drain([endpoint(0)], 5.0)
     made.take_over(resource, 15.0)
     assert made.next_end == 5.0, "what drains already has its time"
-    laid = [target.advance([endpoint(20 + n)], 1.0, 15.0) for n, target in enumerate(targets)]
-    found = priorities_in(made.lower(laid))
+    served = [target.advance([endpoint(20 + n)], 1.0, 15.0) for n, target in enumerate(targets)]
+    found = priorities_in(made.lower(served))
     numbers = {priority: sorted(int(at[0].split(".")[3]) for at in held) for priority, held in found.items()}
     assert numbers == {0: [0, 10, 20], 1: [1, 2, 11, 12, 21]}
-    assert [one.place[0] for held in found.values() for one in held.values() if not one.drains] == [
+    assert [one.address[0] for held in found.values() for one in held.values() if not one.drains] == [
         "10.0.0.20",
         "10.0.0.21",
     ]
 
 
-async def test_nothing_is_laid_again_and_again_while_a_server_starts(
+async def test_nothing_is_computed_again_and_again_while_a_server_starts(
     shop: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start with many groups takes long; sources are asked at its end."""
@@ -132,13 +132,13 @@ async def test_nothing_is_laid_again_and_again_while_a_server_starts(
     await again.publisher.load()
     endpoints = again.publisher.lowered.endpoints
     assert endpoints is not None
-    laid: list[str] = []
-    monkeypatch.setattr(endpoints.followed, "lay", lambda group, keys: laid.append(group))
+    served_groups: list[str] = []
+    monkeypatch.setattr(endpoints.followed, "serve", lambda group, keys: served_groups.append(group))
     await asyncio.sleep(0.1)
-    assert laid == []
+    assert served_groups == []
     again.catalog.start()
     async with asyncio.timeout(10):
-        while not laid:
+        while not served_groups:
             await asyncio.sleep(0.01)
-    assert laid == [GROUP]
+    assert served_groups == [GROUP]
     await again.catalog.close()

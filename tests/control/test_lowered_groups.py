@@ -159,7 +159,7 @@ class TestDocuments:
         assert await shop.store.docs("upstreams") == []
         assert len(shop.publisher.lowered) == 0
         await put_entries(shop, splitter(50))
-        assert shop.publisher.held(GROUP) is None
+        assert shop.publisher.find_content(GROUP) is None
         # Its restored revision has what was pushed, and no upstreams.
         await shop.publisher.rollback(GROUP, 2)
         assert set(bodies(shop)) == {(CLUSTER, "pushed")}

@@ -12,7 +12,7 @@ from xds.catalog.instance import Instance
 from xds.codec import schema
 from xds.control.lowered_content import LoweredRecords
 from xds.lower.lowered import LoweredResource
-from xds.lower.lowering import lower_behind
+from xds.lower.lowering import lower_backend
 from xds.lower.upstreams import Upstream
 from xds.model.resource_type import ENDPOINT
 
@@ -32,13 +32,13 @@ class Effort:
 
         def lowered(upstream: Upstream, *arguments: Any) -> Any:
             self.upstreams.append(upstream.name)
-            return lower_behind(upstream, *arguments)
+            return lower_backend(upstream, *arguments)
 
         def of(records: LoweredRecords, one: LoweredResource) -> Any:
             self.resources.append(one.label)
             return record(records, one)
 
-        patch.setattr("xds.control.group_lowering.lower_behind", lowered)
+        patch.setattr("xds.control.group_lowering.lower_backend", lowered)
         patch.setattr(LoweredRecords, "of", of)
 
     def clear(self) -> None:

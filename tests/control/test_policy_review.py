@@ -171,8 +171,8 @@ def test_a_pushed_priority_is_told_unless_it_stands_by() -> None:
     assert codes(*resources, own=policy(standby=[{"zone": "zb"}])) == []
 
 
-@pytest.mark.parametrize(("silent", "told"), [(0, 0), (20, 0), (21, 1)])
-def test_too_many_silent_nodes_are_told(silent: int, told: int) -> None:
+@pytest.mark.parametrize(("silent", "warnings_n"), [(0, 0), (20, 0), (21, 1)])
+def test_too_many_silent_nodes_are_warned_of(silent: int, warnings_n: int) -> None:
     """A warning names the locality if less than 80 % of its nodes report."""
     observed = Observation({Locality("r", "za"): Demand(1.0, 1.0, 100 - silent, silent)}, {})
-    assert [one.code for one in review_reports(policy(), observed)] == ["partial_reports"] * told
+    assert [one.code for one in review_reports(policy(), observed)] == ["partial_reports"] * warnings_n

@@ -222,8 +222,8 @@ async def test_dry_run_tells_and_changes_nothing(plane: Plane) -> None:
     fresh = await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(dry_run=True))
     assert (fresh.revision, fresh.changed, fresh.changes["clusters"].added) == (0, True, ("a",))
     await plane.publisher.push(GROUP, clusters("a"))
-    told = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(dry_run=True))
-    assert (told.revision, told.changes["clusters"].removed) == (1, ("a",))
+    result = await plane.publisher.push(GROUP, clusters("b"), options=PushOptions(dry_run=True))
+    assert (result.revision, result.changes["clusters"].removed) == (1, ("a",))
     same = await plane.publisher.push(GROUP, clusters("a"), options=PushOptions(dry_run=True))
     assert not same.changed
     assert served(plane.cache) == ["a"]
@@ -282,7 +282,7 @@ async def test_a_deleted_group_says_where_its_nodes_go(plane: Plane) -> None:
         Client(plane.fleet, node, "canary")
     preview = await plane.publisher.delete_group("canary", PushOptions(dry_run=True))
     assert (preview.moves, preview.changed) == ({"edge": 4, "core": 1}, True)
-    assert plane.publisher.held("canary") is not None
+    assert plane.publisher.find_content("canary") is not None
     done = await plane.publisher.delete_group("canary")
     assert done.moves == {"edge": 4, "core": 1}
 

@@ -86,7 +86,7 @@ class World:
             await self.registrations.tick()
 
     def health(self, service: str = "web") -> list[Health]:
-        self.registrations.tell()
+        self.registrations.show_changes()
         return [one.health for one in self.sink.services.get(service, ())]
 
 
@@ -260,27 +260,27 @@ async def test_a_store_that_fails_does_not_keep_an_instance_out_or_in(world: Wor
 async def test_heartbeats_write_nothing_and_show_nothing(world: World, store: Obstructed) -> None:
     await world.register(WEB)
     await world.tells(Health.PASSING, "first")
-    world.registrations.tell()
-    written, told = len(store.batches), len(world.sink.calls)
+    world.registrations.show_changes()
+    written, shown = len(store.batches), len(world.sink.calls)
     for beat in range(50):
         assert not await world.tells(Health.PASSING, f"note {beat}")
-    world.registrations.tell()
-    assert (len(store.batches), len(world.sink.calls)) == (written, told)
+    world.registrations.show_changes()
+    assert (len(store.batches), len(world.sink.calls)) == (written, shown)
     one = world.registrations.table.get(Key(AGENT_NODE, "web-1"))
     assert one is not None
     assert one.checks[0].output == "note 49"
 
 
-async def test_a_status_that_is_told_during_a_registration_is_not_lost(world: World, store: Obstructed) -> None:
+async def test_a_status_that_arrives_during_a_registration_is_not_lost(world: World, store: Obstructed) -> None:
     """The registration was computed from the status before: it must not bring that back."""
     await world.register(WEB)
     store.may_go_on.clear()
     asked = asyncio.create_task(world.register({**WEB, "Port": 81}))
     await store.is_held.wait()
-    told = asyncio.create_task(world.tells(Health.PASSING))
+    update = asyncio.create_task(world.tells(Health.PASSING))
     await asyncio.sleep(0.01)
     store.may_go_on.set()
-    await asyncio.gather(asked, told)
+    await asyncio.gather(asked, update)
     assert world.health() == [Health.PASSING]
     found = (await reloaded(store)).registrations.table.get(Key(AGENT_NODE, "web-1"))
     assert found is not None
@@ -292,10 +292,10 @@ async def test_an_instance_that_goes_while_its_status_is_stored_stays_gone(world
     store.may_go_on.clear()
     gone = asyncio.create_task(world.registrations.deregister("web-1"))
     await store.is_held.wait()
-    told = asyncio.create_task(world.tells(Health.PASSING))
+    update = asyncio.create_task(world.tells(Health.PASSING))
     await asyncio.sleep(0.01)
     store.may_go_on.set()
-    await asyncio.gather(gone, told)
+    await asyncio.gather(gone, update)
     assert world.health() == []
     assert len((await reloaded(store)).registrations.table) == 0
 
@@ -364,7 +364,7 @@ async def test_an_instance_that_stays_critical_is_deregistered_for_good(world: W
     await world.tells(Health.PASSING)
     await world.tells(Health.CRITICAL)
     await world.pass_time(30)
-    await world.tells(Health.CRITICAL)  # told again: it is critical all the same
+    await world.tells(Health.CRITICAL)  # a second time: it stays critical
     await world.pass_time(29)
     assert world.health() == [Health.CRITICAL]
     await world.pass_time(2)

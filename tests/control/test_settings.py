@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.access import NodeAuthMode
-from xds.control.publisher import DEFAULT_SEEN
+from xds.control.publisher import DEFAULT_CHAIN_CONTEXT
 from xds.control.settings import Settings, SettingsError, auth_files, is_loopback, load_settings, shown_settings
 from xds.control.settings_sections import GRPC_PORT, HTTP_PORT
 from xds.protocol.order import OrderRules
@@ -230,9 +230,9 @@ def test_somebody_must_be_an_administrator(host: str, insecure: bool) -> None:
     """A certificate alone gives no rights, so nobody could push. The message shows what to add."""
     server = {"http": {"host": host, "tls": CA}, "insecure": insecure}
     for auth in ({}, {"certificates": [{"uri": "spiffe://a/*", "name": "x", "scopes": ["read"]}]}):
-        with pytest.raises(SettingsError, match="none of them has the scope admin") as told:
+        with pytest.raises(SettingsError, match="none of them has the scope admin") as raised:
             load_settings(flags={"server": server, "auth": auth})
-    lines = str(told.value).partition("by a name in it:\n")[2].partition("or a token:")[0]
+    lines = str(raised.value).partition("by a name in it:\n")[2].partition("or a token:")[0]
     added = yaml.safe_load(lines)["auth"]
     for entry in added["certificates"]:
         assert load_settings(flags={"server": server, "auth": {"certificates": [entry]}}).auth.has_administrator()
@@ -299,27 +299,27 @@ def test_files_that_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_setting_that_has_moved_is_accepted_in_its_old_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ("server.order: this setting is now 'order.enabled'; the old name still works",)
+    sentences = ("server.order: this setting is now 'order.enabled'; the old name still works",)
     settings = load_settings(config(tmp_path, "server: {order: off, drain_s: 1}"))
-    assert (settings.order.enabled, settings.server.drain_s, settings.moved) == (False, 1, told)
+    assert (settings.order.enabled, settings.server.drain_s, settings.moved) == (False, 1, sentences)
     both = load_settings(config(tmp_path, "server: {order: off}\norder: {enabled: on, linger_max: 3}"))
-    assert (both.order.enabled, both.order.linger_max, both.moved) == (True, 3, told)
+    assert (both.order.enabled, both.order.linger_max, both.moved) == (True, 3, sentences)
     with pytest.raises(SettingsError, match=r"order\.enabled: Input should be"):
         load_settings(config(tmp_path, "server: {order: 7}"))
     with pytest.raises(SettingsError, match="order: Input should be"):
         load_settings(config(tmp_path, "server: {order: off}\norder: 7"))
     monkeypatch.setenv("XDS_SERVER__ORDER", "off")
-    assert load_settings().moved == told
+    assert load_settings().moved == sentences
     assert not load_settings().order.enabled
     monkeypatch.delenv("XDS_SERVER__ORDER")
     assert load_settings().moved == ()
 
 
 def test_where_chains_are_seen_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings().chains.seen() == DEFAULT_SEEN
+    assert load_settings().chains.context() == DEFAULT_CHAIN_CONTEXT
     monkeypatch.setenv("XDS_CHAINS__TRUST_DOMAIN", "corp.example")
     chains = load_settings(config(tmp_path, "chains: {datacenter: eu-1, partitions: false}")).chains
-    assert chains.seen() == Seen("eu-1", "corp.example", has_partitions=False)
+    assert chains.context() == ChainContext("eu-1", "corp.example", has_partitions=False)
     monkeypatch.delenv("XDS_CHAINS__TRUST_DOMAIN")
     for wrong in ("{datacenter: ''}", "{trust_domain: 'A b'}", "{region: eu}"):
         with pytest.raises(SettingsError, match=r"chains\."):

@@ -54,7 +54,7 @@ def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{web: {kind: file}}", "sources.web.kind: 'file' is no kind of source; did you mean 'files'?"),
         ("{web: {paths: [a]}}", "sources.web.kind: Field required (one of files, "),
@@ -78,10 +78,10 @@ def test_a_source_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("{mine: {kind: python, object: mine}}", "sources.mine.object: expected module:factory"),
     ],
 )
-def test_what_is_wrong_is_named_by_the_path_that_was_written(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_wrong_is_named_by_the_path_that_was_written(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load_settings(config(tmp_path, f"sources: {text}"))
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_name_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_secrets_are_shown_nowhere() -> None:
     for wrong in ({"token": ["hunter2"]}, {"token": "hunter2", "prot": 3}, {"tokn": "hunter2"}):
         with pytest.raises(pydantic.ValidationError) as raised:
             Root(sources={"v": {"kind": "vault", **wrong}})
-        told = "\n".join(explain_setting(detail, Root) for detail in raised.value.errors())
-        assert "sources.v" in told and "hunter2" not in told.replace("'tokn'", "")
+        message = "\n".join(explain_setting(detail, Root) for detail in raised.value.errors())
+        assert "sources.v" in message and "hunter2" not in message.replace("'tokn'", "")
     fine = Root(sources={"v": Vault(kind="vault", token="hunter2")})
     assert "hunter2" not in repr(fine) + json.dumps(fine.model_dump(mode="json"))
     assert fine.sources["v"].token.get_secret_value() == "hunter2"

@@ -120,8 +120,12 @@ async def test_a_source_that_ends_in_an_odd_way_is_run_again(how: str) -> None:
 
     async with running(run) as (_, catalog):
         await eventually(lambda: runs >= 3)
-        told = {"returns": "ended by itself", "cancels": "was cancelled", "wrong": "service 'web': dict is no Instance"}
-        assert told[how] in catalog.statuses()[0].message
+        messages = {
+            "returns": "ended by itself",
+            "cancels": "was cancelled",
+            "wrong": "service 'web': dict is no Instance",
+        }
+        assert messages[how] in catalog.statuses()[0].message
 
 
 async def test_one_source_that_fails_leaves_the_others_alone() -> None:

@@ -21,7 +21,7 @@ from tests.control.test_lowered_groups import (
     served,
     splitter,
 )
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.codec import schema
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER, ENDPOINT
@@ -30,7 +30,7 @@ from xds.store.memory.engine import MemoryStore
 
 API = "api.default.dc1.internal.consul"
 LEGS = {f"failover-target~{index}~{API}" for index in range(2)}
-ELSEWHERE = Seen("dc9", "a.internal.acme")  # both are parts of the names of clusters
+ELSEWHERE = ChainContext("dc9", "a.internal.acme")  # both are parts of the names of clusters
 
 
 class RefusingStore(MemoryStore):
@@ -85,7 +85,7 @@ async def test_stored_clusters_keep_endpoints_when_their_names_cannot_change(
     store: RefusingStore, shop: Plane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.refuses = True
-    again = await start(Plane(store, seen=ELSEWHERE))
+    again = await start(Plane(store, chain_context=ELSEWHERE))
     assert set(served(again, CLUSTER)) == {V1, V2, API, *LEGS}
     assert set(served(again, ENDPOINT)) == {V1, V2, *LEGS}
     assert bodies(again) == bodies(shop)
@@ -97,7 +97,7 @@ async def test_stored_clusters_keep_endpoints_when_their_names_cannot_change(
 
 async def test_the_names_change_with_the_next_write(store: RefusingStore, shop: Plane) -> None:
     store.refuses = True
-    again = await start(Plane(store, seen=ELSEWHERE))
+    again = await start(Plane(store, chain_context=ELSEWHERE))
     store.refuses = False
     await put_entries(again, splitter(50))
     names = {f"{each}.web.default.dc9.internal.a.internal.acme" for each in ("v1", "v2")}
@@ -129,7 +129,7 @@ async def test_a_backup_of_another_trust_domain_is_lowered_anew(store: RefusingS
     records = [record async for batch in shop.store.dump() for record in batch]
     target = MemoryStore()
     await target.open()
-    plane = await start(Plane(target, seen=ELSEWHERE))
+    plane = await start(Plane(target, chain_context=ELSEWHERE))
     for service in ("web", "api"):
         sink(plane).put(service, instances(30))
     await plane.catalog.tick()

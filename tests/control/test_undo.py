@@ -213,7 +213,7 @@ async def test_what_its_nodes_refused_is_not_gone_back_to(plane: Plane) -> None:
     await push(plane, cluster("worse", 80))
     plan = await plane.publisher.undo_plan(GROUP)
     assert plan.to is not None and plan.to.revision == 1
-    assert [(each.line.revision, each.reason) for each in plan.candidates] == [(2, "refused by 1 of 4 nodes"), (1, "")]
+    assert [(each.line.revision, each.reason) for each in plan.candidates] == [(2, "rejected by 1 of 4 nodes"), (1, "")]
     # This is known after a restart, too.
     again = plane.restarted()
     await again.publisher.load()
@@ -238,10 +238,10 @@ async def test_few_refusals_are_no_reason(plane: Plane) -> None:
 async def test_where_all_before_was_undone_a_person_chooses(plane: Plane) -> None:
     for name in ("first", "second"):
         await push(plane, cluster(name, 80))
-    await plane.store.tally(GROUP, 1, 2, 2)
+    await plane.store.record_outcome(GROUP, 1, 2, 2)
     plan = await plane.publisher.undo_plan(GROUP)
     assert plan.to is None
-    assert [(each.line.revision, each.reason) for each in plan.candidates] == [(1, "refused by 2 of 2 nodes")]
+    assert [(each.line.revision, each.reason) for each in plan.candidates] == [(1, "rejected by 2 of 2 nodes")]
 
 
 async def test_undo_does_not_go_behind_a_deletion(plane: Plane) -> None:

@@ -88,7 +88,7 @@ async def pruned(plane: Plane, tmp_path: Path) -> AsyncIterator[Watched]:
     await made.directory.close()
 
 
-def told(logs: Logs, event: str) -> list[MutableMapping[str, Any]]:
+def logged(logs: Logs, event: str) -> list[MutableMapping[str, Any]]:
     return [line for line in logs if line["event"] == event]
 
 
@@ -157,8 +157,8 @@ async def test_a_broken_file_is_told_with_its_place_and_changes_nothing(watched:
     await watched.directory.start()
     with capture_logs() as logs:
         (watched.root / "edge.yaml").write_text("resources:\n- '@type': type.googleapis.com/x\n  a: {\n")
-        await watched.wait(lambda: bool(told(logs, "directory.refused")))
-    assert told(logs, "directory.refused")[0]["source"].startswith(f"{watched.root}/edge.yaml:")
+        await watched.wait(lambda: bool(logged(logs, "directory.refused")))
+    assert logged(logs, "directory.refused")[0]["source"].startswith(f"{watched.root}/edge.yaml:")
     assert watched.held() == {"edge": ["a"]}
     watched.put("edge.yaml", "b")
     await watched.wait(lambda: watched.held() == {"edge": ["b"]})
@@ -238,7 +238,7 @@ async def test_a_name_in_two_files_of_a_group_is_refused(watched: Watched) -> No
     watched.put("edge/two.yaml", "a", port=81)
     with capture_logs() as logs:
         await watched.directory.start()
-    assert [line["error_code"] for line in told(logs, "directory.refused")] == ["duplicate_name"]
+    assert [line["error_code"] for line in logged(logs, "directory.refused")] == ["duplicate_name"]
     assert watched.held() == {}
 
 
@@ -248,7 +248,7 @@ async def test_what_is_gone_stays_served_and_is_told(watched: Watched) -> None:
     await watched.directory.start()
     with capture_logs() as logs:
         (watched.root / "edge.yaml").unlink()
-        await watched.wait(lambda: bool(told(logs, "directory.group_kept")))
+        await watched.wait(lambda: bool(logged(logs, "directory.group_kept")))
     assert watched.held() == {"core": ["b"], "edge": ["a"]}
 
 
@@ -265,8 +265,8 @@ async def test_an_empty_directory_prunes_nothing(pruned: Watched) -> None:
     await pruned.directory.start()
     with capture_logs() as logs:
         (pruned.root / "edge.yaml").unlink()
-        await pruned.wait(lambda: bool(told(logs, "directory.group_kept")))
-    assert told(logs, "directory.group_kept")[0]["is_empty"]
+        await pruned.wait(lambda: bool(logged(logs, "directory.group_kept")))
+    assert logged(logs, "directory.group_kept")[0]["is_empty"]
     assert pruned.held() == {"edge": ["a"]}
 
 
@@ -276,7 +276,7 @@ async def test_connected_nodes_do_not_lose_everything_to_an_empty_file(watched: 
     Client(watched.plane.fleet, Node("n", "edge"), "edge")
     with capture_logs() as logs:
         watched.put("edge.yaml")
-        await watched.wait(lambda: bool(told(logs, "directory.refused")))
+        await watched.wait(lambda: bool(logged(logs, "directory.refused")))
     assert watched.held() == {"edge": ["a"]}
 
 
@@ -296,7 +296,7 @@ async def test_a_directory_that_goes_and_comes_back(watched: Watched) -> None:
     await watched.directory.start()
     with capture_logs() as logs:
         shutil.rmtree(watched.root)
-        await watched.wait(lambda: bool(told(logs, "directory.unreadable")))
+        await watched.wait(lambda: bool(logged(logs, "directory.unreadable")))
         watched.root.mkdir()
         watched.put("edge.yaml", "b")
         await watched.wait(lambda: watched.held() == {"edge": ["b"]})

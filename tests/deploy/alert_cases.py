@@ -221,7 +221,7 @@ CASES = (
                 'xds_server_assignment_sources{standing="settled"}': "5x80",
             },
         ),
-        "2 localities send traffic as decided long ago: their load reports are missing",
+        "The traffic assignment of 2 localities is outdated: their load reports are missing",
     ),
     AlertCase(
         "XdsZoneFull",
@@ -241,7 +241,7 @@ CASES = (
         "XdsOverload",
         {f'xds_assignment_reasons{{{WEB},reason="overload"}}': "1x80"},
         ({f'xds_assignment_reasons{{{WEB},reason="spill"}}': "1x80"},),
-        "The demand for cluster web of group default fits nowhere",
+        "The demand for cluster web of group default exceeds all capacity",
         {"group": "default", "cluster": "web"},
     ),
     AlertCase(
@@ -316,7 +316,7 @@ CASES = (
         "XdsSourceLeftOut",
         {f"xds_server_source_findings{{{SOURCE}}}": "4x80"},
         ({f"xds_server_source_findings{{{SOURCE}}}": "0x80"},),
-        "4 things in hosts cannot be used and are left out",
+        "4 items of hosts cannot be used and are left out",
         OF_SOURCE,
     ),
     AlertCase(

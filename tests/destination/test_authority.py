@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.destination.authority import Authority, Generation, Grammar, NameReading, NamingRules, read_authority, written
+from xds.destination.authority import (
+    Authority,
+    Grammar,
+    NamingRules,
+    ProtocolGeneration,
+    ServiceCandidate,
+    read_authority,
+    service_host,
+)
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality
@@ -15,7 +23,7 @@ RULES = NamingRules(("corp.example", "cluster.local"))
 LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 
-def read(path: str, generation: Generation = Generation.TODAY) -> Authority:
+def read(path: str, generation: ProtocolGeneration = ProtocolGeneration.LINKERD) -> Authority:
     return read_authority(path, RULES, generation)
 
 
@@ -38,7 +46,7 @@ def read(path: str, generation: Generation = Generation.TODAY) -> Authority:
 def test_each_grammar_reads_its_names(path: str, grammar: Grammar, readings: list[tuple[str, str, str]]) -> None:
     found = read(path)
     assert found.grammar is grammar
-    assert list(map(tuple, found.readings)) == readings
+    assert list(map(tuple, found.candidates)) == readings
     assert found.port == (81 if path.endswith(":81") else 80)
 
 
@@ -49,16 +57,16 @@ def test_what_is_written_is_read_again(
     service: str, namespace: str | None, label: str | None, datacenter: str | None, grammar: str
 ) -> None:
     name = f"{service}.{namespace}" if namespace else service
-    reading = NameReading(name, label or "", datacenter or "")
-    text = written(reading, Grammar(grammar), RULES)
+    reading = ServiceCandidate(name, label or "", datacenter or "")
+    text = service_host(reading, Grammar(grammar), RULES)
     if {service, namespace, label, datacenter} & {"svc", "service", "virtual", "ns", "dc"}:
         return  # words of the grammars
-    assert reading in read(text).readings
+    assert reading in read(text).candidates
 
 
 @pytest.mark.parametrize("service", ["a|b", "a b", "", "-a"])
 def test_a_service_that_no_grammar_can_name_has_no_name(service: str) -> None:
-    assert written(NameReading(service), Grammar.KUBERNETES) == "" or not service
+    assert service_host(ServiceCandidate(service), Grammar.KUBERNETES) == "" or not service
 
 
 @given(st.text(max_size=40))
@@ -72,8 +80,8 @@ def test_no_path_is_read_as_anything_but_a_destination_or_refused(path: str) -> 
 
 
 def test_names_of_2018_are_laxer() -> None:
-    assert read("web.shop.svc", Generation.CONDUIT).grammar is Grammar.KUBERNETES
-    assert read("web.shop.svc.cluster.local.", Generation.CONDUIT).host == "web.shop.svc.cluster.local"
+    assert read("web.shop.svc", ProtocolGeneration.CONDUIT).grammar is Grammar.KUBERNETES
+    assert read("web.shop.svc.cluster.local.", ProtocolGeneration.CONDUIT).host == "web.shop.svc.cluster.local"
     assert read("web.shop.svc").grammar is Grammar.FOREIGN
     assert read("[::1]:80").host == "::1" and str(read("[::1]:80")) == "[::1]:80"
 

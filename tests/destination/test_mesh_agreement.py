@@ -21,17 +21,17 @@ from tests.support.linkerd_policy import Request, backends_of, route_taken
 from tests.support.lowering import DATACENTER, lowered, served
 from tests.support.random_mesh import RandomMesh
 from tests.support.route_reader import Place, RouteReader
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.instance import Instance
 from xds.catalog.service_index import ServiceInstance
-from xds.chain.index import ChainIndex, Seen
+from xds.chain.index import ChainContext, ChainIndex
 from xds.chain.request import Overrides
 from xds.control.address_index import AddressIndex
-from xds.control.destinations import ServiceWorld
-from xds.destination.authority import Generation, read_authority
+from xds.control.destinations import ServiceMeshState
+from xds.destination.authority import ProtocolGeneration, read_authority
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer
+from xds.destination.mesh_state import DestinationClient, DestinationRules
 from xds.destination.outbound_policy import encode_outbound
-from xds.destination.world import DestinationClient, DestinationRules
 from xds.lower.upstreams import Upstream
 from xds.proto.linkerd import outbound_pb2
 
@@ -48,7 +48,7 @@ class FixedCatalog:
 
     def __init__(self, catalog: Mapping[str, list[Instance]]) -> None:
         self._services = {
-            service: tuple(ServiceInstance("test", SeenInstance(one, 0.0, 0.0)) for one in instances)
+            service: tuple(ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in instances)
             for service, instances in catalog.items()
         }
 
@@ -63,8 +63,8 @@ class FixedCatalog:
 
 
 def resolver_of(mesh: RandomMesh) -> DestinationResolver:
-    entries = SimpleNamespace(index=ChainIndex(Seen(DATACENTER, TRUST_DOMAIN, True), mesh.entries))
-    world = ServiceWorld(cast(Any, FixedCatalog(mesh.catalog)), cast(Any, entries), AddressIndex())
+    entries = SimpleNamespace(index=ChainIndex(ChainContext(DATACENTER, TRUST_DOMAIN, True), mesh.entries))
+    world = ServiceMeshState(cast(Any, FixedCatalog(mesh.catalog)), cast(Any, entries), AddressIndex())
     return DestinationResolver(world, DestinationRules(datacenter=DATACENTER))
 
 
@@ -79,10 +79,10 @@ def shares(weights: Mapping[frozenset[Place], int]) -> Shares:
 
 
 def in_envoy(reader: RouteReader, upstream: Upstream, request: Any) -> Shares:
-    arrival = reader.arrive(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
-    assert arrival is not None
+    routed = reader.route_request(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
+    assert routed is not None
     weights: Counter[frozenset[Place]] = Counter()
-    for cluster, weight in arrival.clusters.items():
+    for cluster, weight in routed.clusters.items():
         weights[frozenset(reader.serving(cluster))] += weight
     return shares(weights)
 
@@ -90,7 +90,7 @@ def in_envoy(reader: RouteReader, upstream: Upstream, request: Any) -> Shares:
 def in_linkerd(resolver: DestinationResolver, legs: Mapping[str, int]) -> Shares:
     weights: Counter[frozenset[Place]] = Counter()
     for authority, weight in legs.items():
-        answer = resolver.state(read_authority(authority), CLIENT, Generation.TODAY)
+        answer = resolver.state(read_authority(authority), CLIENT, ProtocolGeneration.LINKERD)
         assert answer.state is not None
         weights[frozenset((one.address, one.port) for one in answer.state.endpoints)] += weight
     return shares(weights)

@@ -11,7 +11,7 @@ from tests.support.linkerd_policy import Request, route_taken
 from xds.destination.outbound_policy import OutboundRule, encode_outbound
 from xds.destination.policy_routes import PathCondition, PolicyBackend, PolicyMatch, PolicyRoute, TextMatch
 from xds.destination.profile import Subject
-from xds.destination.route_precedence import MATCHES_LIMIT, in_order
+from xds.destination.route_precedence import MATCHES_LIMIT, order_routes
 from xds.proto.linkerd import outbound_pb2
 
 SUBJECT = Subject("core", "Service", "web", "default")
@@ -75,7 +75,7 @@ X, Y = TextMatch("x", "regex", ".*"), TextMatch("y", "regex", ".*")
 @example([[PolicyMatch()], [PolicyMatch(PathCondition("exact", "/a/b"), (X, X))]], [Request("/a/b", headers={"x": ""})])
 def test_a_proxy_takes_the_route_that_the_router_takes(each: list[list[PolicyMatch]], asked: list[Request]) -> None:
     routes, skipped = _routes(each), list[str]()
-    told = in_order(routes, skipped)
+    told = order_routes(routes, skipped)
     assert not skipped
     policy = outbound_pb2.OutboundPolicy.FromString(encode_outbound(OutboundRule(told, SUBJECT)))
     for request in asked:
@@ -88,7 +88,7 @@ def test_routes_whose_order_would_need_too_many_matches_are_left_out_and_reporte
         _routes([[PolicyMatch(PathCondition("prefix", "/a"))], *([PolicyMatch(headers=(each,))] for each in one)]),
         list[str](),
     )
-    told = in_order(routes, skipped)
+    told = order_routes(routes, skipped)
     assert len(told) == len(routes) - 1 and told[0].name == "1"
     (reason,) = skipped
     assert "'0'" in reason

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from xds.destination.route_terms import escaped
-from xds.destination.rust_regex import anchored, is_readable, whole
+from xds.destination.rust_regex import anchored, full_match, is_readable
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_may_mean_something_else_is_not(text: str) -> None:
 
 
 def test_an_expression_is_over_the_whole_text() -> None:
-    assert whole("a|ab") == "^(?:a|ab)$"
+    assert full_match("a|ab") == "^(?:a|ab)$"
 
 
 def matches(text: str, path: str) -> bool:

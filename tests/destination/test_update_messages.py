@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xds.destination.authority import Generation
+from xds.destination.authority import ProtocolGeneration
 from xds.destination.endpoint import (
     DestinationEndpoint,
     DestinationState,
     Hint,
     Http2Params,
     MeshRole,
-    Nearness,
+    ZoneLocality,
     ordered,
 )
 from xds.destination.shared_messages import SharedMessages
@@ -44,17 +44,17 @@ ENDPOINTS = st.builds(
 )
 
 
-@given(ENDPOINTS, st.sampled_from(list(Nearness)))
-def test_an_endpoint_is_its_message(one: DestinationEndpoint, nearness: Nearness) -> None:
-    body = encoded_endpoint(one, nearness, Generation.TODAY)
-    message = today.WeightedAddrSet(addrs=[weighted_address(one, nearness)])
+@given(ENDPOINTS, st.sampled_from(list(ZoneLocality)))
+def test_an_endpoint_is_its_message(one: DestinationEndpoint, zone_locality: ZoneLocality) -> None:
+    body = encoded_endpoint(one, zone_locality, ProtocolGeneration.LINKERD)
+    message = today.WeightedAddrSet(addrs=[weighted_address(one, zone_locality)])
     assert today.WeightedAddrSet.FromString(body) == message
     assert len(body) == message.ByteSize(), "nothing is written twice, and no default"
 
 
 @given(ENDPOINTS)
 def test_an_endpoint_of_2018_is_a_part_of_it(one: DestinationEndpoint) -> None:
-    body = encoded_endpoint(one, Nearness.LOCAL, Generation.CONDUIT)
+    body = encoded_endpoint(one, ZoneLocality.LOCAL, ProtocolGeneration.CONDUIT)
     (found,) = conduit.WeightedAddrSet.FromString(body).addrs
     assert conduit.WeightedAddrSet(addrs=[found]).SerializeToString(deterministic=True) == body
     (of_today,) = today.WeightedAddrSet.FromString(body).addrs
@@ -62,7 +62,7 @@ def test_an_endpoint_of_2018_is_a_part_of_it(one: DestinationEndpoint) -> None:
     assert set(found.metric_labels) <= {"k8s_pod"}
 
 
-KEPT_BYTES = 4 << 20
+CACHE_BYTES = 4 << 20
 
 
 def _many(number: int) -> tuple[DestinationEndpoint, ...]:
@@ -74,7 +74,7 @@ def _many(number: int) -> tuple[DestinationEndpoint, ...]:
 
 def test_case_20_30000_endpoints_come_in_messages_below_the_limit_of_clients() -> None:
     state = DestinationState(True, _many(30_000))
-    bodies = encode_updates(updates(None, state), Generation.TODAY)
+    bodies = encode_updates(updates(None, state), ProtocolGeneration.LINKERD)
     assert len(bodies) > 1 and max(map(len, bodies)) <= MESSAGE_BYTES + 16
     assert len(bodies[0]) > MESSAGE_BYTES - 1024, (
         "the first message replaces what a client has: it is as full as it can be"
@@ -87,22 +87,26 @@ def test_case_20_30000_endpoints_come_in_messages_below_the_limit_of_clients() -
 def test_a_change_of_one_among_10000_is_one_small_message() -> None:
     before = _many(10_000)
     after = (*before[:5_000], DestinationEndpoint(before[5_000].address, 80, weight=5), *before[5_001:])
-    (body,) = encode_updates(updates(DestinationState(True, before), DestinationState(True, after)), Generation.TODAY)
+    (body,) = encode_updates(
+        updates(DestinationState(True, before), DestinationState(True, after)), ProtocolGeneration.LINKERD
+    )
     assert len(body) < 100
 
 
 def test_messages_that_are_kept_for_other_streams_are_bounded() -> None:
     """A client may ask for one service by each of 65,535 ports: each answer has the size of the service."""
-    shared, endpoints = SharedMessages(KEPT_BYTES), _many(2_000)
+    shared, endpoints = SharedMessages(CACHE_BYTES), _many(2_000)
     states = [DestinationState(True, endpoints) for _ in range(300)]
     for state in states:
-        shared.between(None, state, Generation.TODAY)
-    assert shared.kept_bytes <= KEPT_BYTES
-    last = shared.between(None, states[-1], Generation.TODAY)
-    assert shared.between(None, states[-1], Generation.TODAY) is last
-    assert shared.between(None, states[0], Generation.TODAY) == last
+        shared.between(None, state, ProtocolGeneration.LINKERD)
+    assert shared.cached_bytes <= CACHE_BYTES
+    last = shared.between(None, states[-1], ProtocolGeneration.LINKERD)
+    assert shared.between(None, states[-1], ProtocolGeneration.LINKERD) is last
+    assert shared.between(None, states[0], ProtocolGeneration.LINKERD) == last
     huge = DestinationState(True, _many(30_000))
-    assert shared.between(None, huge, Generation.TODAY) is shared.between(None, huge, Generation.TODAY)
+    assert shared.between(None, huge, ProtocolGeneration.LINKERD) is shared.between(
+        None, huge, ProtocolGeneration.LINKERD
+    )
 
 
 def test_a_heartbeat_says_nothing_new() -> None:
@@ -127,7 +131,7 @@ def test_what_is_told_of_each_change() -> None:
     assert updates(NONE, _state(A)) == [Add((A,), (), "")]
     assert updates(_state(A), EMPTY) == [NoEndpoints(True)]
     assert updates(_state(A), NONE) == [NoEndpoints(False)]
-    assert updates(_state(A, B), _state(B, C)) == [Add((C,), (), ""), Remove((A.place,))]
+    assert updates(_state(A, B), _state(B, C)) == [Add((C,), (), ""), Remove((A.numeric_address,))]
     assert updates(_state(A, B), _state(A, B)) == []
 
 

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.support import resources as r
-from tests.support.commands import Ran, address, xds
+from tests.support.commands import FinishedCommand, address, xds
 from tests.support.http import plain_client
 from tests.support.process import LOOPBACK, free_port, wait_until
 from tests.support.server import ServerProcess
@@ -44,7 +44,7 @@ def secret(name: str) -> Json:
     }
 
 
-def run(server: ServerProcess, *arguments: str | Path, **environment: str) -> Ran:
+def run(server: ServerProcess, *arguments: str | Path, **environment: str) -> FinishedCommand:
     return xds(*arguments, environment={**address(server.http_port), **environment})
 
 

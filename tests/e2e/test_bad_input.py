@@ -250,11 +250,11 @@ class TestTolerated:
         with site.stream(DELTA, delta(ROUTE, names)) as stream:
             assert set(stream.receive().removed_resources) == set(names)
         with site.stream(SOTW, sotw(ROUTE, names), sotw(ROUTE, [*names, "web"])) as stream:
-            # Rule 38: "SotW has no does-not-exist": silence until something is there.
+            # Rule 38: SotW cannot report a missing name, so the server is silent until there is one.
             assert len(stream.receive().resources) == 1
 
     def test_a_type_nobody_knows(self, site: Site) -> None:
-        """Rule 6: "keep the subscription, answer nothing in SotW, in delta answer removed_resources"."""
+        """Rule 6: the subscription stays. SotW is silent, and Delta reports the name in `removed_resources`."""
         unknown = "type.googleapis.com/no.such.Type"
         with site.stream(SOTW, sotw(unknown, ["x"]), sotw(CLUSTER)) as stream:
             assert stream.receive().type_url == CLUSTER

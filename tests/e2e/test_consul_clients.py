@@ -187,7 +187,7 @@ SERVICES_TOLD: dict[str, Any] = {
     "register": None,
     "register again": None,
     "register another": None,
-    "register an HTTP check": "400 (Bad request: /Check: checks of the type http are not made here; Envoy checks",
+    "register an HTTP check": "400 (Bad request: /Check: checks of the type http are not supported; Envoy checks",
     "register a check": None,
     "services of the agent": ["web-1", "web-2"],
     "service of the agent": 8081,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.judging_envoy import JudgingEnvoy
-from xds.lower.header_commands import NEEDING, NEEDING_ONLY, OF_HEADERS, OPTIONAL, PLAIN, refused_command
+from xds.lower.header_commands import NEEDING, NEEDING_ONLY, OF_HEADERS, OPTIONAL, PLAIN, command_problem
 from xds.model.resource_type import ROUTE
 
 CLUSTER = "c"
@@ -49,7 +49,7 @@ def test_envoy_refuses_what_we_refuse(tmp_path: Path) -> None:
     differ = []
     with JudgingEnvoy(tmp_path, [CLUSTER]) as envoy:
         for value in values():
-            ours, envoys = refused_command(value), envoy.verdict("routes", route(value))
+            ours, envoys = command_problem(value), envoy.verdict("routes", route(value))
             if bool(ours) != bool(envoys) and not value.startswith(NOT_LOOKED_AT):
                 differ.append((value, ours, envoys))
     assert differ == []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import resources as r
-from tests.support.commands import Ran, address, xds
+from tests.support.commands import FinishedCommand, address, xds
 from tests.support.process import REPOSITORY, wait_until
 from tests.support.server import ServerProcess
 from xds.store.sqlite.files import acknowledged_of
@@ -30,7 +30,7 @@ RAW_WORDS = ("malformed", "disk image", "UTF-8", "I/O error", "Traceback", "not 
 mounting = pytest.mark.skipif(not _can_mount(), reason="this system lets nobody mount a file system of their own")
 
 
-def check(server: ServerProcess) -> Ran:
+def check(server: ServerProcess) -> FinishedCommand:
     return xds("check", environment=address(server.http_port))
 
 

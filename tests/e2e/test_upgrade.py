@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import resources as r
-from tests.support.commands import Ran, address, xds
+from tests.support.commands import FinishedCommand, address, xds
 from tests.support.server import ServerProcess
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ def check_same(server: ServerProcess) -> None:
     assert served.json() == then["served"]
 
 
-def run(server: ServerProcess, *arguments: str) -> Ran:
+def run(server: ServerProcess, *arguments: str) -> FinishedCommand:
     return xds(*arguments, environment={**address(server.http_port), "XDS_TOKEN": "root"})
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.fleet.conftest import Client, resource_set, response
 from xds.fleet.fleet import Fleet
 from xds.fleet.nacks import (
-    MESSAGE_KEPT,
-    NAMES_TEXT_KEPT,
+    STORED_MESSAGE_CHARACTERS,
+    STORED_NAMES_CHARACTERS,
     NackLog,
     decoded,
     encoded,
@@ -68,7 +68,7 @@ def test_it_is_resolved_by_what_resolved_it_before(fleet: Fleet) -> None:
     client.subscribe("clusters", "*")
     client.in_step(resource_set("clusters", "3", good="1"))
     assert only(after).state is NackState.RESOLVED
-    assert after.nack_log.take_changes(10).gone == [only(after).id]
+    assert after.nack_log.take_changes(10).closed == [only(after).id]
 
 
 def test_the_same_content_refused_again_counts_on_it(fleet: Fleet) -> None:
@@ -86,13 +86,13 @@ def test_other_content_is_another_record_with_a_higher_id(fleet: Fleet) -> None:
 
 
 def test_it_goes_with_its_node(fleet: Fleet) -> None:
-    """Its node does not come back: "forgotten when resolved or when the node is forgotten"."""
+    """The node does not return after the restart, and is forgotten in time."""
     Client(fleet, "n1").nack(response(SERVED))
     after = restarted(fleet)
     Client(after, "other")
     after.stream_opened(999, "peer", "ADS", "sotw", 1e9)
     assert only(after).state is NackState.RESOLVED
-    assert after.nack_log.take_changes(10).gone == [only(fleet).id]
+    assert after.nack_log.take_changes(10).closed == [only(fleet).id]
 
 
 def test_a_node_that_leaves_for_good_takes_its_record_along(fleet: Fleet) -> None:
@@ -108,8 +108,8 @@ def test_what_is_kept_is_bounded(fleet: Fleet) -> None:
     names = {f"{number:04}" + "n" * 996: "x" for number in range(3000)}
     Client(fleet).nack(response(resource_set("clusters", "2", **names)), "m" * 100_000, guilty=tuple(names))
     (stand,), _ = fleet.nack_log.take_changes(10)
-    assert len(encoded(stand)) < 2 * NAMES_TEXT_KEPT + MESSAGE_KEPT + 2000
-    assert len(only(restarted_of(stand)).message) == MESSAGE_KEPT
+    assert len(encoded(stand)) < 2 * STORED_NAMES_CHARACTERS + STORED_MESSAGE_CHARACTERS + 2000
+    assert len(only(restarted_of(stand)).message) == STORED_MESSAGE_CHARACTERS
 
 
 def restarted_of(refusal: RefusedContent) -> Fleet:

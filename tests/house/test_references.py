@@ -21,6 +21,8 @@ PAGES = {
         "see docs/design.md#push-path.",
         'docs/design.md#push-path: "not a heading"',
         'rule 7: "seven".',
+        'LRS rule 3: "three"',
+        '"not a heading" (docs/design.md#push-path)',
         "see protocol.md#order-of-things",
         "rule 7: so it is",
         "LRS rule 3, LRS 3",
@@ -40,7 +42,8 @@ def test_what_exists_is_no_finding(make: MakeRepository, comment: str) -> None:
         ("rules 7 and 8", "docs/protocol.md has no rule 8"),
         ('"the heading" (docs/design.md#push-path)', "docs/design.md does not say 'the heading'"),
         ('docs/design.md: "the heading".', "docs/design.md does not say 'the heading'"),
-        ('rule 7: "eight".', "docs/protocol.md does not say 'eight'"),
+        ('rule 7: "eight".', "docs/protocol.md does not say 'eight' in rule 7"),
+        ('LRS rule 3: "seven".', "docs/protocol.md does not say 'seven' in rule LRS 3"),
         ("LRS rule 7", "docs/protocol.md has no rule LRS 7"),
         ("as in xds/gone.py", "there is no file xds/gone.py"),
         ("LEGEND 3.2", "'LEGEND' is not in the repository"),
@@ -57,11 +60,18 @@ def test_what_leads_nowhere_is_found_in_comments_and_docstrings(
 def test_a_quotation_may_be_of_several_lines(make: MakeRepository) -> None:
     text = '"""Module. docs/design.md#push-path: "Push\npath". Rule 7:\n"eight"."""\n'
     findings = [finding.detail for finding in broken_references(make({**PAGES, "xds/a.py": text}), [])]
-    assert findings == ["docs/protocol.md does not say 'eight'"]
+    assert findings == ["docs/protocol.md does not say 'eight' in rule 7"]
 
 
-def test_tests_quote_rules_in_the_words_of_their_source(make: MakeRepository) -> None:
-    assert not list(broken_references(make({**PAGES, "tests/a.py": '"""Rule 7: "eight"."""\n'}), []))
+def test_tests_quote_rules_in_the_words_of_the_page(make: MakeRepository) -> None:
+    findings = list(broken_references(make({**PAGES, "tests/a.py": '"""Rule 7: "eight"."""\n'}), []))
+    assert [finding.detail for finding in findings] == ["docs/protocol.md does not say 'eight' in rule 7"]
+
+
+def test_a_docstring_that_begins_with_a_quotation_names_its_page(make: MakeRepository) -> None:
+    text = '"""\\"Not a heading\\" is said there."""\n'
+    findings = [finding.detail for finding in broken_references(make({**PAGES, "tests/a.py": text}), [])]
+    assert findings == ["no page is named that says 'Not a heading'"]
 
 
 def test_strings_may_name_what_does_not_exist(make: MakeRepository) -> None:

@@ -24,7 +24,7 @@ from xds.lower.live_assignment import (
     endpoint_states,
     remove_endpoints,
     still_draining,
-    take_back,
+    undrain,
     with_draining,
 )
 from xds.lower.load_assignment import decode_assignment, locality_of
@@ -181,7 +181,7 @@ def test_a_draining_endpoint_that_is_wanted_again_does_not_drain() -> None:
     assert still_draining(draining, before) == ()
     assert still_draining(draining, wanted, now_s=14.9) == draining
     assert still_draining(draining, wanted, now_s=15.0) == ()
-    taken = take_back(wanted, draining, [TWO])
+    taken = undrain(wanted, draining, [TWO])
     assert rows(taken) == rows(before), "as it was, in its place and not draining"
 
 
@@ -207,7 +207,7 @@ def test_any_run_of_changes_is_valid_and_complete(seed: int) -> None:
             highest = max((entry.priority for entry in decode_assignment(wanted).endpoints), default=-1)
             change = EndpointChange(address, dice.choice((None, 4)), None, place, dice.randint(0, highest + 1))
             try:
-                wanted = change_endpoints(take_back(wanted, draining, [address]), [change])
+                wanted = change_endpoints(undrain(wanted, draining, [address]), [change])
             except ValidationError as error:
                 assert [found.code for found in error.violations] == ["priority_gap"]
                 continue

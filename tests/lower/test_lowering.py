@@ -13,7 +13,7 @@ from tests.support.chains import entries_of
 from tests.support.lowering import DATACENTER, Json, catalog_of, chain_of, decoded, findings, lowered
 from xds.catalog.quantities import duration_text
 from xds.chain.request import Overrides
-from xds.lower.lowered import Lowered, unite
+from xds.lower.lowered import Lowered, merge_lowered
 from xds.lower.lowering import LoweringSettings, lower_upstream
 from xds.lower.upstreams import ProxySettings, Upstream, read_upstreams, with_upstream_config
 from xds.model.errors import ValidationError, Violation
@@ -416,8 +416,8 @@ def test_upstreams_that_are_lowered_one_by_one_make_the_same_as_all_at_once() ->
         lower_upstream(one, chain_of(one, entries), document.proxies, LoweringSettings(DATACENTER))
         for one in document.upstreams
     ]
-    assert unite(parts) == unite(reversed(parts)) == lowered(document.document(), entries)
-    assert unite([]) == Lowered()
+    assert merge_lowered(parts) == merge_lowered(reversed(parts)) == lowered(document.document(), entries)
+    assert merge_lowered([]) == Lowered()
 
 
 def test_an_upstream_that_differs_changes_only_its_own_resources() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.lowering import DATACENTER, chain_of, decoded, findings, lowered, served
 from tests.support.random_mesh import RandomMesh
-from tests.support.route_reader import Arrival, Place, Request, RouteReader
+from tests.support.route_reader import Place, Request, RoutedRequest, RouteReader
 from xds.catalog.instance import Health, Instance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode
 from xds.chain.request_walk import HttpRequest, walk
@@ -37,8 +37,8 @@ def selected(mesh: RandomMesh, target: ChainTarget) -> dict[Place, bool]:
     wanted = "1.2" if target.subset.filter else ""
     return {
         (one.address, one.port): is_healthy(one, target)
-        for one in reversed(mesh.catalog.get(target.place.service, []))
-        if (one.datacenter or DATACENTER) == target.place.datacenter and (not wanted or one.meta["version"] == wanted)
+        for one in reversed(mesh.catalog.get(target.key.service, []))
+        if (one.datacenter or DATACENTER) == target.key.datacenter and (not wanted or one.meta["version"] == wanted)
     }
 
 
@@ -56,9 +56,9 @@ def shares(weights: dict[frozenset[Place], int]) -> dict[frozenset[Place], float
     return {places: weight / total for places, weight in weights.items() if weight}
 
 
-def arrived(reader: RouteReader, arrival: Arrival) -> dict[frozenset[Place], float]:
+def arrived(reader: RouteReader, routed: RoutedRequest) -> dict[frozenset[Place], float]:
     weights: Counter[frozenset[Place]] = Counter()
-    for cluster, weight in arrival.clusters.items():
+    for cluster, weight in routed.clusters.items():
         weights[frozenset(reader.serving(cluster))] += weight
     return shares(weights)
 
@@ -66,13 +66,13 @@ def arrived(reader: RouteReader, arrival: Arrival) -> dict[frozenset[Place], flo
 def check_request(mesh: RandomMesh, reader: RouteReader, upstream: Upstream, request: Request) -> None:
     chain = chain_of(upstream, mesh.entries).chain
     way = walk(chain, HttpRequest(request.path, request.method, request.headers, request.query))
-    arrival = reader.arrive(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
-    assert arrival is not None, "the last route takes everything"
-    assert arrival.path == way.path
+    routed = reader.route_request(f"{upstream.name}:{upstream.bind_address}:{upstream.bind_port}", request)
+    assert routed is not None, "the last route takes everything"
+    assert routed.path == way.path
     expected: Counter[frozenset[Place]] = Counter()
     for one in way.ways:
         expected[serving(mesh, chain, one.resolver)] += one.weight
-    assert arrived(reader, arrival) == shares(expected)
+    assert arrived(reader, routed) == shares(expected)
 
 
 @given(seeds)
@@ -104,10 +104,10 @@ def test_with_peers_and_gateways_all_that_is_lowered_leads_somewhere(seed: int) 
             continue
         reader = reader_of(found, mesh)
         for request in mesh.requests:
-            arrival = reader.arrive(
+            routed = reader.route_request(
                 f"{next(iter(found.resources)).upstreams[0]}:127.0.0.1:{upstream['bind_port']}", request
             )
-            for cluster in arrival.clusters if arrival is not None else ():
+            for cluster in routed.clusters if routed is not None else ():
                 assert reader.priorities(cluster) is not None
 
 

@@ -84,13 +84,13 @@ def test_who_is_late_is_not_waited_for(book: Books) -> None:
 
 
 def test_the_reported_interval_counts(book: Books) -> None:
-    """Rule 7: "always use that as the denominator"."""
+    """LRS rule 7: rates are per second of the interval that the report names."""
     book.tell(1, 4, stats("web", row(issued=40), interval_s=4.0))
     assert found(book, 4).figures.rps == pytest.approx(10.0)
 
 
 def test_a_long_interval_after_a_reconnect_is_counted_once_and_spread(book: Books) -> None:
-    """Rule 1: "all that gathered meanwhile on a reconnect"."""
+    """LRS rule 1: the first report after a reconnect has everything that the client counted meanwhile."""
     for at in range(10, 310, 10):
         book.tell(1, at, stats("web", row(issued=10)))
     book.close(1, 300)
@@ -109,7 +109,7 @@ def test_an_hour_later_it_is_forgotten(book: Books) -> None:
 
 
 def test_lrs_rule_20_a_gauge_is_the_sum_of_what_streams_said_last(book: Books) -> None:
-    """Rule 20: "summed across live streams' latest values ... do not sum gauges over time"."""
+    """LRS rule 20: the latest value of each open stream is added up; values of different times are not."""
     book.open(2)
     book.tell(1, 10, stats("web", row(in_progress=3)))
     book.tell(2, 10, stats("web", row(in_progress=4)))
@@ -136,7 +136,7 @@ def test_a_cluster_that_is_named_no_longer_has_nothing_in_progress(book: Books) 
 
 
 def test_lrs_rule_19_streams_of_one_node_are_added(book: Books) -> None:
-    """Rule 19: "must not assume one stream per node"."""
+    """LRS rule 19: "Several streams of one node are added up"."""
     book.open(2, node="node-1")
     book.tell(1, 10, stats("web", row(issued=5)))
     book.tell(2, 10, stats("web", row(issued=6)))

@@ -68,14 +68,14 @@ def loads(events: list[object]) -> tuple[ClusterLoad, ...]:
 
 
 def test_lrs_rule_1_the_first_message_may_report() -> None:
-    """Rule 1: "with all that gathered meanwhile on a reconnect"."""
+    """LRS rule 1: a client that reconnects reports what it counted meanwhile in its first message."""
     events = Client(SEND_ALL_CLUSTERS).first(stats(upstream_locality_stats=[zone("z", total_successful_requests=7)]))
     assert loads(events)[0].localities[0].traffic == Traffic(successes=7)
     assert not any(isinstance(event, LoadReported) for event in Client(SEND_ALL_CLUSTERS).first())
 
 
 def test_lrs_rule_2_the_node_is_bound_by_the_first_message() -> None:
-    """Rule 2: "Only that first message has `node` in grpc-go"; a later one may have it empty."""
+    """LRS rule 2: grpc-go sends its node in the first message only; the node of a later message may be empty."""
     client = Client(SEND_ALL_CLUSTERS)
     assert isinstance(client.first()[0], LoadNodeIdentified)
     for node in (b"", wire_pb2.Node().SerializeToString(), wire_pb2.Node(id="other").SerializeToString()):
@@ -91,14 +91,14 @@ def test_lrs_rule_2_who_does_not_say_who_it_is_is_refused() -> None:
 
 
 def test_lrs_rule_3_the_first_message_is_answered_once() -> None:
-    """Rule 3: "The server must answer with LoadStatsResponse before any report flows"."""
+    """LRS rule 3: a client reports nothing before it has read a LoadStatsResponse."""
     client = Client(SEND_ALL_CLUSTERS)
     assert asked(client.first())
     assert not any(isinstance(event, SendLoadResponse) for event in client.send(stats()))
 
 
 def test_lrs_rule_3_changed_settings_reach_who_reads_one_response() -> None:
-    """Rule 3: "grpc-go reads exactly ONE response per stream": it must come back."""
+    """LRS rule 3: grpc-go reads one response per stream, so it must reconnect to get other settings."""
     client = Client(SEND_ALL_CLUSTERS, user_agent="gRPC Go")
     client.first()
     assert client.stream.offer(LoadSettings(5.0)) == [EndLoadStream()]
@@ -108,21 +108,21 @@ def test_lrs_rule_3_changed_settings_reach_who_reads_one_response() -> None:
 
 
 def test_lrs_rule_4_all_clusters_only_for_clients_that_can() -> None:
-    """Rule 4: "Old clients without it need explicit names"."""
+    """LRS rule 4: a client without the feature is asked for clusters by name."""
     able, old = asked(Client(SEND_ALL_CLUSTERS).first()), asked(Client().first())
     assert (able.send_all_clusters, list(able.clusters)) == (True, [])
     assert (old.send_all_clusters, list(old.clusters)) == (False, ["a", "b"])
 
 
 def test_lrs_rule_5_silence_is_asked_for_by_a_cluster_that_does_not_exist() -> None:
-    """Rule 5: "grpc-go's store treats an empty list as ALL clusters"."""
+    """LRS rule 5: grpc-go takes an empty list for all clusters."""
     client = Client()
     client.clusters = []
     assert list(asked(client.first()).clusters) == [NO_CLUSTER]
 
 
 def test_lrs_rule_6_the_service_name_is_kept_apart() -> None:
-    """Rule 6: "two clusters may share an EDS `cluster_service_name`"."""
+    """LRS rule 6: two clusters may have the same EDS service name."""
     client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (load,) = loads(client.send(stats("canary", cluster_service_name="web")))
@@ -131,13 +131,13 @@ def test_lrs_rule_6_the_service_name_is_kept_apart() -> None:
 
 @pytest.mark.parametrize("interval_s", [0.0, -5.0, 0.2])
 def test_lrs_rule_7_the_interval_is_a_second_at_least(interval_s: float) -> None:
-    """Rule 7: "must be valid and > 0 ... floor it at 1 s on the server"."""
+    """LRS rule 7: clients need a valid interval above 0."""
     client = Client(SEND_ALL_CLUSTERS, settings=LoadSettings(interval_s))
     assert asked(client.first()).load_reporting_interval.seconds == MINIMUM_INTERVAL_S
 
 
 def test_lrs_rule_7_the_reported_interval_counts() -> None:
-    """Rule 7: "the actual period is in `ClusterStats.load_report_interval`"."""
+    """LRS rule 7: the measured time is in `ClusterStats.load_report_interval`."""
     client = Client(SEND_ALL_CLUSTERS)
     client.first()
     report = stats()
@@ -147,7 +147,7 @@ def test_lrs_rule_7_the_reported_interval_counts() -> None:
 
 
 def test_lrs_rule_8_sent_anew_only_when_something_changes() -> None:
-    """Rule 8: "Re-send only when the wanted cluster set, interval or granularity changes"."""
+    """LRS rule 8: a change of the clusters, the interval or the endpoint statistics is sent; nothing else is."""
     client = Client()
     client.first()
     assert client.stream.offer(LoadSettings()) == []
@@ -162,7 +162,7 @@ def test_nothing_is_asked_of_who_has_not_come() -> None:
 
 
 def test_lrs_rule_10_endpoints_where_the_client_tells_them() -> None:
-    """Rule 10: "Treat as optional"."""
+    """LRS rule 10: "Endpoint statistics are optional"."""
     address = wire_pb2.Address(socket_address=wire_pb2.SocketAddress(address="::1", port_value=80))
     endpoint = wire_pb2.UpstreamEndpointStats(address=address, total_error_requests=2)
     client = Client(SEND_ALL_CLUSTERS)
@@ -173,7 +173,8 @@ def test_lrs_rule_10_endpoints_where_the_client_tells_them() -> None:
 
 
 def test_lrs_rule_11_localities_with_their_counts() -> None:
-    """Rule 11: "successful / in_progress (a gauge, not a delta) / error / issued per locality and priority"."""
+    """LRS rule 11: successes, errors and issued requests are counters, requests in progress are a gauge; each per
+    locality and priority."""
     told = zone("z", total_successful_requests=1, total_error_requests=2, total_issued_requests=4, priority=1)
     told.total_requests_in_progress = 3
     client = Client(SEND_ALL_CLUSTERS)
@@ -185,7 +186,7 @@ def test_lrs_rule_11_localities_with_their_counts() -> None:
 
 
 def test_lrs_rule_12_drops_by_category_and_without() -> None:
-    """Rule 12: "uncategorised drops are total - sum"."""
+    """LRS rule 12: drops without a category are the total less the sum of the categories."""
     drop = wire_pb2.ClusterStats.DroppedRequests
     client = Client(SEND_ALL_CLUSTERS)
     client.first()
@@ -201,7 +202,7 @@ def test_lrs_rule_12_drops_by_category_and_without() -> None:
 
 
 def test_lrs_rule_13_metrics_and_utilisations() -> None:
-    """Rule 13: "average = sum/count", and "the three utilisations use dedicated fields"."""
+    """LRS rule 13: the average is the sum divided by the count. The three utilisations have fields of their own."""
     named = wire_pb2.EndpointLoadMetricStats(
         metric_name="named_metrics.queue", num_requests_finished_with_metric=4, total_metric_value=10
     )
@@ -216,7 +217,7 @@ def test_lrs_rule_13_metrics_and_utilisations() -> None:
 
 
 def test_lrs_rule_18_an_empty_report_says_that_the_client_lives() -> None:
-    """Rule 18: "record liveness only"."""
+    """LRS rule 18: "A report without clusters shows that the client is alive"."""
     client = Client(SEND_ALL_CLUSTERS)
     client.first()
     (event,) = client.send()

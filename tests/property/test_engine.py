@@ -68,7 +68,7 @@ class WatchfulClient(Client):
         self.asked.setdefault(url, set()).update(asked)
 
     def lose(self, before: Content, after: Content) -> None:
-        """What left the snapshot may have been dropped by the client: it is news when it comes back.
+        """The client may have dropped what left the snapshot, so the server sends it again when it is pushed again.
 
         docs/protocol.md: "Rejected content that a later push brings back" is sent again, because a push in between
         changed it.
@@ -215,7 +215,7 @@ class Engine(RuleBasedStateMachine):
         for client in getattr(self, "clients", ()):
             for watch in client.stream._watches.values():
                 in_flight = watch.ack.state is ResponseState.IN_FLIGHT
-                assert in_flight == (watch.ack.offered is not None)
+                assert in_flight == (watch.ack.in_flight is not None)
 
     def teardown(self) -> None:
         if not hasattr(self, "clients"):

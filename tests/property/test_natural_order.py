@@ -33,6 +33,6 @@ def test_ordered_names_are_a_sorted_set(added: list[str], removed: list[str], af
     for name in removed:
         names.discard(name)
     expected = sorted(set(added) - set(removed), key=natural_key)
-    assert names.behind("") == expected
+    assert names.after("") == expected
     if after:
-        assert names.behind(after) == [name for name in expected if natural_key(name) > natural_key(after)]
+        assert names.after(after) == [name for name in expected if natural_key(name) > natural_key(after)]

@@ -18,7 +18,7 @@ from xds.model.resource import Resource, default_version_info
 from xds.model.resource_type import ENDPOINT, V2_URLS
 from xds.model.snapshot import ResourceSet, Snapshot, amend_snapshot, build_snapshot, content_digest, diff
 from xds.protocol.cache import SnapshotCache
-from xds.protocol.observed import ObservedLayer
+from xds.protocol.observed_layer import ObservedLayer
 
 NAMES = [f"service-{number}" for number in range(8)]
 CHANGES = 120
@@ -84,7 +84,7 @@ def _compare(cache: SnapshotCache, observed: dict[str, Resource]) -> None:
     assert pushed is not None and served is not None
     layer = ObservedLayer()
     layer.change(observed, ())
-    wanted, found = layer.over(pushed).get(ENDPOINT), served.get(ENDPOINT)
+    wanted, found = layer.apply(pushed).get(ENDPOINT), served.get(ENDPOINT)
     assert dict(found.resources) == dict(wanted.resources) == {**pushed.get(ENDPOINT).resources, **observed}
     assert found.digest == wanted.digest == content_digest((n, r.version) for n, r in found.resources.items())
     assert (found.version_info, dict(found.observed)) == (wanted.version_info, dict(wanted.observed))

@@ -113,12 +113,12 @@ class Harness:
         self,
         options: ServerOptions,
         variants: Mapping[str, Translate] | None = None,
-        book: LoadAggregates | None = None,
+        aggregates: LoadAggregates | None = None,
     ) -> None:
         self.cache = SnapshotCache("test", nonce_prefix="t", translations=variants)
         self.fleet = Fleet()
         self.metrics = Metrics()
-        self.server = XdsServer(self.cache, self.fleet, options, self.metrics, book)
+        self.server = XdsServer(self.cache, self.fleet, options, self.metrics, aggregates)
         self._open = AsyncExitStack()
 
     async def start(self, ready: bool = True) -> Self:
@@ -178,10 +178,10 @@ async def start(transport: str) -> AsyncIterator[Start]:
         *,
         ready: bool = True,
         variants: Mapping[str, Translate] | None = None,
-        book: LoadAggregates | None = None,
+        aggregates: LoadAggregates | None = None,
         **options: Any,
     ) -> Harness:
-        harness = Harness(ServerOptions(**{"port": 0, "transport": transport, **options}), variants, book)
+        harness = Harness(ServerOptions(**{"port": 0, "transport": transport, **options}), variants, aggregates)
         started.append(harness)
         return await harness.start(ready)
 

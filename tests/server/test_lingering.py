@@ -39,14 +39,14 @@ async def test_a_client_lets_go_by_hand(server: Harness) -> None:
     await take(server, other, "n2")
     (found,) = node_state(server).lingering
     assert (found.type, found.names, found.revision) == ("clusters", ("c2",), 2)
-    await server.server.let_go(["n1"])
+    await server.server.end_lingering(["n1"])
     assert node_state(server).lingering == ()
     assert await take(server, mine) == [b"c1=b"]
 
 
 async def test_only_those_that_are_meant_let_go(server: Harness) -> None:
     await lingering(server, "n1")
-    await server.server.let_go(["n2"])
+    await server.server.end_lingering(["n2"])
     assert node_state(server, "n1").lingering
 
 

@@ -604,7 +604,7 @@ def test_what_a_proxy_cannot_be_told_of_clusters_and_resolvers_is_reported(site:
     streams = [get("api"), get(HOST)]
     for stream in streams:
         added(stream.next())
-    told = {state.told.authority: " ".join(state.told.skipped) for state in site.destinations.states()}
+    told = {state.answer.authority: " ".join(state.answer.skipped) for state in site.destinations.states()}
     assert "outlier_detection" in told["api:80"] and "LoadBalancer" in told[f"{HOST}:80"]
 
 

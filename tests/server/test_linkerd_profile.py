@@ -223,7 +223,7 @@ def test_a_path_that_the_proxy_may_read_otherwise_is_left_out_and_reported(
     (told,) = client.profile(HOST).next().routes
     assert told.condition.path.regex == "^(?:/a|/b)$"
     (state,) = site.destinations.states()
-    assert any("route 1" in each and "regular expression" in each for each in state.told.skipped)
+    assert any("route 1" in each and "regular expression" in each for each in state.answer.skipped)
 
 
 def test_case_53_what_cannot_be_written_is_refused_and_the_last_good_profile_stands(
@@ -253,7 +253,7 @@ def test_case_54_what_cannot_be_said_is_left_out_and_reported(site: LinkerdSite,
     assert [one.metrics_labels["route"] for one in profile.routes] == ["/a*"]
     assert not profile.dst_overrides, "requests keep going where they go"
     (state,) = site.destinations.states()
-    told = "\n".join(state.told.skipped)
+    told = "\n".join(state.answer.skipped)
     for word in ("headers", "query parameters", "another destination", "PrefixRewrite", "NumRetries"):
         assert word in told
 

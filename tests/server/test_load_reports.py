@@ -26,7 +26,7 @@ from xds.server.flow.limits import FlowLimits
 
 def totals(server: Harness, cluster: str = "c1") -> TargetTotals | None:
     """What was counted of a cluster; it has one locality."""
-    return next((found for found in server.server.load.book.target_totals() if found.cluster == cluster), None)
+    return next((found for found in server.server.load.aggregates.target_totals() if found.cluster == cluster), None)
 
 
 async def counted(server: Harness, successes: int, cluster: str = "c1") -> TargetTotals:
@@ -47,14 +47,14 @@ async def left(server: Harness, streams: int = 0) -> None:
 
 
 async def test_lrs_rule_1_a_first_message_that_reports_is_counted(server: Harness) -> None:
-    """Rule 1: "with all that gathered meanwhile on a reconnect ... never drop it"."""
+    """LRS rule 1: it has everything that the client counted while it was disconnected."""
     stream = await connect(server)
     await stream.begin(told(interval_s=7.5, total_successful_requests=7))
     await counted(server, 7)
 
 
 async def test_lrs_rule_2_the_stream_is_its_first_nodes(server: Harness) -> None:
-    """Rule 2: "bind node to the stream on the first message"."""
+    """LRS rule 2: "The stream belongs to the node of its first message"."""
     stream = await connect(server)
     await stream.begin(node_id="n1")
     await stream.tell(told(total_successful_requests=1))
@@ -70,7 +70,7 @@ async def test_lrs_rule_3_the_first_message_is_answered(server: Harness) -> None
 
 
 async def test_lrs_rule_3_changed_settings_reach_a_client_that_reads_one_response(server: Harness) -> None:
-    """Rule 3: "grpc-go reads exactly ONE response per stream ... to change its settings, end the stream"."""
+    """LRS rule 3: grpc-go reads one response per stream. The server ends the stream to change the settings."""
     stream = await connect(server)
     await stream.begin(user_agent="gRPC Go")
     server.server.load.configure(LoadSettings(3.0, by_endpoint=True))
@@ -81,7 +81,8 @@ async def test_lrs_rule_3_changed_settings_reach_a_client_that_reads_one_respons
 
 
 async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(server: Harness) -> None:
-    """Rule 4: "Old clients without it need explicit names"; rule 8: "Re-send only when the wanted cluster set ..."."""
+    """LRS rule 4: a client without the feature is asked for clusters by name, and asked again when they change (LRS
+    rule 8)."""
     stream = await connect(server)
     asked = await stream.begin(features=())
     assert (asked.send_all_clusters, list(asked.clusters)) == (False, ["c1", "c2"])
@@ -90,11 +91,11 @@ async def test_lrs_rule_4_old_clients_are_told_the_clusters_of_their_snapshot(se
     assert list((await stream.asked()).clusters) == ["c1", "c2", "c3"]
     server.push({"c3": "a"})
     assert list((await stream.asked()).clusters) == ["c3"]
-    assert server.server.load.counts.asked == 3
+    assert server.server.load.counts.responses == 3
 
 
 async def test_lrs_rule_5_a_node_without_clusters_is_asked_for_one_that_does_not_exist(start: Start) -> None:
-    """Rule 5: "Never send an empty `clusters` list with `send_all_clusters` false"."""
+    """LRS rule 5: `clusters` is never empty while `send_all_clusters` is false."""
     server = await start()
     stream = await connect(server)
     assert list((await stream.begin(features=())).clusters) == [NO_CLUSTER]
@@ -114,12 +115,12 @@ async def test_lrs_rule_8_nothing_is_asked_anew_unless_something_changes(server:
     server.push({"c9": "a"})
     server.server.load.configure(LoadSettings(2.0))
     assert (await stream.asked()).load_reporting_interval.seconds == 2
-    assert server.server.load.counts.asked == 2
+    assert server.server.load.counts.responses == 2
 
 
 @pytest.mark.parametrize("method", [V3, V2])
 async def test_lrs_rule_15_reports_come_over_the_port_of_ads(server: Harness, method: str) -> None:
-    """Rule 15: "registered on the same gRPC endpoint as ADS"; v2 and v3 are one implementation."""
+    """LRS rule 15: "LRS is served on the port of ADS", for v2 and v3 alike."""
     channel = await server.channel()
     ads, stream = RawStream(channel), Reporter(channel, method)
     await ads.request()
@@ -132,7 +133,7 @@ async def test_lrs_rule_15_reports_come_over_the_port_of_ads(server: Harness, me
 
 
 async def test_lrs_rule_17_a_last_report_before_the_client_ends_its_side(server: Harness) -> None:
-    """Rule 17: "accept a report followed by half-close"."""
+    """LRS rule 17: a report followed by a half-close is counted."""
     stream = await connect(server)
     await stream.begin()
     await stream.tell(told(total_successful_requests=4))
@@ -153,7 +154,7 @@ async def test_lrs_rule_18_an_empty_report_says_that_the_client_lives(server: Ha
 
 
 async def test_lrs_rule_20_gauges_are_of_open_streams_and_counters_of_all(server: Harness) -> None:
-    """Rule 19: "must not assume one stream per node"; rule 20: "summed across live streams' latest values"."""
+    """LRS rules 19 and 20: all streams of a node count, and a gauge is the sum of the latest values of open streams."""
     first, second = await connect(server), await connect(server)
     await first.begin()
     await second.begin()
@@ -208,7 +209,7 @@ async def test_reports_count_in_the_group_that_the_node_is_in(server: Harness) -
     server.cache.configure([Rule("edge", compile_filter("node.id == mover"))], {})
     await stream.tell(told(total_successful_requests=2))
     await counted(server, 6)
-    book, now = server.server.load.book, time()
+    book, now = server.server.load.aggregates, time()
     demands = [book.demand(group, "c1", now, 60).sources for group in ("edge", "default")]
     assert [sum(each.nodes for each in sources) for sources in demands] == [1, 0]
 
@@ -274,7 +275,7 @@ async def test_what_cannot_be_is_counted_and_shown_and_harms_nobody(server: Harn
     assert [totals(server, name) for name in ("over", "minus", "instant")] == [None] * 3
     assert (server.server.load.of_node("n1")[0].refused, server.server.load.of_node("n2")[0].refused) == (3, 0)
     assert server.server.load.counts.refused == 3
-    book = server.server.load.book
+    book = server.server.load.aggregates
     assert [found.cluster for found in book.clusters(time(), 60.0)] == ["well"]
 
 
@@ -312,11 +313,11 @@ async def test_a_long_report_is_counted_as_a_whole(server: Harness) -> None:
     counts = server.server.load.counts
     assert (counts.clusters, counts.refused, counts.left_out) == (4001, 0, 0)
     assert counts.reports == 1  # in pieces
-    assert [each.reports for each in server.server.load.book.streams()] == [1]
+    assert [each.reports for each in server.server.load.aggregates.streams()] == [1]
 
 
 async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start) -> None:
-    server = await start(book=LoadAggregates(bounds=Bounds(made_by_stream=20)))
+    server = await start(aggregates=LoadAggregates(bounds=Bounds(made_by_stream=20)))
     inventing, other = await connect(server), await connect(server)
     await inventing.begin()
     await other.begin(node_id="n2")
@@ -325,7 +326,7 @@ async def test_a_client_that_invents_clusters_uses_up_its_own_share(start: Start
     await counted(server, 1, "well")
     assert server.server.load.of_node("n1")[0].left_out > 0
     assert server.server.load.of_node("n2")[0].left_out == 0
-    assert len(server.server.load.book.clusters(time(), 60.0)) < 50
+    assert len(server.server.load.aggregates.clusters(time(), 60.0)) < 50
 
 
 async def test_discovery_waits_for_no_more_than_a_piece_of_a_report(server: Harness) -> None:
@@ -378,7 +379,7 @@ async def test_under_load_clients_are_asked_to_report_less_often(start: Start) -
     load.note_reading(0.0, now)
     load.note_reading(15.0, now + 30)
     assert (await stream.asked()).load_reporting_interval.seconds == 10
-    assert (load.reporting().set_s, load.reporting().interval_s, load.book.interval_s) == (5.0, 10.0, 10.0)
+    assert (load.reporting().set_s, load.reporting().interval_s, load.aggregates.interval_s) == (5.0, 10.0, 10.0)
     assert load.reporting().share == pytest.approx(0.5, abs=0.01)
     assert b"xds_server_lrs_interval_seconds 10.0" in server.metrics.render()
     later = await connect(server)

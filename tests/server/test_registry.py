@@ -48,7 +48,7 @@ class Stream:
     def notify(self) -> None:
         self.woken += 1
 
-    def let_go(self) -> None:
+    def end_lingering(self) -> None:
         self.released += 1
 
 
@@ -100,14 +100,14 @@ def test_one_stream_of_each_client_of_a_node_lets_go() -> None:
     cache, registry = fixture()
     one, two, other_peer = (Stream(registry, cache, "n", peer) for peer in ("p", "p", "q"))
     stranger = Stream(registry, cache, "m")
-    registry.let_go({"n"})
+    registry.end_lingering({"n"})
     assert [stream.released for stream in (one, two, other_peer, stranger)] == [1, 0, 1, 0]
 
 
 async def test_a_client_wakes_its_other_streams_only() -> None:
     cache, registry = fixture()
     one, two, stranger = (Stream(registry, cache, node, "p") for node in ("n", "n", "m"))
-    registry.wake_client(("p", "n"), besides=one)
+    registry.wake_client(("p", "n"), except_for=one)
     assert (one.woken, two.woken, stranger.woken) == (0, 1, 0)
 
 

@@ -15,7 +15,7 @@ import httpx
 from bench.consul.agent_process import consul_agent
 from xds.catalog.instance import Check, Health, Instance
 from xds.model.node import Locality
-from xds.sources.consul_health import Reading, read_instances
+from xds.sources.consul_health import InstanceOptions, read_instances
 
 RECORDED = Path(__file__).parent / "recorded" / "consul-health-1.12.9.json"
 
@@ -71,7 +71,8 @@ def test_a_real_answer_is_read() -> None:
     recorded = json.loads(RECORDED.read_text())["web"]
     assert int(recorded["headers"]["X-Consul-Index"]) > 1
     first, second, third = sorted(
-        read_instances(json.dumps(recorded["body"]).encode(), Reading("dc1", "region", "az")), key=lambda one: one.id
+        read_instances(json.dumps(recorded["body"]).encode(), InstanceOptions("dc1", "region", "az")),
+        key=lambda one: one.id,
     )
     # The node of the agent itself comes first: "one".
     assert (first.id, first.address, first.port, first.node, first.health) == (
@@ -103,7 +104,7 @@ def test_a_real_answer_is_read() -> None:
 
 def test_a_real_answer_is_read_from_another_datacenter() -> None:
     recorded = json.loads(RECORDED.read_text())["web"]
-    found = {one.id: one for one in read_instances(json.dumps(recorded["body"]).encode(), Reading("here"))}
+    found = {one.id: one for one in read_instances(json.dumps(recorded["body"]).encode(), InstanceOptions("here"))}
     assert {name: (one.address, one.port, one.datacenter) for name, one in found.items()} == {
         "one/web-3": ("10.0.0.9", 80, "dc1"),
         "rack-7/web-1": ("192.0.2.7", 8080, "dc1"),
@@ -113,7 +114,7 @@ def test_a_real_answer_is_read_from_another_datacenter() -> None:
 
 def test_a_service_that_consul_does_not_know_is_empty() -> None:
     recorded = json.loads(RECORDED.read_text())["absent"]
-    assert read_instances(json.dumps(recorded["body"]).encode(), Reading()) == []
+    assert read_instances(json.dumps(recorded["body"]).encode(), InstanceOptions()) == []
     assert int(recorded["headers"]["X-Consul-Index"]) >= 1
 
 

@@ -19,7 +19,7 @@ from tests.support.pki import CertificateAuthority
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.instance import Health
 from xds.control.source_settings import ConsulSettings
-from xds.sources.consul_health import Reading
+from xds.sources.consul_health import InstanceOptions
 from xds.sources.consul_source import ConsulOptions, ConsulSource
 
 FAST = ConsulOptions(every_s=0.01, wait_s=5.0, late_s=1.0, queries_per_s=10_000.0)
@@ -340,11 +340,11 @@ async def test_the_addresses_of_another_datacenter_are_those_for_others() -> Non
 
 
 async def test_the_locality_may_stand_in_the_metadata() -> None:
-    reading = Reading(region_meta="region", zone_meta="az")
+    options = InstanceOptions(region_meta="region", zone_meta="az")
     async with FakeConsul() as consul:
         await consul.register("web", "a", "10.0.0.1", 80, node_meta={"region": "eu", "az": "eu-1"})
         await consul.register("web", "b", "10.0.0.2", 80, node_meta={"region": "eu", "az": "eu-1"}, meta={"az": "eu-2"})
-        async with observing(consul, "web", reading=reading) as sink:
+        async with observing(consul, "web", instances=options) as sink:
             await sink.wait_until(lambda: len(sink.services.get("web", ())) == 2)
             assert [str(each.locality) for each in sink.services["web"]] == ["eu/eu-1", "eu/eu-2"]
 

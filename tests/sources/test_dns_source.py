@@ -13,11 +13,11 @@ import pytest
 from tests.support.dns_server import DnsServer
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.sources import dns_client
+from xds.sources.dns_cache import FAMILIES, QueryIntervals, ServiceName
 from xds.sources.dns_client import DnsClient
-from xds.sources.dns_memory import FAMILIES, Pace, ServiceName
 from xds.sources.dns_source import DnsSource, service_name
 
-PACE = Pace(shortest_s=0.1, longest_s=300, retry_s=0.1, longest_retry_s=0.4)
+PACE = QueryIntervals(shortest_s=0.1, longest_s=300, retry_s=0.1, longest_retry_s=0.4)
 WEB = "web.example.org"
 API = "_api._tcp.example.org"
 
@@ -39,7 +39,7 @@ async def server() -> AsyncIterator[DnsServer]:
 
 @asynccontextmanager
 async def running(
-    server: DnsServer, pace: Pace = PACE, timeout_s: float = 0.3, **services: ServiceName
+    server: DnsServer, pace: QueryIntervals = PACE, timeout_s: float = 0.3, **services: ServiceName
 ) -> AsyncIterator[RecordingSink]:
     """A sink that is fed from the server."""
     sink = RecordingSink()
@@ -94,7 +94,7 @@ async def test_the_shortest_ttl_of_a_chain_of_aliases_counts(server: DnsServer) 
 
 async def test_ttls_are_bounded(server: DnsServer) -> None:
     server.put(WEB, "A", "10.0.0.1", ttl_s=2_000_000)
-    async with running(server, Pace(0.1, 0.5, 0.1, 0.4), web=address()) as sink:
+    async with running(server, QueryIntervals(0.1, 0.5, 0.1, 0.4), web=address()) as sink:
         await sink.wait_until(lambda: server.asked[(WEB, "A")] >= 3)
 
 
@@ -179,7 +179,7 @@ async def test_one_name_that_fails_does_not_make_the_source_fail(server: DnsServ
 
 async def test_a_name_without_records_is_empty_when_the_zone_says_so_twice(server: DnsServer) -> None:
     server.put(WEB, "A", "10.0.0.1", ttl_s=0)
-    async with running(server, Pace(0.5, 300, 0.1, 0.4), web=address()) as sink:
+    async with running(server, QueryIntervals(0.5, 300, 0.1, 0.4), web=address()) as sink:
         await sink.wait_until(places(sink, "web", "10.0.0.1:80"))
         server.remove(WEB, "A")
         asked = server.asked[(WEB, "A")]
@@ -189,7 +189,7 @@ async def test_a_name_without_records_is_empty_when_the_zone_says_so_twice(serve
 
 async def test_what_a_zone_says_once_changes_nothing(server: DnsServer) -> None:
     server.put(WEB, "A", "10.0.0.1", ttl_s=0)
-    async with running(server, Pace(0.5, 300, 0.1, 0.4), web=address()) as sink:
+    async with running(server, QueryIntervals(0.5, 300, 0.1, 0.4), web=address()) as sink:
         await sink.wait_until(places(sink, "web", "10.0.0.1:80"))
         for _ in range(3):  # each time it is back before it is asked again
             kept = server.records.pop((WEB, "A"))
@@ -298,7 +298,7 @@ async def test_at_the_start_a_service_waits_for_the_answers_to_all_targets(serve
     server.put("b.example.org", "A", "10.0.0.2", ttl_s=0)
     server.fail("b.example.org", "SERVFAIL")
     server.put(API, "SRV", "1 1 80 a.example.org.", "1 1 80 b.example.org.", ttl_s=0)
-    async with running(server, Pace(0.05, 300, 0.3, 0.6), api=srv()) as sink:
+    async with running(server, QueryIntervals(0.05, 300, 0.3, 0.6), api=srv()) as sink:
         while server.asked[("b.example.org", "A")] < 2:
             await asyncio.sleep(0.01)
         assert "api" not in sink.services
@@ -319,7 +319,9 @@ async def test_a_target_that_never_answers_does_not_keep_the_others_out(server: 
 async def test_a_new_target_that_fails_does_not_hold_up_a_service_that_was_complete(server: DnsServer) -> None:
     server.put("a.example.org", "A", "10.0.0.1", ttl_s=0)
     server.put(API, "SRV", "1 1 80 a.example.org.", ttl_s=0)
-    async with running(server, Pace(0.05, 300, 100, 100), api=srv()) as sink:  # what fails is not asked again here
+    async with running(
+        server, QueryIntervals(0.05, 300, 100, 100), api=srv()
+    ) as sink:  # what fails is not asked again here
         await sink.wait_until(places(sink, "api", "10.0.0.1:80"))
         server.fail("b.example.org", "SERVFAIL")
         server.put("a.example.org", "A", "10.0.0.9", ttl_s=0)
@@ -372,12 +374,12 @@ async def test_questions_are_asked_a_few_at_a_time(server: DnsServer) -> None:
     at_once = peak = 0
 
     class Counted(DnsClient):
-        async def ask(self, question: Any) -> Any:
+        async def query(self, question: Any) -> Any:
             nonlocal at_once, peak
             at_once += 1
             peak = max(peak, at_once)
             try:
-                return await super().ask(question)
+                return await super().query(question)
             finally:
                 at_once -= 1
 

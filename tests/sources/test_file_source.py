@@ -13,7 +13,7 @@ import pytest
 from tests.support.recording_sink import RecordingSink, running_source
 from xds.catalog.source import Instances
 from xds.sources import file_source
-from xds.sources.file_source import REST_S, FilesSource
+from xds.sources.file_source import STABLE_S, FilesSource
 
 RESCAN_S = 0.3
 
@@ -142,14 +142,14 @@ async def test_a_file_is_read_once_its_reader_may(tmp_path: Path, monkeypatch: p
     The refusal is simulated: tests may run as root, who may read every file.
     """
     forbidden = True
-    contents = file_source._contents
+    contents = file_source._read_bytes
 
     def read(path: Path) -> object:
         if forbidden:
             raise PermissionError(13, "Permission denied")
         return contents(path)
 
-    monkeypatch.setattr(file_source, "_contents", read)
+    monkeypatch.setattr(file_source, "_read_bytes", read)
     file = tmp_path / "web.json"
     file.write_text(targets(web=["1"]))
     async with running(tmp_path) as sink:
@@ -197,7 +197,7 @@ async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
             for n in range(31, 51):
                 stream.write(f"  - 10.0.0.{n}:80\n")
                 stream.flush()
-                await asyncio.sleep(REST_S / 4)
+                await asyncio.sleep(STABLE_S / 4)
         await sink.wait_until(has(sink, "web", *(str(n) for n in range(31, 51))))
         assert sink.calls.count(("put", "web")) == 1
 
@@ -207,7 +207,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     file = tmp_path / "web.json"
     file.write_text(targets(web=["1", "2"]))
-    read = file_source._contents
+    read = file_source._read_bytes
     cut: list[int] = []
 
     def read_in_the_middle(path: Path) -> tuple[bytes, file_source.Stamp]:
@@ -215,7 +215,7 @@ async def test_a_file_that_changes_while_it_is_read_is_read_again(
             cut.append(path.write_text(targets(web=["1"])))
         return read(path)
 
-    monkeypatch.setattr(file_source, "_contents", read_in_the_middle)
+    monkeypatch.setattr(file_source, "_read_bytes", read_in_the_middle)
     async with running(file) as sink:
         while not cut:
             await asyncio.sleep(0.005)
@@ -248,7 +248,7 @@ async def test_an_instance_that_moves_from_file_to_file_is_never_gone(tmp_path: 
         new.write_text(targets(web=["2", "3"]))
         old.write_text(targets(web=["1"]))
         for _ in range(8):
-            await asyncio.sleep(REST_S * 0.6)
+            await asyncio.sleep(STABLE_S * 0.6)
             new.write_text(targets(web=["2", "3"]) + " " * len(sink.calls))
             new.touch()
         new.write_text(targets(web=["2", "3", "4"]))
@@ -259,7 +259,7 @@ async def test_an_instance_that_moves_from_file_to_file_is_never_gone(tmp_path: 
 
 
 async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_source, "RESTLESS_S", 0.5)
+    monkeypatch.setattr(file_source, "UNSTABLE_S", 0.5)
     good, file = tmp_path / "good.json", tmp_path / "web.yaml"
     good.write_text(targets(web=["1"]))
     file.write_text("services: {}\n")
@@ -269,12 +269,12 @@ async def test_a_file_that_changes_all_the_time_is_reported(tmp_path: Path, monk
             while not any(one.code == "restless" for one in sink.findings):
                 stream.write("# more\n")
                 stream.flush()
-                await asyncio.sleep(REST_S / 5)
+                await asyncio.sleep(STABLE_S / 5)
             replace(good, targets(web=["2"]))
             while not has(sink, "web", "2")():
                 stream.write("# more\n")
                 stream.flush()
-                await asyncio.sleep(REST_S / 5)
+                await asyncio.sleep(STABLE_S / 5)
 
 
 async def test_a_named_file_that_is_missing_keeps_what_it_said(tmp_path: Path) -> None:

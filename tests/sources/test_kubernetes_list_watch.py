@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.kubernetes_api import endpoint, endpoint_slice
-from xds.sources.kubernetes_list_watch import ApiError, Gone, Listed, ListWatch, Present, read_lines, status_error
+from xds.sources.kubernetes_list_watch import ApiError, Deleted, Listed, ListWatch, Present, read_lines, status_error
 from xds.sources.kubernetes_objects import SLICES, EndpointSlice
 
 Json = dict[str, Any]
@@ -102,7 +102,7 @@ def test_a_deletion_needs_no_more_than_a_name(followed: ListWatch[EndpointSlice]
     document = json.loads(line("DELETED", "11"))
     document["object"]["endpoints"] = "nonsense"
     gone = followed.receive_line(json.dumps(document).encode())
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, Deleted)
     assert gone.key.name == "a"
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.kubernetes_api import FakeKubernetes
 from tests.support.kubernetes_cluster import ADMIN, STRANGER, KubernetesCluster
 from tests.support.kubernetes_exchange import SERVICES_PATH, SLICES_PATH, play
-from xds.sources.kubernetes_list_watch import ApiError, Gone, Listed, ListWatch, Present
+from xds.sources.kubernetes_list_watch import ApiError, Deleted, Listed, ListWatch, Present
 from xds.sources.kubernetes_objects import SERVICES, SLICES
 
 Json = dict[str, Any]
@@ -127,7 +127,7 @@ def test_recorded_events_are_read() -> None:
         if isinstance(one, Present)
         else one.key.name
         for one in changes
-        if isinstance(one, Present | Gone)
+        if isinstance(one, Present | Deleted)
     ]
     assert told == [("db-a", [False]), ("web-a", [True]), ("web-a", []), "db-a"]
     assert followed.version == "13"

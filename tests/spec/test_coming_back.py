@@ -87,9 +87,11 @@ def test_a_client_that_asks_for_routes_only_is_not_kept_waiting(server: Server, 
 
 @pytest.mark.parametrize("known", ["remembered", "by-assignment"])
 def test_a_client_that_takes_clusters_is_waited_for(server: Server, client: Client, known: str) -> None:
-    """ "Who takes clusters here is remembered per node id ...; one that is not remembered does if, on an aggregated
-    stream, it names an assignment that a served or retained CDS set refers to: until its CDS request comes
-    (``order_timeout_s`` at most) new trees wait"."""
+    """New trees wait for the CDS request of a client that subscribed to clusters, `order_timeout_s` at most.
+
+    The server remembers such clients by node id. On an aggregated stream, a client that it does not remember counts as
+    one if it requests an assignment that a served or retained cluster refers to.
+    """
     push(server, A)
     start(client)
     client.disconnect()
@@ -153,7 +155,7 @@ def test_a_client_that_left_amid_a_swap_is_served_in_order(server: Server, clien
 
 
 def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Client) -> None:
-    """ "The deadline belongs to node id and label": cut and cut again, it ends when it would have."""
+    """However often the connection is cut: the end belongs to the node id."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 @2"))
@@ -168,7 +170,7 @@ def test_what_lingers_keeps_its_end_over_a_reconnect(server: Server, client: Cli
 
 
 def test_what_lingered_at_a_restart_stays_for_the_drain_time_again(server: Server, client: Client) -> None:
-    """ "Without memory (a restart) it is at most twice the drain from now"."""
+    """After a restart of the server, lingering lasts at most twice the drain time."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 @2"))
@@ -245,7 +247,7 @@ def test_what_was_pushed_away_meanwhile_lingers(server: Server, client: Client) 
 def test_a_client_of_another_server_is_told_of_no_removal_before_its_clusters_are_shown(
     server: Server, connect: Connect
 ) -> None:
-    """ "Anything else counts as unknown: nothing is told as removed before CDS is shown"."""
+    """Content of another server is unknown content."""
     other = Server()
     push(other, site("foreign", route="r9"), label="of elsewhere")
     client = Client(other, connect().variant)
@@ -268,8 +270,7 @@ def test_a_client_of_another_server_is_told_of_no_removal_before_its_clusters_ar
 
 @pytest.mark.parametrize("label", ["2", "2+00000000", "blue"])
 def test_a_label_counts_only_with_the_hash_of_what_is_served(server: Server, sotw: Client, label: str) -> None:
-    """ "A SotW label that stands for history carries 8 hex digits of the served set ... and counts only if the set
-    rebuilt from it has that hash"."""
+    """In SotW: it has 8 hex digits of the served set, and the set that is rebuilt from it must have that hash."""
     for text in ("@1", "@2", "@3"):
         push(server, joined(A, {LISTENER: {"svc": f"r1 {text}"}}))
     sotw.types = {url: Held(version_info=label) for url in (LISTENER, CLUSTER)}
@@ -281,7 +282,7 @@ def test_a_label_counts_only_with_the_hash_of_what_is_served(server: Server, sot
 
 
 def test_a_callers_own_label_stands_for_history_where_it_is_there_once(server: Server, sotw: Client) -> None:
-    """ "A caller's own label is served as given, and stands for history only where the group's history has it once"."""
+    """The server serves a caller's own label as it was given."""
     push(server, A, label="blue")
     push(server, B, label="green")
     push(server, site("c"), label="green")
@@ -309,8 +310,8 @@ def test_a_client_whose_revision_is_not_retained_ends_in_step(server: Server, cl
 def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(
     server: Server, delta: Client, url: str
 ) -> None:
-    """ "Delta needs no content: an unknown name in ``initial_resource_versions`` is just not told as removed until the
-    linger ends" (trap 9)."""
+    """In Delta: an unknown name in `initial_resource_versions` is not reported as removed before lingering ends (trap
+    9)."""
     push(server, {url: {"a": "1"}})
     push(server, {url: {"a": "2"}})
     shown = {"a": make_resource(url, "a", "1").version, "x": "unheard of"}
@@ -322,7 +323,7 @@ def test_versions_that_nobody_knows_are_told_as_removed_when_what_lingers_ends(
 
 
 def test_a_stream_of_its_own_for_each_type_comes_back_in_any_order(server: Server, connect: Connect) -> None:
-    """ "Routes wait for clusters" off ADS as well, for as long as the client has to come back."""
+    """On separate streams too, routes wait for the clusters of a client that has `return_s` to request them."""
     push(server, A, source="api")
     names = {ENDPOINT: ("a", "b"), ROUTE: ("r1",)}
     streams = {url: connect(type_url=url) for url in TYPES}

@@ -37,7 +37,7 @@ def version(name: str, text: str) -> str:
 
 
 def test_rule_50_a_spontaneous_request_needs_no_nonce(server: Server, delta: Client) -> None:
-    """Rule 50: "request nonce set only for ACK/NACK; a spontaneous subscribe must have none"."""
+    """Rule 50: a request has a nonce only as an ACK or NACK."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     delta.subscribe(ENDPOINT, "a")
     delta.settle()
@@ -46,7 +46,7 @@ def test_rule_50_a_spontaneous_request_needs_no_nonce(server: Server, delta: Cli
 
 
 def test_rule_50_a_spontaneous_request_that_carries_a_nonce_is_accepted(server: Server, delta: Client) -> None:
-    """Rule 50: "Accept spontaneous requests that do carry one"."""
+    """Rule 50: some clients send one all the same."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     delta.subscribe(ENDPOINT, "a")
     nonce = delta.ack().nonce
@@ -56,7 +56,7 @@ def test_rule_50_a_spontaneous_request_that_carries_a_nonce_is_accepted(server: 
 
 @pytest.mark.parametrize("nonce", ["of-another-stream", "older"])
 def test_rule_51_a_stale_nonce_does_not_drop_the_request(server: Server, delta: Client, nonce: str) -> None:
-    """Rule 51: "Stale nonce in delta must NOT cause the request to be dropped: subscription changes always apply"."""
+    """Rule 51: "A stale nonce does not drop a Delta request: its subscription changes apply"."""
     server.push({ENDPOINT: {"a": "1", "b": "1", "c": "1"}})
     delta.subscribe(ENDPOINT, "a")
     older = delta.ack().nonce
@@ -85,7 +85,7 @@ def test_rule_51_a_stale_nack_changes_interest_and_nothing_else(server: Server, 
 def test_rule_52_an_answer_and_a_change_of_interest_share_a_message(
     server: Server, delta: Client, refused: bool
 ) -> None:
-    """Rule 52: "Subscription change and ACK may share one message; NACK with subscription change too"."""
+    """Rule 52: "ACK or NACK and a subscription change may share one message"."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     delta.subscribe(ENDPOINT, "a")
     nonce = delta.read()[0].nonce
@@ -98,7 +98,7 @@ def test_rule_52_an_answer_and_a_change_of_interest_share_a_message(
 
 @pytest.mark.parametrize("url", NAMED)
 def test_rule_53_resubscribing_to_a_held_name_is_answered(server: Server, delta: Client, url: str) -> None:
-    """Rule 53: "Re-subscribing to a name the server thinks the client holds ... MUST be answered with the resource"."""
+    """Rule 53: even if the server knows that the client has the latest version."""
     server.push({url: {"a": "1", "b": "1"}})
     delta.subscribe(url, "a", "b")
     delta.settle()
@@ -138,7 +138,7 @@ def test_rule_53_resubscribing_while_in_flight_is_answered_after_the_ack(server:
 def test_rule_54_initial_versions_suppress_the_unchanged_send_the_changed_and_remove_the_vanished(
     server: Server, delta: Client, url: str, after_s: float
 ) -> None:
-    """Rule 54: "use it to suppress unchanged resources, to send changed ones, and to report in removed_resources".
+    """Rule 54: versions show what the client has.
 
     The server does not know what "gone" was: a cluster stays as long as old connections may (docs/design.md#removals).
     Listeners are removed when the client has had time to request its clusters.
@@ -153,7 +153,7 @@ def test_rule_54_initial_versions_suppress_the_unchanged_send_the_changed_and_re
 
 
 def test_rule_54_initial_versions_do_not_subscribe(server: Server, delta: Client) -> None:
-    """Rule 54: "It does not itself subscribe"."""
+    """Rule 54: only `resource_names_subscribe` subscribes."""
     server.push({ENDPOINT: {"a": "2", "b": "2"}})
     initial = {"a": version("a", "1"), "b": version("b", "1")}
     delta.request(type_url=ENDPOINT, resource_names_subscribe=["a"], initial_resource_versions=initial)
@@ -164,7 +164,7 @@ def test_rule_54_initial_versions_do_not_subscribe(server: Server, delta: Client
 
 
 def test_rule_54_initial_versions_count_in_the_first_message_only(server: Server, delta: Client) -> None:
-    """Rule 54: "only in the first message of a type on a stream"; later ones are ignored."""
+    """Rule 54: those in later messages of the type are ignored."""
     server.push({CLUSTER: {"a": "1"}})
     delta.subscribe(CLUSTER)
     delta.settle()
@@ -173,7 +173,7 @@ def test_rule_54_initial_versions_count_in_the_first_message_only(server: Server
 
 
 def test_rule_55_what_vanished_while_away_is_removed_explicitly(server: Server, delta: Client) -> None:
-    """Rule 55: "On reconnect with wildcard: names ... that no longer exist must be removed explicitly"."""
+    """Rule 55: a Delta client with a wildcard learns of such a removal in no other way."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER)
     delta.settle()
@@ -193,7 +193,7 @@ def test_rule_55_what_vanished_is_removed_though_the_server_never_knew_it(server
 
 
 def test_rule_55_versions_are_content_hashes(server: Server, delta: Client) -> None:
-    """Rule 55: "Per-resource versions must be stable across replicas and restarts: use a content hash"."""
+    """Rule 55: they are the same on all replicas and after a restart."""
     server.push({CLUSTER: {"a": "1"}}, label="one")
     delta.subscribe(CLUSTER)
     message = delta.ack_delta(CLUSTER)
@@ -206,7 +206,7 @@ def test_rule_55_versions_are_content_hashes(server: Server, delta: Client) -> N
 
 
 def test_rule_56_subscribed_names_at_their_current_version_are_skipped(server: Server, delta: Client) -> None:
-    """Rule 56: "names both subscribed and in initial_resource_versions at the current version may be skipped"."""
+    """Rule 56: `initial_resource_versions` names them too."""
     server.push({ENDPOINT: {"a": "1", "b": "2"}})
     initial = {"a": version("a", "1"), "b": version("b", "1")}
     events = delta.request(type_url=ENDPOINT, resource_names_subscribe=["a", "b"], initial_resource_versions=initial)
@@ -225,7 +225,7 @@ def test_rule_56_a_client_that_missed_nothing_is_in_step_without_a_word(server: 
 
 @pytest.mark.parametrize("url", [*NAMED, RUNTIME])
 def test_rule_57_a_missing_name_is_answered_as_removed(server: Server, delta: Client, url: str) -> None:
-    """Rule 57: "Subscribed but missing name: answer with the name in removed_resources"."""
+    """Rule 57: "A subscribed name that does not exist is reported in `removed_resources`"."""
     server.push({url: {"a": "1"}})
     delta.subscribe(url, "a", "missing")
     assert sends(delta.events) == [(("a",), ("missing",))]
@@ -235,7 +235,7 @@ def test_rule_57_a_missing_name_is_answered_as_removed(server: Server, delta: Cl
 
 @pytest.mark.parametrize("url", [*NAMED, RUNTIME])
 def test_rule_57_a_missing_name_stays_subscribed(server: Server, delta: Client, url: str) -> None:
-    """Rule 57: "Must keep the subscription and send the resource when created"."""
+    """Rule 57: the resource is sent when it is created."""
     server.push({url: {}})
     delta.subscribe(url, "late")
     delta.settle()
@@ -263,7 +263,7 @@ def test_rule_57_a_missing_filter_configuration_is_not_told(server: Server, delt
 
 @pytest.mark.parametrize("url", NAMED)
 def test_rule_58_a_removed_resource_stays_subscribed(server: Server, delta: Client, url: str) -> None:
-    """Rule 58: "A removed resource that is still subscribed stays subscribed; send it again when it returns"."""
+    """Rule 58: it is sent again when it is pushed again."""
     server.push({url: {"a": "1"}})
     delta.subscribe(url, "a")
     delta.settle()
@@ -276,7 +276,7 @@ def test_rule_58_a_removed_resource_stays_subscribed(server: Server, delta: Clie
 
 
 def test_rule_59_unsubscribing_needs_no_answer_and_unknown_names_are_ignored(server: Server, delta: Client) -> None:
-    """Rule 59: "Unsubscribe: usually no response. Unknown names ignored"."""
+    """Rule 59: "Unsubscribing needs no response, unless the wildcard still covers the name"."""
     server.push({ENDPOINT: {"a": "1"}})
     delta.subscribe(ENDPOINT, "a")
     delta.settle()
@@ -284,7 +284,7 @@ def test_rule_59_unsubscribing_needs_no_answer_and_unknown_names_are_ignored(ser
 
 
 def test_rule_59_a_name_that_the_wildcard_still_wants_is_answered(server: Server, delta: Client) -> None:
-    """Rule 59: "wildcard + named, unsubscribing the name => must answer with the resource"."""
+    """Rule 59: the client drops the resource when it unsubscribes, so the response has the resource."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER, "*", "a")
     delta.settle()
@@ -292,7 +292,7 @@ def test_rule_59_a_name_that_the_wildcard_still_wants_is_answered(server: Server
 
 
 def test_rule_59_a_name_that_the_wildcard_does_not_have_is_answered_as_removed(server: Server, delta: Client) -> None:
-    """Rule 59: "...or in removed_resources (if not)"."""
+    """Rule 59: the response names it in `removed_resources`."""
     server.push({CLUSTER: {"a": "1"}})
     delta.subscribe(CLUSTER, "*", "missing")
     delta.settle()
@@ -300,7 +300,7 @@ def test_rule_59_a_name_that_the_wildcard_does_not_have_is_answered_as_removed(s
 
 
 def test_rule_60_names_stay_when_the_wildcard_goes(server: Server, delta: Client) -> None:
-    """Rule 60: "Unsubscribe * while named A remains: A stays. Should the others be reported removed?" Ours are not."""
+    """Rule 60: the other resources are not reported as removed, because the client has just dropped them."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.subscribe(CLUSTER, "*", "a")
     delta.settle()
@@ -310,7 +310,7 @@ def test_rule_60_names_stay_when_the_wildcard_goes(server: Server, delta: Client
 
 
 def test_rule_61_a_legacy_wildcard_stays_when_a_name_is_added(server: Server, delta: Client) -> None:
-    """Rule 61: "later subscribing A KEEPS wildcard (unlike SotW) until * is unsubscribed"."""
+    """Rule 61: unlike in SotW, until `*` is unsubscribed."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.request(type_url=CLUSTER)
     delta.settle()
@@ -324,7 +324,7 @@ def test_rule_61_a_legacy_wildcard_stays_when_a_name_is_added(server: Server, de
 
 
 def test_rule_62_unsubscribing_the_last_name_leaves_nothing(server: Server, delta: Client) -> None:
-    """Rule 62: "Unsubscribing the last name yields an empty subscription, not wildcard"."""
+    """Rule 62: "Unsubscribing the last name leaves an empty subscription, not a wildcard"."""
     server.push({CLUSTER: {"a": "1"}})
     delta.subscribe(CLUSTER, "a")
     delta.settle()
@@ -335,7 +335,7 @@ def test_rule_62_unsubscribing_the_last_name_leaves_nothing(server: Server, delt
 
 
 def test_rule_63_subscribe_comes_before_unsubscribe(server: Server, delta: Client) -> None:
-    """Rule 63: "First delta request that subscribes and unsubscribes * together = nothing yet"."""
+    """Rule 63: a first request that subscribes to `*` and unsubscribes it subscribes to nothing."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     delta.request(type_url=CLUSTER, resource_names_subscribe=["*"], resource_names_unsubscribe=["*"])
     assert not delta.pending()
@@ -347,7 +347,7 @@ def test_rule_63_subscribe_comes_before_unsubscribe(server: Server, delta: Clien
 def test_rule_64_a_wildcard_is_answered_though_there_is_nothing(
     server: Server, delta: Client, url: str, names: list[str]
 ) -> None:
-    """Rule 64: "First wildcard request with zero resources: reply anyway with an empty response"."""
+    """Rule 64: Envoy finishes its initialisation with the empty response."""
     server.push({SECRET: {"s": "1"}})
     events = delta.request(type_url=url, resource_names_subscribe=names)
     assert sends(events) == [((), ())]
@@ -356,7 +356,7 @@ def test_rule_64_a_wildcard_is_answered_though_there_is_nothing(
 
 
 def test_rule_65_resources_carry_name_and_version(server: Server, delta: Client) -> None:
-    """Rule 65: "Each Resource carries name + version; system_version_info is debug only - but the harness compares"."""
+    """Rule 65: "A `Resource` carries name and version; `system_version_info` is informational"."""
     server.push({CLUSTER: {"a": "1"}}, label="v9")
     delta.subscribe(CLUSTER)
     message = delta.ack_delta(CLUSTER)
@@ -365,7 +365,7 @@ def test_rule_65_resources_carry_name_and_version(server: Server, delta: Client)
 
 
 def test_rule_66_a_resource_is_found_by_its_alias(server: Server, delta: Client) -> None:
-    """Rule 66: "Aliases: subscription may be by name or alias; match both"."""
+    """Rule 66: "Subscriptions match names and aliases"."""
     host = make_resource(VIRTUAL_HOST, "r/site", "1", aliases=("r/a.com", "r/b.com"))
     server.push_resources([make_resource(ROUTE, "r", "1"), host])
     delta.subscribe(VIRTUAL_HOST, "r/a.com")
@@ -380,7 +380,7 @@ def test_rule_66_a_resource_is_found_by_its_alias(server: Server, delta: Client)
 
 
 def test_rule_67_a_locator_is_a_name(server: Server, client: Client) -> None:
-    """Rule 67: "Dynamic parameters ...: parse and either treat locator.name as a name when parameters are empty"."""
+    """Rule 67: a locator without dynamic parameters stands for its name."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     locators = [wire_pb2.ResourceLocator(name="a")]
     field = "resource_locators" if client.variant is Variant.SOTW else "resource_locators_subscribe"
@@ -389,7 +389,7 @@ def test_rule_67_a_locator_is_a_name(server: Server, client: Client) -> None:
 
 
 def test_rule_68_what_a_client_holds_is_what_it_acked(server: Server, delta: Client) -> None:
-    """Rule 68: "a NACKed update stays pending and the next change re-diffs from the last ACK"."""
+    """Rule 68: the server computes the next difference from the last ACK, so a rejected change is part of it."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     delta.subscribe(ENDPOINT, "a", "b")
     delta.settle()
@@ -405,7 +405,7 @@ def test_rule_68_what_a_client_holds_is_what_it_acked(server: Server, delta: Cli
 
 
 def test_rule_69_one_response_per_type_is_in_flight(server: Server, delta: Client) -> None:
-    """Rule 69: "one-per-type bounds memory"."""
+    """Rule 69: this bounds the memory of a stream."""
     server.push({ENDPOINT: {"a": "1"}, SECRET: {"s": "1"}})
     delta.subscribe(ENDPOINT, "a")
     delta.subscribe(SECRET, "s")
@@ -415,7 +415,7 @@ def test_rule_69_one_response_per_type_is_in_flight(server: Server, delta: Clien
 
 
 def test_rule_70_every_type_is_served_in_both_variants(server: Server, client: Client) -> None:
-    """Rule 70: "gRPC clients use SotW ADS only. Envoy supports all four"."""
+    """Rule 70: gRPC clients use SotW ADS, Envoy uses all variants."""
     urls = (CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG)
     server.push({url: {"a": "1"} for url in urls})
     for url in urls:

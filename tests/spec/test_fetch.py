@@ -28,7 +28,7 @@ def ask(server: Server, url: str, *names: str, version_info: str = "") -> Fetche
 def test_rule_75_a_client_at_the_current_version_is_told_nothing(
     server: Server, url: str, names: tuple[str, ...]
 ) -> None:
-    """Rule 75: "If request version_info equals current -> 304 ...; never 200 with same content"."""
+    """Rule 75: the answer is 304, never 200 with the same content."""
     server.push({url: {"a": "1", "b": "1"}})
     first = ask(server, url, *names)
     assert first.modified
@@ -38,7 +38,7 @@ def test_rule_75_a_client_at_the_current_version_is_told_nothing(
 
 
 def test_rule_76_one_more_name_is_never_not_modified(server: Server) -> None:
-    """Rule 76: "Version for REST should be derived from (resources matching the names)"."""
+    """Rule 76: "The version of a REST response depends on the requested names"."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     first = ask(server, ENDPOINT, "a")
     second = ask(server, ENDPOINT, "a", "b", version_info=first.version_info)
@@ -55,6 +55,6 @@ def test_rule_76_the_version_names_push_and_content(server: Server) -> None:
 
 
 def test_rule_77_a_type_without_resources_is_an_empty_answer(server: Server) -> None:
-    """Rule 77: "200 with empty list for snapshot without such type"."""
+    """Rule 77: the answer is 200 with an empty list."""
     server.push({CLUSTER: {"a": "1"}})
     assert ask(server, LISTENER).resources == ()

@@ -43,7 +43,7 @@ def matched(*rules: Rule, groups: str = "a b default", node: Node = NODE) -> Gro
 
 
 def test_selectors_come_before_names() -> None:
-    """ "a group whose selector matches, the group named like node.id, ... node.cluster, ... default"."""
+    """Then come the groups named like `node.id` and `node.cluster`, and `default` at last."""
     every = "edge-1 edge default a"
     assert matched(rule("a", "node.id is not empty"), groups=every) == GroupMatch("a", "selector")
     assert matched(rule("a", "node.id == other"), groups=every) == GroupMatch("edge-1", "node.id")
@@ -267,7 +267,7 @@ def test_a_client_that_was_away_while_its_group_changed_keeps_its_clusters_until
 
 
 def test_what_groups_do_on_a_nack_may_differ(server: Server, client: Client) -> None:
-    """ "Per group on_nack: hold | proceed"."""
+    """`on_nack`, which is `hold` or `proceed`, is a setting of the group."""
     push(server, swapped("a"))
     start(client)
     server.cache.configure([], {"default": GroupOrder(proceed_on_nack=True)})

@@ -28,7 +28,7 @@ A, B = site("a"), site("b")
 
 
 def test_endpoints_secrets_and_runtimes_never_wait(server: Server, client: Client) -> None:
-    """ "EDS, SDS and RTDS never wait"."""
+    """They are sent beside a cluster that is not acknowledged."""
     push(server, joined(A, {SECRET: {"s": "@1"}, RUNTIME: {"layer": "@1"}}))
     start(client, (RUNTIME, SECRET, *TYPES))
     push(server, joined(B, {SECRET: {"s": "@2"}, RUNTIME: {"layer": "@2"}}))
@@ -36,7 +36,7 @@ def test_endpoints_secrets_and_runtimes_never_wait(server: Server, client: Clien
 
 
 def test_endpoints_flow_while_everything_else_waits(server: Server, client: Client) -> None:
-    """ "EDS, SDS and RTDS never wait", whatever is on its way."""
+    """New endpoints of clusters in use are sent while a transition waits."""
     push(server, joined(A, {SECRET: {"s": "@1"}}))
     start(client, (*TYPES, SECRET))
     push(server, joined(B, {SECRET: {"s": "@1"}}))
@@ -51,7 +51,7 @@ def test_endpoints_flow_while_everything_else_waits(server: Server, client: Clie
 
 @pytest.mark.parametrize("url", [LISTENER, ROUTE, SCOPED_ROUTE, EXTENSION_CONFIG, VIRTUAL_HOST])
 def test_what_leads_to_a_new_cluster_waits_for_the_cds_ack(server: Server, client: Client, url: str) -> None:
-    """ "What leads to nothing new goes at once, the rest at the CDS ACK", of every type of a tree."""
+    """Whatever type of the tree refers to it."""
     if url == VIRTUAL_HOST and client.variant is Variant.SOTW:
         return  # VHDS is Delta only (rule 1)
 
@@ -77,7 +77,7 @@ def test_what_leads_to_a_new_cluster_waits_for_the_cds_ack(server: Server, clien
 
 
 def test_a_listener_waits_for_what_its_routes_lead_to(server: Server, client: Client) -> None:
-    """ "A listener and the scopes, routes, virtual hosts and extension configurations it leads to": one unit."""
+    """A listener and what it refers to are one tree: scopes, routes, virtual hosts and extension configurations."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 @2"))
@@ -88,7 +88,7 @@ def test_a_listener_waits_for_what_its_routes_lead_to(server: Server, client: Cl
 
 
 def test_trees_that_lead_to_nothing_new_do_not_wait(server: Server, client: Client) -> None:
-    """ "Two releases do: what leads to nothing new goes at once, the rest at the CDS ACK"."""
+    """One push has two releases: other trees at once, and those that refer to new clusters at the CDS ACK."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
     client.subscribe(ROUTE, "r1", "r2")
@@ -114,7 +114,7 @@ def test_trees_that_share_a_part_are_one(server: Server, client: Client) -> None
 
 
 def test_a_type_that_a_push_does_not_touch_is_not_waited_for(server: Server, client: Client) -> None:
-    """Rule 47: "Without a parent change, types can be pushed independently"."""
+    """Rule 47: "Types whose parents did not change are pushed independently"."""
     push(server, A)
     start(client)
     push(server, joined(A, {ROUTE: {"r1": "a @2"}}))
@@ -130,7 +130,7 @@ def test_a_type_that_the_client_does_not_ask_for_is_not_waited_for(server: Serve
 
 
 def test_clusters_outside_of_the_snapshot_are_not_waited_for(server: Server, client: Client) -> None:
-    """ "Clusters outside of the snapshot ... are not waited for": they may be static in the bootstrap."""
+    """They may be static in the bootstrap."""
     push(server, A)
     start(client)
     push(server, joined(A, {ROUTE: {"r1": "bootstrap"}}))
@@ -141,7 +141,7 @@ def test_clusters_outside_of_the_snapshot_are_not_waited_for(server: Server, cli
 
 
 def test_routes_wait_for_the_listener_that_leads_to_them(server: Server, client: Client) -> None:
-    """ "Within it: ECDS, LDS, and once the listener and all it newly names are ACKed: SRDS, RDS, VHDS"."""
+    """ECDS and LDS come first. SRDS, RDS and VHDS follow when everything that the listener newly names is ACKed."""
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@1"}, LISTENER: {TARGET: "r1 ecds:f"}}))
     start(client, (*TYPES, EXTENSION_CONFIG))
     push(server, joined(A, {EXTENSION_CONFIG: {"f": "@2"}, LISTENER: {TARGET: "r1 ecds:f @2"}, ROUTE: {"r1": "a @2"}}))
@@ -166,7 +166,7 @@ def test_a_listener_goes_with_a_filter_that_it_newly_names(server: Server, clien
 
 
 def test_routes_wait_for_what_their_listener_newly_names(server: Server, client: Client) -> None:
-    """ "Once the listener and all it newly names are ACKed": it warms until then, and the old one serves."""
+    """The listener warms until that is ACKed, and the old one serves."""
     push(server, A)
     start(client, (*TYPES, SECRET))
     push(server, joined(A, {LISTENER: {TARGET: "r1 authz sds:s"}, ROUTE: {"r1": "a /admin"}, SECRET: {"s": "@1"}}))
@@ -178,7 +178,7 @@ def test_routes_wait_for_what_their_listener_newly_names(server: Server, client:
 
 
 def test_what_a_listener_newly_names_is_waited_for_up_to_the_order_timeout(server: Server, client: Client) -> None:
-    """ "All that the new listener names": what never comes ends the wait after ``order_timeout_s``."""
+    """A name that never comes ends the wait after `order_timeout_s`."""
     push(server, A)
     start(client)
     push(server, joined(A, {LISTENER: {TARGET: "r1 sds:none"}, ROUTE: {"r1": "a @2"}}))
@@ -190,7 +190,7 @@ def test_what_a_listener_newly_names_is_waited_for_up_to_the_order_timeout(serve
 
 
 def test_a_new_route_configuration_is_answered_while_its_listener_warms(server: Server, client: Client) -> None:
-    """ "Names that the client needs for what it holds are answered at once": the listener waits for it."""
+    """The listener waits for it, so it is answered at once."""
     push(server, A)
     start(client)
     push(server, site("a", route="r2"))
@@ -201,7 +201,7 @@ def test_a_new_route_configuration_is_answered_while_its_listener_warms(server: 
 
 
 def test_listeners_are_replaced_within_one_response(server: Server, sotw: Client) -> None:
-    """ "Listeners are replaced within one LDS response": old and new on one address would be refused."""
+    """Envoy would refuse two listeners on one address."""
     push(server, site("a", name="old"))
     start(sotw)
     push(server, site("a", name="new"))
@@ -223,7 +223,7 @@ def test_a_listener_that_replaces_another_goes_with_it(server: Server, client: C
 
 
 def test_aggregates_go_after_their_members(server: Server, client: Client) -> None:
-    """ "Within CDS: new members go out with the old aggregate, then the aggregate, then removals"."""
+    """New members are sent beside the old aggregate cluster, then the new aggregate, then removals."""
     whole = {CLUSTER: {"whole": "of:a"}}
     push(server, joined(site("a", listener="to:whole"), whole))
     start(client)
@@ -241,7 +241,7 @@ def test_aggregates_go_after_their_members(server: Server, client: Client) -> No
 
 
 def test_a_request_meanwhile_is_answered_at_once(server: Server, client: Client) -> None:
-    """ "Names that the client needs for what it holds are answered at once, from the revision it holds"."""
+    """The client needs the name for content that it holds, and gets it from the content released to it."""
     push(server, joined(A, {ROUTE: {"q": "a"}}))
     start(client)
     push(server, joined(B, {ROUTE: {"q": "b"}}))
@@ -253,7 +253,7 @@ def test_a_request_meanwhile_is_answered_at_once(server: Server, client: Client)
 
 
 def test_a_name_of_a_held_tree_is_missing_when_it_is_held_for_long(server: Server, client: Client) -> None:
-    """ "An on-demand name of a held tree as missing after ``order_timeout_s``, and sent when released"."""
+    """It is reported as missing after `order_timeout_s`, and sent when the tree is released."""
     push(server, A)
     start(client)
     push(server, joined(B, {ROUTE: {"new": "b"}}))
@@ -271,7 +271,7 @@ def test_a_name_of_a_held_tree_is_missing_when_it_is_held_for_long(server: Serve
 
 
 def test_nothing_is_pinned_but_what_is_not_acked(server: Server, client: Client) -> None:
-    """ "What may go out is what differs between *released to this client* and the *newest* snapshot"."""
+    """Whatever differs between the content released to this client and the newest snapshot may be sent."""
     push(server, A)
     start(client)
     push(server, B)
@@ -286,7 +286,7 @@ def test_nothing_is_pinned_but_what_is_not_acked(server: Server, client: Client)
 
 
 def test_a_newer_cds_goes_out_when_the_older_one_was_read(server: Server, client: Client) -> None:
-    """ "A CDS response counts as read as soon as anything sent behind it is answered; a newer CDS goes out then"."""
+    """A CDS response counts as read when the client answers something that was sent after it."""
     push(server, A)
     start(client)
     push(server, B)
@@ -298,7 +298,7 @@ def test_a_newer_cds_goes_out_when_the_older_one_was_read(server: Server, client
 
 
 def test_no_route_points_to_a_cluster_the_client_lacks(server: Server, client: Client) -> None:
-    """Rule 48: "a client must not see LDS of snapshot N+1 with CDS of N", whatever is pushed in between."""
+    """Rule 48: listeners of one push are never beside clusters of the one before, whatever is pushed in between."""
     push(server, A)
     start(client)
     for name in ("b", "c", "a", "c"):
@@ -331,7 +331,7 @@ def test_without_removals_a_type_is_one_response(server: Server, client: Client)
 
 
 def test_a_held_tree_is_shown_as_held(server: Server, client: Client) -> None:
-    """ "A held tree is shown as held, and ``apply --wait`` says so"."""
+    """`apply --wait` shows it too."""
     push(server, A)
     start(client)
     push(server, B)
@@ -345,8 +345,7 @@ def test_a_held_tree_is_shown_as_held(server: Server, client: Client) -> None:
 
 
 def test_streams_of_other_clients_are_not_waited_for(server: Server, connect: Connect) -> None:
-    """ "The state belongs to the client (peer address and node id); two proxies of one node id never speak for each
-    other"."""
+    """A client is a peer address and a node id: two proxies with one node id have separate states."""
     push(server, A)
     slow, peer, node = connect(), connect(peer="elsewhere"), connect("another node")
     for client in (slow, peer, node):

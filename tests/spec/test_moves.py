@@ -1,7 +1,6 @@
 """What a node may still have of a group that it was moved out of (docs/design.md#removals).
 
-"Secrets and endpoints of a group that a node was moved out of are not updated or sent again": what it has lingers, and
-no name that it never had is given to it.
+Its secrets and endpoints linger and are not updated. It gets no name of the former group that it never had.
 """
 
 from __future__ import annotations
@@ -185,7 +184,8 @@ def test_a_group_that_appears_later_is_judged_as_well(server: Server, variant: V
 
 
 def test_history_of_a_group_that_it_may_not_follow_any_more_is_not_for_it(server: Server, variant: Variant) -> None:
-    """On a new stream, routes that a client names are answered "from the revision it holds"."""
+    """On a new stream, routes that a client names are answered from the revision that it holds, unless that is
+    forbidden."""
     push(server, FORMER)
     rules = Rules("default", "node")
     client = ruled(server, variant, rules)

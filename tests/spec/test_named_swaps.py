@@ -51,7 +51,7 @@ def inline(*clusters: str) -> Site:
 def test_b1_clusters_linger_while_old_connections_drain(
     server: Server, start: Start, before: Site, after: Site, split: bool
 ) -> None:
-    """ "where a listener of the transition changed or went, let removed clusters linger": the drain time and more."""
+    """A listener changed or was removed, so they linger for the drain time as well."""
     client = start(before, split=split)
     push(server, after, source="api" if split else "ads")
     spend(1, client)
@@ -64,7 +64,7 @@ def test_b1_clusters_linger_while_old_connections_drain(
 
 
 def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server: Server, start: Start) -> None:
-    """``removal_delay_s``: "retries and paused filters look clusters up again"."""
+    """They look a cluster up again, as do requests that wait in a filter: this takes `removal_delay_s`."""
     client = start(site("a"))
     push(server, site("b"))
     spend(1, client)
@@ -76,7 +76,7 @@ def test_b1_where_no_listener_changes_a_cluster_lingers_for_retries_only(server:
 
 
 def test_b1_what_lingers_counts_as_in_step(server: Server, start: Start) -> None:
-    """ "Count a lingering name as synced, not pending, or ``apply --wait`` waits"."""
+    """Otherwise `apply --wait` would wait for the end of lingering."""
     client = start(inline("a"))
     push(server, inline("b"))
     spend(1, client)
@@ -139,8 +139,8 @@ def test_a_secret_is_there_while_what_named_it_may_use_it(
 def test_b2_a_client_that_asks_for_no_clusters_has_one_that_warms(
     server: Server, start: Start, restarted: bool
 ) -> None:
-    """ "if no track asks for clusters, and an endpoints track names an assignment that the goal's clusters refer to,
-    wait on until ``order_timeout_s``"; trap 1: so does a server that remembers nobody."""
+    """It requests the assignment of a served cluster but no clusters: the server waits for these, `order_timeout_s` at
+    most. So does a server that remembers no client (trap 1)."""
     client = start(site("a"))
     client.cold.add("c")
     push(server, site("c", text="hc:20"))
@@ -256,7 +256,7 @@ delta_only = pytest.mark.parametrize("variant", [Variant.DELTA], ids=["delta"])
 def test_b3_heartbeats_go_on_whatever_is_in_flight_or_refused(
     server: Server, start: Start, url: str, added: Site
 ) -> None:
-    """ "beat in every state for names whose ACKed version is known, besides the offer in flight"."""
+    """They are sent in every state, for all names whose version at the client is known."""
     ttls = {url: TTL_S}
     client = start(site("a"), ttls=ttls)
     client.cold.add("x")
@@ -287,7 +287,7 @@ def test_b3_heartbeats_go_on_for_what_a_rejected_response_leaves_in_doubt(
 
 @delta_only
 def test_b3_nothing_is_due_when_no_ttl_is_left(server: Server, start: Start) -> None:
-    """Rule 71: "Absent TTL on resend clears the timer"."""
+    """A resource that is sent again without a TTL has none any more."""
     client = start(site("a"), ttls={CLUSTER: TTL_S})
     push(server, site("a"))
     spend(5 * TTL_S, client)
@@ -296,7 +296,7 @@ def test_b3_nothing_is_due_when_no_ttl_is_left(server: Server, start: Start) -> 
 
 @delta_only
 def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) -> None:
-    """ "on NACK of a heartbeat doubt its names, so the whole resource follows"."""
+    """A client that rejects a heartbeat has dropped the resource."""
     client = start(site("a"), ttls={CLUSTER: TTL_S})
     server.now += TTL_S + 1  # the server was busy
     client.tick()
@@ -312,7 +312,7 @@ def test_b3_what_the_client_dropped_is_sent_whole(server: Server, start: Start) 
 @delta_only
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE])
 def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, start: Start, url: str) -> None:
-    """ "In step after a reconnect nothing is sent for non-wildcard types": heartbeats are all the same."""
+    """It is sent nothing else, because it missed nothing."""
     client = start(site("a"), ttls={url: TTL_S})
     client.disconnect()
     client.reconnect()
@@ -324,7 +324,7 @@ def test_b3_heartbeats_begin_where_a_client_comes_back_in_step(server: Server, s
 
 
 def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) -> None:
-    """ "offer news without suspects first"."""
+    """New content is sent first, without the suspects."""
     content = site("a", "y", "z")
     client = start(content)
     for name, text in (("a", "bad"), ("y", "2"), ("z", "2"), ("y", "3")):
@@ -339,7 +339,7 @@ def test_b4_a_refused_assignment_stops_no_other(server: Server, start: Start) ->
 
 
 def test_b4_the_guilty_one_among_many_is_found(server: Server, start: Start) -> None:
-    """ "alternating with halves of the suspects", until the one that was refused alone is left out."""
+    """Halves of the suspects are tried between other content. In the end the rejected one is alone, and is left out."""
     names = [f"c{index:02}" for index in range(50)]
     client = start(site(*names))
     before = sent(client, ENDPOINT)
@@ -362,8 +362,7 @@ def sent(client: EnvoyLike, url: str) -> int:
 
 
 def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, start: Start) -> None:
-    """After two coalesced pushes the old side of a union is not the revision before: "cluster a is deleted while
-    LDS/RDS of revision 1 are in use"."""
+    """After two coalesced pushes that is not the revision before: listeners of revision 1 still use cluster ``a``."""
     client = start(site("a"))
     push(server, site("b"), wake=False)
     push(server, site("c"))
@@ -376,7 +375,8 @@ def test_b5_the_other_side_of_a_union_is_what_the_client_has(server: Server, sta
 
 
 def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, start: Start) -> None:
-    """ "off ADS, route names that released listeners refer to must be named and settled"."""
+    """On separate streams, the client has not requested the routes of its listeners yet. Removals wait until they are
+    ACKed."""
     client = start(inline("a"), split=True)
     push(server, site("b"), source="api")
     spend(DRAINED_S, client)
@@ -385,7 +385,7 @@ def test_b6_routes_that_are_yet_to_be_asked_for_are_waited_for(server: Server, s
 
 @pytest.mark.parametrize("source", ["api", "rest"])
 def test_b8_assignments_from_elsewhere_are_not_waited_for(server: Server, start: Start, source: str) -> None:
-    """ "never wait when no endpoints track of this client ever existed"; on ADS, Envoy's ACK tells enough."""
+    """The client never requested endpoints here. On ADS, Envoy's ACK of CDS is proof enough."""
     client = start(site("a", text=source), elsewhere=True)
     for name in "bc":
         push(server, site(name, text=source))
@@ -422,7 +422,7 @@ def test_b9_what_was_never_released_answers_no_request(server: Server, start: St
 
 
 def test_b10_a_name_that_a_client_does_not_hold_is_answered_anew(server: Server, start: Start) -> None:
-    """ "Reconnect RDS names=[] v=1, then [r1]": the answer is not r1 of revision 1."""
+    """It shows version 1 without names, and then requests ``r1``: it gets the newest ``r1``, not that of revision 1."""
     client = start(site("a"))
     push(server, inline("b"))
     spend(DRAINED_S, client)
@@ -457,7 +457,7 @@ def test_b11_the_label_of_another_server_means_nothing_here(server: Server, star
 
 @delta_only
 def test_b13_a_cluster_on_its_way_keeps_its_assignment(server: Server, start: Start) -> None:
-    """ "EDS of the one in flight is gone: told as removed to a cluster that uses it"."""
+    """The assignment is not reported as removed while a response in flight has the cluster that uses it."""
     client = start(assigned("x"))
     client.disconnect()
     push(server, assigned("y"))

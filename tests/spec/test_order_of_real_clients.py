@@ -116,7 +116,7 @@ def test_a_swap_of_route_names_loses_nothing(connect: Open, variant: Variant) ->
 
 @personas
 def test_a_push_while_away_loses_nothing(connect: Open, variant: Variant) -> None:
-    """ "pushes while the client was away included"."""
+    """The client reconnects and shows content of an earlier push."""
     server = Server()
     push(server, site("a"))
     client = connect(server, variant)
@@ -172,7 +172,7 @@ def test_a_refused_cluster_loses_nothing_and_is_repaired(variant: Variant) -> No
     ],
 )
 def test_an_aggregate_always_has_a_member_that_serves(variant: Variant, before: str, after: str) -> None:
-    """Within CDS: "new members go out with the old aggregate, then the aggregate, then removals"."""
+    """New members are sent beside the old aggregate cluster, then the new aggregate, then removals."""
 
     def aggregate(text: str) -> Site:
         members = text.removeprefix("of:").split(",") if text.startswith("of:") else []

@@ -20,7 +20,7 @@ def site(cluster: str, text: str = "1") -> dict[str, dict[str, str]]:
 
 
 def test_rule_42_make_before_break(server: Server, variant: Variant) -> None:
-    """Rule 42: "CDS, then EDS for those clusters, LDS, RDS, VHDS; only then remove stale CDS/EDS"."""
+    """Rule 42: "Make before break: CDS, EDS, LDS, RDS, and only then removals"."""
     push(server, site("a"))
     client = EnvoyLike(server, variant)
     client.start()
@@ -35,7 +35,7 @@ def test_rule_42_make_before_break(server: Server, variant: Variant) -> None:
 
 
 def test_rule_43_endpoints_follow_every_changed_cluster(server: Server, variant: Variant) -> None:
-    """Rule 43: "Cluster warming needs an EDS response AFTER each CDS update that changes the cluster"."""
+    """Rule 43: a changed cluster warms until it gets an EDS response."""
     push(server, site("a"))
     client = EnvoyLike(server, variant)
     client.start()
@@ -52,7 +52,7 @@ def test_rule_43_endpoints_follow_every_changed_cluster(server: Server, variant:
 
 @pytest.mark.parametrize("url", [ROUTE, SECRET])
 def test_rule_44_routes_and_secrets_are_answered_after_a_reconnect(server: Server, sotw: Client, url: str) -> None:
-    """Rule 44: "after reconnect answer RDS/SDS anyway"."""
+    """Rule 44: "RDS and SDS are answered after a reconnect"."""
     server.push({url: {"a": "1"}})
     sotw.subscribe(url, "a")
     sotw.settle()
@@ -62,7 +62,7 @@ def test_rule_44_routes_and_secrets_are_answered_after_a_reconnect(server: Serve
 
 @pytest.mark.parametrize("first", [CLUSTER, ENDPOINT, LISTENER, ROUTE])
 def test_rule_45_first_requests_come_in_any_order(server: Server, client: Client, first: str) -> None:
-    """Rule 45: "EDS may be requested BEFORE CDS (on reconnect the client sends types in its own order)"."""
+    """Rule 45: "EDS may be requested before CDS": a client that reconnects has an order of its own."""
     server.push(site("a"))
     names = {ENDPOINT: ("a",), ROUTE: ("r",)}
     for url in sorted((CLUSTER, ENDPOINT, LISTENER, ROUTE), key=lambda url: url != first):
@@ -72,7 +72,7 @@ def test_rule_45_first_requests_come_in_any_order(server: Server, client: Client
 
 
 def test_rule_46_a_cluster_without_endpoints_is_told_so(server: Server, variant: Variant) -> None:
-    """Rule 46: "send an empty ClusterLoadAssignment rather than nothing, or warming hangs to the 15 s timeout"."""
+    """Rule 46: silence would let the cluster warm for 15 s."""
     push(server, {CLUSTER: {"a": "1"}})
     client = EnvoyLike(server, variant)
     client.start()
@@ -80,7 +80,7 @@ def test_rule_46_a_cluster_without_endpoints_is_told_so(server: Server, variant:
 
 
 def test_rule_47_types_are_pushed_independently(server: Server, client: Client) -> None:
-    """Rule 47: "Without a parent change, types can be pushed independently"."""
+    """Rule 47: "Types whose parents did not change are pushed independently"."""
     server.push(site("a"))
     for url, names in ((CLUSTER, ()), (ENDPOINT, ("a",)), (LISTENER, ()), (ROUTE, ("r",))):
         client.subscribe(url, *names)
@@ -95,7 +95,7 @@ def test_rule_47_types_are_pushed_independently(server: Server, client: Client) 
 
 
 def test_rule_48_listeners_and_routes_of_a_push_wait_for_its_clusters(server: Server, client: Client) -> None:
-    """Rule 48: "a client must not see LDS of snapshot N+1 with CDS of N"."""
+    """Rule 48: no client has listeners of one push beside clusters of the one before."""
     push(server, site("a"))
     client.subscribe(CLUSTER)
     client.subscribe(LISTENER)
@@ -108,7 +108,7 @@ def test_rule_48_listeners_and_routes_of_a_push_wait_for_its_clusters(server: Se
 
 
 def test_rule_49_filter_configurations_are_never_removed(server: Server, delta: Client) -> None:
-    """Rule 49: "ECDS: never send removed_resources when a filter config is merely unreferenced"."""
+    """Rule 49: "ECDS never reports `removed_resources`", even if no listener refers to the configuration any more."""
     server.push({EXTENSION_CONFIG: {"f": "1", "g": "1"}})
     delta.subscribe(EXTENSION_CONFIG, "f", "g")
     delta.settle()

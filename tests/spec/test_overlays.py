@@ -81,7 +81,7 @@ def test_the_pushed_snapshot_is_not_altered(server: Server) -> None:
 
 
 def test_the_version_info_is_that_of_the_push_and_the_hash_of_what_is_served(server: Server) -> None:
-    """ "REST versions and overlays append +<8 hex of the served set>"."""
+    """docs/protocol.md#overlays: "`version_info` is that of the push with `+<8 hex of the served set>`"."""
     server.push(SITE, label="blue")
     server.lay_over({"za": {"web": "+a"}})
     found = endpoints(server, "za")

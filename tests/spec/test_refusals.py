@@ -1,4 +1,4 @@
-"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#refusals)."""
+"""Resources that refer to a rejected one are held; all others are sent without it (docs/design.md#rejections)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_cluster(*names: str) -> str:
 
 
 def test_a_refused_cluster_holds_what_leads_to_it_and_nothing_else(server: Server, client: Client) -> None:
-    """ "A cluster ... holds what leads to it (``on_nack: hold | proceed``)"; endpoints and other trees go on."""
+    """Endpoints and other trees are sent."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
     client.subscribe(ROUTE, "r1", "r2")
@@ -78,7 +78,7 @@ def test_the_hold_ends_when_a_later_push_is_accepted_or_leads_there_no_more(
 
 
 def test_a_refused_assignment_holds_what_leads_to_its_cluster(server: Server, client: Client) -> None:
-    """ "A cluster (or its assignment) holds what leads to it": Envoy takes the cluster for warm, without endpoints."""
+    """Envoy takes the cluster for warm, but it has no endpoints."""
     push(server, A)
     start(client)
     push(server, B)
@@ -92,7 +92,7 @@ def test_a_refused_assignment_holds_what_leads_to_its_cluster(server: Server, cl
 
 
 def test_on_nack_proceed_lets_it_go(server: Server, client: Client) -> None:
-    """ "``on_nack: hold | proceed``": the clusters that were stay all the same, for old connections."""
+    """Earlier clusters stay all the same, for old connections."""
     push(server, A, on_nack="proceed")
     start(client)
     push(server, B, on_nack="proceed")
@@ -144,7 +144,7 @@ def test_a_member_stays_while_the_aggregate_that_has_it_is_not_replaced(server: 
 
 
 def test_a_refused_listener_holds_its_own_routes_only(server: Server, client: Client) -> None:
-    """ "A route must never overtake the listener that adds its authorisation": nor a listener that is refused."""
+    """A route never overtakes the listener that adds its authorisation, nor a changed listener that is rejected."""
     other = site("a", name="other", route="r2")
     push(server, joined(A, other))
     client.subscribe(ROUTE, "r1", "r2")
@@ -175,8 +175,7 @@ def test_a_refused_route_that_is_in_use_holds_nothing(server: Server, client: Cl
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
 def test_a_refused_full_state_set_waits_until_content_changes(server: Server, sotw: Client, url: str) -> None:
-    """ "A full-state set: nothing is sent until content changes, then the names in the client's message are replaced by
-    what it last accepted"."""
+    """Then the resources that the client's message names are sent as they were last accepted."""
     texts = dict.fromkeys(NAMES, "@1")
     push(server, {url: texts})
     start(sotw, (url,))
@@ -190,7 +189,7 @@ def test_a_refused_full_state_set_waits_until_content_changes(server: Server, so
 
 
 def test_a_full_state_set_that_is_refused_again_loses_half_of_its_suspects(server: Server, sotw: Client) -> None:
-    """ "If refused again, half of the suspects": the client says nobody's name."""
+    """The client's message names no resource."""
     push(server, {CLUSTER: dict.fromkeys(NAMES, "@1")})
     start(sotw, (CLUSTER,))
     texts = {**dict.fromkeys(NAMES, "@2"), "c": "malformed"}
@@ -231,7 +230,7 @@ def refuse(client: Client, bad: str) -> list[tuple[str, ...]]:
 
 
 def test_parts_go_on_without_the_suspects_which_are_tried_in_halves(server: Server, client: Client) -> None:
-    """ "Parts and Delta: news without the suspects, alternating with halves of the suspects"."""
+    """In all of Delta, and for partial types in SotW."""
     push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
     client.subscribe(ENDPOINT, *NAMES)
     client.settle()
@@ -245,7 +244,7 @@ def test_parts_go_on_without_the_suspects_which_are_tried_in_halves(server: Serv
 
 
 def test_news_does_not_wait_for_suspects(server: Server, client: Client) -> None:
-    """ "Alternating": a stream of news, and the suspects in between."""
+    """New content is sent again and again, and the suspects in between."""
     push(server, {ENDPOINT: dict.fromkeys(NAMES, "1")})
     client.subscribe(ENDPOINT, *NAMES)
     client.settle()
@@ -269,7 +268,7 @@ def test_who_is_refused_is_told(server: Server, client: Client) -> None:
 
 
 def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Server, client: Client) -> None:
-    """ "Left out until its content changes", that of others is no reason."""
+    """A change of other resources is no reason."""
     push(server, {ENDPOINT: {"a": "1", "b": "bad"}})
     client.subscribe(ENDPOINT, "a", "b")
     refuse(client, "b")
@@ -282,7 +281,7 @@ def test_a_refused_resource_is_tried_again_when_its_content_changes(server: Serv
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_refusals_are_remembered_while_a_client_is_away(server: Server, connect: Connect, url: str) -> None:
-    """ "Refusals are remembered per node id": a connection that is cut is no reason to send it again."""
+    """By node id: a new connection is no reason to send rejected content again."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
     push(server, content)
@@ -377,7 +376,7 @@ def version_of(server: Server, url: str, name: str) -> str:
 
 @pytest.mark.parametrize("url", [CLUSTER, ENDPOINT])
 def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect, url: str) -> None:
-    """ "Refusals are remembered per node id", and "a refused content is never sent again": by no process."""
+    """The new process does not send again what a node rejected before the restart."""
     client = connect()
     content: Site = {url: {"a": "@1", "b": "@1"}}
     push(server, content)
@@ -389,7 +388,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     client.settle()
     client.disconnect()
     server.restart()
-    server.clients.refused["node"] = {url: {"b": version_of(server, url, "b")}}
+    server.clients.rejected["node"] = {url: {"b": version_of(server, url, "b")}}
     client.reconnect()
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()
@@ -399,7 +398,7 @@ def test_refusals_are_handed_in_after_a_restart(server: Server, connect: Connect
     client.settle()
     client.reconnect()
     client.settle()
-    assert not server.clients.refused, "the memory of the process has taken over"
+    assert not server.clients.rejected, "the memory of the process has taken over"
     push(server, bad)
     assert [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
 
@@ -418,7 +417,7 @@ def test_a_type_that_was_never_accepted_is_remembered_of_a_client_that_is_back(
     assert client.texts(LISTENER) == {}
     client.disconnect()
     server.restart()
-    server.clients.refused["node"] = {LISTENER: {"l": version_of(server, LISTENER, "l")}}
+    server.clients.rejected["node"] = {LISTENER: {"l": version_of(server, LISTENER, "l")}}
     client.reconnect((CLUSTER, LISTENER))
     assert not [body for send in client.pending() for body in bodies(send) if body.endswith(b"bad")]
     client.settle()

@@ -46,7 +46,7 @@ def removed(client: Client) -> dict[str, tuple[str, ...]]:
 
 
 def test_clusters_stay_for_the_removal_delay_where_no_listener_changed(server: Server, client: Client) -> None:
-    """ "``removal_delay_s`` (15, Envoy's route timeout: retries and paused filters look clusters up again)"."""
+    """`removal_delay_s` is 15, as long as Envoy's route timeout: retries and paused filters look clusters up again."""
     push(server, A)
     start(client)
     push(server, B)
@@ -65,8 +65,8 @@ def test_clusters_stay_for_the_removal_delay_where_no_listener_changed(server: S
 def test_clusters_stay_for_the_drain_time_where_a_listener_changed_or_went(
     server: Server, client: Client, after: Site
 ) -> None:
-    """ "Where a listener, a filter chain or the name of its route configuration changed or went, ``listener_drain_s``
-    (600, Envoy's ``--drain-time-s``) plus that delay"."""
+    """So they do where a filter chain or the name of a route configuration changed. `listener_drain_s` is 600, as
+    Envoy's ``--drain-time-s``, and the removal delay is added."""
     push(server, A)
     start(client)
     client.subscribe(ROUTE, "r1", "r2")
@@ -107,7 +107,7 @@ def test_a_group_says_itself_how_long(server: Server, client: Client) -> None:
 
 @pytest.mark.parametrize("last", [LISTENER, ROUTE])
 def test_the_clock_starts_when_all_that_could_refer_to_them_is_acked(server: Server, client: Client, last: str) -> None:
-    """ "From when all that the new listener names is ACKed": never for a push alone."""
+    """A push alone starts no clock."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 @2"))
@@ -126,7 +126,7 @@ def test_the_clock_starts_when_all_that_could_refer_to_them_is_acked(server: Ser
 
 
 def test_the_clock_starts_though_what_a_listener_names_never_comes(server: Server, client: Client) -> None:
-    """ "...or ``order_timeout_s`` after the LDS ACK"."""
+    """It starts `order_timeout_s` after the LDS ACK."""
     push(server, A)
     start(client)
     push(server, with_listener(B, "r1 sds:none"))
@@ -183,7 +183,7 @@ def test_a_mixed_set_is_labelled_by_what_is_served(server: Server, client: Clien
 
 
 def test_what_nothing_may_use_any_more_is_told_as_removed_in_delta(server: Server, delta: Client) -> None:
-    """ "Everywhere else the removal is simply not told yet": routes, assignments and secrets, too."""
+    """Until then the removal of routes, assignments and secrets is not sent."""
     push(server, joined(site("a", route="r0"), {SECRET: {"s": "@1"}, LISTENER: {TARGET: "r0 sds:s"}}))
     delta.subscribe(ROUTE, "r0", "r1")
     start(delta, (*TYPES, SECRET))
@@ -196,7 +196,7 @@ def test_what_nothing_may_use_any_more_is_told_as_removed_in_delta(server: Serve
 
 
 def test_a_name_that_lingers_is_answered(server: Server, client: Client) -> None:
-    """ "Such names are answered from a log of removals": an old filter chain may ask for its routes once more."""
+    """An old filter chain may request its routes once more."""
     push(server, joined(A, {SECRET: {"s": "@1"}}))
     start(client, (*TYPES, SECRET))
     push(server, site("b", route="r2"))
@@ -223,7 +223,7 @@ def test_what_comes_back_lingers_no_more(server: Server, client: Client) -> None
 
 @pytest.mark.parametrize("refused", [False, True], ids=["unread", "refused"])
 def test_what_was_never_acked_does_not_linger(server: Server, client: Client, refused: bool) -> None:
-    """ "What a client was never sent, or refused, never lingers"."""
+    """Nor does a resource that the client rejected."""
     push(server, A)
     start(client)
     push(server, joined(A, {CLUSTER: {"x": "@1"}}))
@@ -268,7 +268,7 @@ def test_extension_configurations_are_never_told_as_removed(server: Server, delt
 
 
 def test_clients_that_name_their_listeners_get_the_short_delay(server: Server, client: Client) -> None:
-    """ "Clients that subscribe to listeners and clusters by name (gRPC) get the short delay": nothing drains there."""
+    """gRPC clients have no drain."""
     push(server, A)
     client.subscribe(LISTENER, TARGET)
     client.subscribe(CLUSTER, "a", "b")
@@ -284,7 +284,7 @@ def test_clients_that_name_their_listeners_get_the_short_delay(server: Server, c
 
 
 def test_lingering_counts_as_in_step_and_is_shown(server: Server, client: Client) -> None:
-    """ "Lingering counts as in step, is shown, and can be ended by hand"."""
+    """Operators see what lingers and until when."""
     push(server, A)
     start(client)
     push(server, B)
@@ -303,7 +303,7 @@ def test_lingering_can_be_ended_by_hand(server: Server, client: Client) -> None:
     start(client)
     push(server, with_listener(B, "r1 @2"))
     client.settle()
-    client.take(client.stream.let_go(server.now))
+    client.take(client.stream.end_lingering(server.now))
     client.settle()
     assert client.texts(CLUSTER) == {"b": "@1"}
     wait(server, DRAINED_S, client)
@@ -311,7 +311,7 @@ def test_lingering_can_be_ended_by_hand(server: Server, client: Client) -> None:
 
 
 def test_ends_are_those_of_a_grid(server: Server, connect: Connect) -> None:
-    """ "Ends are rounded up to a grid shared by the group (5 s), so that bytes are shared"."""
+    """They are rounded up to multiples of 5 s, so that the clients of a group share encoded responses."""
     push(server, A)
     clients = [start(connect(f"node-{index}", peer=f"peer-{index}")) for index in range(3)]
     server.now = 101.0
@@ -336,8 +336,7 @@ def test_what_a_group_move_leaves_behind_is_a_removal_like_any_other(server: Ser
 
 
 def test_a_node_without_a_group_keeps_what_it_has(server: Server, client: Client) -> None:
-    """ "A node that vanishes from every group keeps its last answer, is sent nothing"; what comes next is a swap
-    like any other."""
+    """It is sent nothing. The next group is a transition like any other."""
     push(server, A)
     start(client)
     server.drop()

@@ -16,7 +16,7 @@ from xds.protocol.stream import ENCODED_AT_ONCE, DiscoveryStream
 
 
 def test_rule_78_a_push_waits_for_no_client(server: Server, connect: Connect) -> None:
-    """Rule 78: "Never hold the cache lock while sending": the engine has no locks, and a push returns at once."""
+    """Rule 78: the engine has no locks, and a push returns at once."""
     server.push({CLUSTER: {"c": "1"}})
     mute, well = connect("mute", peer="1"), connect("well", peer="2")
     mute.subscribe(CLUSTER)
@@ -29,7 +29,7 @@ def test_rule_78_a_push_waits_for_no_client(server: Server, connect: Connect) ->
 
 
 def test_rule_79_nothing_is_sent_for_a_superseded_subscription(server: Server, client: Client) -> None:
-    """Rule 79: "Drop responses computed for a superseded subscription"."""
+    """Rule 79: "Responses for superseded subscriptions are not sent"."""
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a")
     server.push({ENDPOINT: {"a": "2"}})
@@ -39,7 +39,7 @@ def test_rule_79_nothing_is_sent_for_a_superseded_subscription(server: Server, c
 
 
 def test_rule_80_a_closed_stream_leaves_nothing_behind(server: Server, connect: Connect) -> None:
-    """Rule 80: "On stream close free watch + node state"."""
+    """Rule 80: its subscriptions and the state of its node are freed."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
     clients = [connect(f"node-{number}", peer=str(number)) for number in range(5)]
     for client in clients:
@@ -76,7 +76,7 @@ def test_rule_80_a_stream_that_never_said_a_word_is_closed(client: Client) -> No
 
 
 def test_rule_81_all_streams_of_a_group_are_sent_the_same_bytes(server: Server, connect: Connect) -> None:
-    """Rule 81: "a shared snapshot must not be copied per node ... Serialise each resource once and share bytes"."""
+    """Rule 81: "A group's snapshot and its encoded responses are shared, never copied per node"."""
     server.push({CLUSTER: {"c": "1"}, LISTENER: {"l": "1"}})
     clients = [connect(f"node-{number}", peer=str(number)) for number in range(4)]
     for client in clients:

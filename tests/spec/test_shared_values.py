@@ -47,7 +47,7 @@ def test_a_derived_set_says_how_it_came_about() -> None:
     pushed, earlier = (snapshot(revision, {"a": str(revision)}).get(CLUSTER) for revision in (2, 1))
     mixed = mix(pushed, earlier, ["a"])
     assert mixed.mixture is not None
-    assert (mixed.mixture.base, mixed.mixture.kept) == (pushed, frozenset({"a"}))
+    assert (mixed.mixture.base, mixed.mixture.earlier_names) == (pushed, frozenset({"a"}))
     assert mixed.version_info == f"2+{mixed.digest.hex()[:8]}"
     more = mix(pushed, snapshot(1, {"a": "2", "gone": "1"}).get(CLUSTER), ["gone"])
     assert (more.origin_id, mixed.origin_id) == (pushed.id, mixed.id)

@@ -27,7 +27,7 @@ RESOURCE_WRAPPER = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 @pytest.mark.parametrize("url", [*FULL, SCOPED_ROUTE])
 def test_rule_34_full_state_types_are_sent_whole(server: Server, sotw: Client, url: str) -> None:
-    """Rule 34: "LDS and CDS: full state - every resource the client is subscribed to, on every response"."""
+    """Rule 34: every LDS and CDS response has every subscribed resource."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url)
     sotw.settle()
@@ -37,7 +37,7 @@ def test_rule_34_full_state_types_are_sent_whole(server: Server, sotw: Client, u
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_34_absence_is_deletion(server: Server, sotw: Client, url: str) -> None:
-    """Rule 34: "absence = deletion; an empty response deletes all"."""
+    """Rule 34: an empty response deletes all resources of the type."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url)
     sotw.settle()
@@ -72,7 +72,7 @@ def test_rule_34_a_wildcard_is_answered_though_there_is_nothing(server: Server, 
 
 @pytest.mark.parametrize("url", PARTIAL)
 def test_rule_35_partial_types_are_sent_as_what_changed(server: Server, sotw: Client, url: str) -> None:
-    """Rule 35: "RDS/EDS/SDS/...: may be partial ... never bump-and-resend all EDS when one changed"."""
+    """Rule 35: one changed assignment does not repeat all others."""
     server.push({url: {"a": "1", "b": "1", "c": "1"}})
     sotw.subscribe(url, "a", "b")
     sotw.settle()
@@ -82,7 +82,7 @@ def test_rule_35_partial_types_are_sent_as_what_changed(server: Server, sotw: Cl
 
 @pytest.mark.parametrize("url", PARTIAL)
 def test_rule_35_removal_from_a_partial_type_is_not_told(server: Server, sotw: Client, url: str) -> None:
-    """Rule 35: "absence means nothing; empty is a no-op; deletion is implied by the parent"."""
+    """Rule 35: absence means nothing. The client deletes the resource with its parent."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a", "b")
     sotw.settle()
@@ -105,7 +105,7 @@ def test_rule_35_a_name_removed_and_brought_back_with_other_content_is_sent(serv
 
 
 def test_rule_36_a_resource_asked_for_by_name_and_alias_is_sent_once(server: Server, client: Client) -> None:
-    """Rule 36: "One response must not contain the same name twice"."""
+    """Rule 36: "No name occurs twice in a response"."""
     server.push_resources([make_resource(CLUSTER, "a", "1", aliases=("alias", "other"))])
     client.subscribe(CLUSTER, "a", "alias", "other")
     assert client.pending()[0].response.names == ("a",)
@@ -113,7 +113,7 @@ def test_rule_36_a_resource_asked_for_by_name_and_alias_is_sent_once(server: Ser
 
 @pytest.mark.parametrize("url", [*FULL, *PARTIAL])
 def test_rule_37_only_a_change_of_content_is_sent(server: Server, client: Client, url: str) -> None:
-    """Rule 37: "Compare by content hash per resource, not by pushed version string"."""
+    """Rule 37: hashes of resources are compared, not the labels of pushes."""
     server.push({url: {"a": "1"}}, label="one")
     client.subscribe(url, "a")
     client.settle()
@@ -123,7 +123,7 @@ def test_rule_37_only_a_change_of_content_is_sent(server: Server, client: Client
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_37_a_change_outside_the_subscription_is_not_sent(server: Server, client: Client, url: str) -> None:
-    """Rule 37: "Only send when content for that client changed"."""
+    """Rule 37: content counts as changed for those clients only that subscribe to it."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a")
     client.settle()
@@ -162,7 +162,7 @@ def test_rule_38_a_client_that_shows_an_earlier_version_is_sent_no_empty_assignm
 
 @pytest.mark.parametrize("url", [ROUTE, SECRET, RUNTIME, EXTENSION_CONFIG])
 def test_rule_38_other_missing_names_are_left_to_the_clients_timer(server: Server, sotw: Client, url: str) -> None:
-    """Rule 38: "SotW has no "does not exist": client timers decide"."""
+    """Rule 38: "SotW cannot report a missing name; client timers decide"."""
     server.push({CLUSTER: {"c": "1"}})
     sotw.subscribe(url, "missing")
     assert not sotw.pending()
@@ -170,7 +170,7 @@ def test_rule_38_other_missing_names_are_left_to_the_clients_timer(server: Serve
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_39_missing_names_are_told_as_resource_errors(server: Server, sotw: Client, url: str) -> None:
-    """Rule 39: "a name must not be in both lists; LDS/CDS must still carry the full valid set; not for wildcard"."""
+    """Rule 39: no name is both a resource and an error. LDS and CDS still have all existing resources."""
     server.push({url: {"a": "1", "b": "1"}})
     sotw.subscribe(url, "a", "missing")
     message = sotw.ack_sotw(url)
@@ -191,7 +191,7 @@ def told_missing(client: Client, url: str) -> list[str]:
 
 @pytest.mark.parametrize("url", FULL)
 def test_rule_39_a_missing_name_is_told_once(server: Server, sotw: Client, url: str) -> None:
-    """Rule 39: "send once", for each time that it is asked for or goes."""
+    """Rule 39: once each time that it is requested or removed."""
     server.push({url: {"a": "1"}})
     sotw.subscribe(url, "a", "missing")
     assert told_missing(sotw, url) == ["missing"]
@@ -278,7 +278,7 @@ def test_rule_39_what_is_held_back_is_not_missing(server: Server) -> None:
 
 
 def test_rule_39_delta_has_removals_instead(server: Server) -> None:
-    """Rule 57; "a name must not be in both lists"."""
+    """Rules 39 and 57: no name is in both lists, so Delta uses `removed_resources` alone."""
     server.push({ROUTE: {"a": "1"}})
     delta = Client(server, Variant.DELTA, user_agent="gRPC Go")
     delta.subscribe(ROUTE, "missing")
@@ -287,14 +287,14 @@ def test_rule_39_delta_has_removals_instead(server: Server) -> None:
 
 
 def test_rule_39_a_wildcard_has_no_resource_errors(server: Server, sotw: Client) -> None:
-    """Rule 39: "not for wildcard"."""
+    """Rule 39: a wildcard requests no name that could be missing."""
     server.push({CLUSTER: {}})
     sotw.subscribe(CLUSTER)
     assert not sotw.ack_sotw(CLUSTER).resource_errors
 
 
 def test_rule_40_a_change_of_one_type_says_nothing_about_another(server: Server, sotw: Client) -> None:
-    """Rule 40: "an accidental empty LDS/CDS is an outage for Envoy"."""
+    """Rule 40: "An accidental empty LDS or CDS response is an outage"."""
     server.push({CLUSTER: {"c": "1"}, LISTENER: {"l": "1"}})
     sotw.subscribe(CLUSTER)
     sotw.ack()
@@ -305,7 +305,7 @@ def test_rule_40_a_change_of_one_type_says_nothing_about_another(server: Server,
 
 
 def test_rule_41_resources_are_never_wrapped(server: Server, sotw: Client) -> None:
-    """Rule 41: a wrapped Resource "only if the client advertised" it; no client needs it, so it is never sent."""
+    """Rule 41: a client may advertise that it reads wrapped resources. None needs them, so they are never sent."""
     server.push_resources([make_resource(CLUSTER, "a", "1", ttl_s=9.0)])
     sotw.subscribe(CLUSTER)
     assert [resource.type_url for resource in sotw.ack_sotw(CLUSTER).resources] == [CLUSTER]

@@ -20,7 +20,7 @@ def node(node_id: str, cluster: str = "") -> bytes:
 
 
 def test_rule_2_the_first_node_holds_for_the_whole_stream(server: Server, client: Client) -> None:
-    """Rule 2: "Only the first request of a STREAM is guaranteed to carry node; remember it and apply to all types"."""
+    """Rule 2: "Only the first request of a stream is sure to carry `node`; it holds for all types of the stream"."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}}, group="node")
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINT, "c")
@@ -30,7 +30,7 @@ def test_rule_2_the_first_node_holds_for_the_whole_stream(server: Server, client
 
 
 def test_rule_2_a_different_node_later_is_counted_and_the_first_one_kept(server: Server, client: Client) -> None:
-    """Rule 2: "If a later node hashes to a different group, log + metric and keep the first"."""
+    """Rule 2: even if the other node belongs to another group."""
     server.push({CLUSTER: {"c": "mine"}}, group="node")
     server.push({CLUSTER: {"c": "theirs"}}, group="other")
     client.subscribe(CLUSTER)
@@ -43,7 +43,7 @@ def test_rule_2_a_different_node_later_is_counted_and_the_first_one_kept(server:
 
 
 def test_rule_2_the_same_node_in_every_request_is_no_mismatch(server: Server, client: Client) -> None:
-    """Rule 2: "Later copies should be identical"."""
+    """Rule 2: Envoy may repeat its node in every request."""
     server.push({CLUSTER: {"c": "1"}})
     for url in (CLUSTER, LISTENER, ENDPOINT):
         client.request(type_url=url, node=client.node)
@@ -52,7 +52,7 @@ def test_rule_2_the_same_node_in_every_request_is_no_mismatch(server: Server, cl
 
 @pytest.mark.parametrize("sent", [b"", node(""), node("", cluster="edge")], ids=["none", "empty", "cluster-only"])
 def test_rule_3_a_stream_without_node_id_is_refused(server: Server, client: Client, sent: bytes) -> None:
-    """Rule 3: "First request without node or with empty node id: ... a server keyed by node should reject clearly"."""
+    """Rule 3: the node is missing, or its id is empty."""
     server.push({CLUSTER: {"c": "1"}})
     client.node = sent
     with pytest.raises(RemoteProtocolError) as refusal:
@@ -63,7 +63,7 @@ def test_rule_3_a_stream_without_node_id_is_refused(server: Server, client: Clie
 
 
 def test_rule_4_an_absent_type_on_ads_is_an_error(server: Server, client: Client) -> None:
-    """Rule 4: "On ADS an absent one is an error"."""
+    """Rule 4: ADS has no type of its own."""
     server.push({CLUSTER: {"c": "1"}})
     with pytest.raises(RemoteProtocolError) as refusal:
         client.request()
@@ -71,7 +71,7 @@ def test_rule_4_an_absent_type_on_ads_is_an_error(server: Server, client: Client
 
 
 def test_rule_4_an_absent_type_on_a_type_stream_means_its_type(server: Server, connect: Connect) -> None:
-    """Rule 4: "On a per-type stream an absent type_url means the service's type"."""
+    """Rule 4: "An absent `type_url` means the type of the service; on ADS it is an error"."""
     server.push({CLUSTER: {"c": "1"}})
     client = connect(type_url=CLUSTER)
     client.request()
@@ -80,7 +80,7 @@ def test_rule_4_an_absent_type_on_a_type_stream_means_its_type(server: Server, c
 
 
 def test_rule_4_another_type_on_a_type_stream_is_refused(server: Server, connect: Connect) -> None:
-    """Rule 4: "A per-type request naming a DIFFERENT type: ... reject it INVALID_ARGUMENT"."""
+    """Rule 4: with INVALID_ARGUMENT."""
     server.push({CLUSTER: {"c": "1"}, LISTENER: {"l": "1"}})
     client = connect(type_url=CLUSTER)
     client.subscribe(CLUSTER)
@@ -94,7 +94,7 @@ def test_rule_4_another_type_on_a_type_stream_is_refused(server: Server, connect
 def test_rule_5_each_type_has_a_version_nonce_subscription_and_ack_state_of_its_own(
     server: Server, client: Client
 ) -> None:
-    """Rule 5: "Each type_url on ADS is a separate logical stream: own version, nonce, subscription, ACK state"."""
+    """Rule 5: the types of an ADS stream are separate logical streams."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1", "d": "1"}, LISTENER: {"l": "1"}})
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINT, "c")
@@ -112,7 +112,7 @@ def test_rule_5_each_type_has_a_version_nonce_subscription_and_ack_state_of_its_
 
 
 def test_rule_6_an_unknown_type_does_not_disturb_the_stream(server: Server, client: Client) -> None:
-    """Rule 6: "do not tear down the whole stream for one type"; SotW is silent, Delta says removed."""
+    """Rule 6: SotW is silent, Delta reports the name as removed."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(UNKNOWN, "u")
     client.subscribe(CLUSTER)
@@ -123,7 +123,7 @@ def test_rule_6_an_unknown_type_does_not_disturb_the_stream(server: Server, clie
 
 
 def test_rule_6_a_type_that_appears_later_starts_flowing(server: Server, client: Client) -> None:
-    """Rule 6: "A resource type registered later must then start flowing"."""
+    """Rule 6: its first push is sent to the subscriptions that wait."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(UNKNOWN, "u")
     client.settle()
@@ -133,7 +133,7 @@ def test_rule_6_a_type_that_appears_later_starts_flowing(server: Server, client:
 
 
 def test_rule_7_responses_name_the_type_of_what_they_hold(server: Server, client: Client) -> None:
-    """Rule 7: "Response type_url must be set and match the Any types inside"."""
+    """Rule 7: "`type_url` of a response is set and matches the resources in it"."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINT, "c")
@@ -147,7 +147,7 @@ def test_rule_7_responses_name_the_type_of_what_they_hold(server: Server, client
 
 
 def test_rule_8_responses_name_the_replica(server: Server, client: Client) -> None:
-    """Rule 8: "control_plane.identifier may be set on each response: use replica id"."""
+    """Rule 8: "`control_plane.identifier` names the replica"."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     _, message = client.read()
@@ -155,7 +155,7 @@ def test_rule_8_responses_name_the_replica(server: Server, client: Client) -> No
 
 
 def test_rule_9_a_node_without_a_snapshot_waits_for_one(server: Server, client: Client) -> None:
-    """Rule 9: "An unknown node with no snapshot: leave the watch open and answer when a snapshot appears"."""
+    """Rule 9: its stream stays open, and is answered when a snapshot is pushed."""
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINT, "c")
     assert not client.pending()
@@ -175,7 +175,7 @@ def test_rule_9_what_a_waiting_node_asked_for_is_not_forgotten(server: Server, c
 
 
 def test_rule_9_a_deleted_group_is_never_told_as_an_empty_answer(server: Server, client: Client) -> None:
-    """Rule 9: "Server errors that should NOT blank the client": without a group, nothing is sent."""
+    """Rule 9: a node without a group is sent nothing."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     client.settle()

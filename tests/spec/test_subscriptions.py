@@ -28,7 +28,7 @@ def names_of_next(client: Client, url: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET, CUSTOM])
 def test_rule_24_what_is_asked_for_is_supplied_and_nothing_else(server: Server, client: Client, url: str) -> None:
-    """Rule 24: "Requested existing resources MUST be supplied; extra ones are ignored by the client but waste"."""
+    """Rule 24: "Subscribed resources that exist are sent, and no others"."""
     server.push({url: {"a": "1", "b": "1", "c": "1"}})
     client.subscribe(url, "a", "c")
     assert sorted(names_of_next(client, url)) == ["a", "c"]
@@ -39,7 +39,7 @@ def test_rule_24_what_is_asked_for_is_supplied_and_nothing_else(server: Server, 
 def test_rule_25_new_names_on_an_unchanged_version_are_answered_at_once(
     server: Server, client: Client, url: str
 ) -> None:
-    """Rule 25: "New names on an unchanged version must be answered at once for the newly named resources"."""
+    """Rule 25: the response has the new names."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a")
     client.settle()
@@ -51,7 +51,7 @@ def test_rule_25_new_names_on_an_unchanged_version_are_answered_at_once(
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET, CUSTOM])
 def test_rule_25_unsubscribe_then_resubscribe_is_answered(server: Server, client: Client, url: str) -> None:
-    """Rule 25: "...even if they were once sent ... before an unsubscribe": "forget the known entry"."""
+    """Rule 25: the server forgets the version of a name that is unsubscribed."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a", "b")
     client.settle()
@@ -89,7 +89,7 @@ def test_rule_25_a_name_asked_for_while_a_response_is_in_flight_is_answered_afte
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET])
 def test_rule_26_dropping_names_needs_no_answer(server: Server, client: Client, url: str) -> None:
-    """Rule 26: "Narrowing names (pure unsubscribe): no response is required"."""
+    """Rule 26: a response would cost an ACK and say nothing new."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a", "b")
     client.settle()
@@ -102,7 +102,7 @@ def test_rule_26_dropping_names_needs_no_answer(server: Server, client: Client, 
 
 
 def test_rule_27_an_empty_first_request_means_everything(server: Server, client: Client) -> None:
-    """Rule 27: "Legacy wildcard: every request so far ... had empty resource_names => same as *"."""
+    """Rule 27: the client has named nothing on this stream yet."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     client.subscribe(CLUSTER)
     client.settle()
@@ -113,7 +113,7 @@ def test_rule_27_an_empty_first_request_means_everything(server: Server, client:
 
 @pytest.mark.parametrize("named", [["a"], ["*"], ["*", "a"]], ids=["name", "star", "star-and-name"])
 def test_rule_27_an_empty_list_after_any_name_means_nothing(server: Server, sotw: Client, named: list[str]) -> None:
-    """Rule 27: "As soon as ANY explicit name (including *) has been given, empty = unsubscribe all"."""
+    """Rule 27: `*` is a name in this sense."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     sotw.request(type_url=CLUSTER, resource_names=named)
     send, _ = sotw.read()
@@ -136,7 +136,7 @@ def test_rule_27_names_after_a_legacy_wildcard_replace_it(server: Server, sotw: 
 
 
 def test_rule_28_wildcard_and_names_come_and_go(server: Server, sotw: Client) -> None:
-    """Rule 28: "["*","A"] = wildcard plus A; ["A"] afterwards = leaves wildcard, keeps A; [] afterwards = nothing"."""
+    """Rule 28: ``*`` and ``A`` are both; then ``A`` alone leaves the wildcard; then an empty list is nothing."""
     server.push({CLUSTER: {"a": "1", "b": "1"}})
     sotw.request(type_url=CLUSTER, resource_names=["*", "a"])
     send, _ = sotw.read()
@@ -152,7 +152,7 @@ def test_rule_28_wildcard_and_names_come_and_go(server: Server, sotw: Client) ->
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, SCOPED_ROUTE, CUSTOM])
 def test_rule_29_legacy_wildcard_is_on(server: Server, client: Client, url: str) -> None:
-    """Rule 29: "Make legacy wildcard a per-type setting: on for LDS/CDS (and custom types by choice) ... SRDS on"."""
+    """Rule 29: for LDS, CDS, SRDS and custom types."""
     server.push({url: {"a": "1"}})
     client.request(type_url=url)
     assert names_of_next(client, url) == ("a",)
@@ -160,7 +160,7 @@ def test_rule_29_legacy_wildcard_is_on(server: Server, client: Client, url: str)
 
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE, SECRET])
 def test_rule_29_legacy_wildcard_is_off(server: Server, client: Client, url: str) -> None:
-    """Rule 29: "...off for RDS/EDS/SDS"."""
+    """Rule 29: for RDS, EDS and SDS, whose clients name what they need."""
     server.push({url: {"a": "1"}})
     client.request(type_url=url)
     server.push({url: {"a": "2"}})
@@ -168,7 +168,7 @@ def test_rule_29_legacy_wildcard_is_off(server: Server, client: Client, url: str
 
 
 def test_rule_29_an_empty_vhds_request_means_the_hosts_of_the_subscribed_routes(server: Server, delta: Client) -> None:
-    """Rule 29: "an empty first VHDS request must be answered with the hosts of the subscribed routes"."""
+    """Rule 29: "An empty VHDS request means the hosts of the subscribed routes"."""
     server.push({ROUTE: {"r1": "1", "r2": "1"}, VIRTUAL_HOST: {"r1/a.com": "1", "r1/b.com": "1", "r2/c.com": "1"}})
     delta.subscribe(ROUTE, "r1")
     delta.ack(ROUTE)
@@ -189,7 +189,7 @@ def test_rule_29_an_empty_vhds_request_is_answered_though_there_are_no_hosts(ser
 
 
 def test_rule_30_listeners_and_clusters_are_served_by_name(server: Server, client: Client) -> None:
-    """Rule 30: "gRPC asks LDS/CDS by name and looks up the exact name"."""
+    """Rule 30: gRPC requests them so."""
     template = "grpc/server?xds.resource.listening_address=127.0.0.1:8080"
     server.push({LISTENER: {"svc": "1", "other": "1", template: "1"}, CLUSTER: {"c1": "1", "c2": "1"}})
     client.subscribe(LISTENER, "svc")
@@ -202,7 +202,7 @@ def test_rule_30_listeners_and_clusters_are_served_by_name(server: Server, clien
 
 
 def test_rule_31_the_wildcard_set_is_chosen_by_node(server: Server, connect: Connect) -> None:
-    """Rule 31: "A wildcard set is server-chosen "site logic", normally by node"."""
+    """Rule 31: each node gets all resources of its group."""
     for group in ("by-id", "by-cluster", "default"):
         server.push({CLUSTER: {f"of {group}": "1"}}, group=group)
     nodes = {
@@ -220,7 +220,7 @@ def test_rule_31_the_wildcard_set_is_chosen_by_node(server: Server, connect: Con
 def test_rule_32_a_missing_name_is_remembered_and_sent_when_it_appears(
     server: Server, client: Client, url: str
 ) -> None:
-    """Rule 32: "Remember names that do not exist: if the resource appears later, push it"."""
+    """Rule 32: "A missing name is remembered, and sent when it appears"."""
     server.push({url: {"a": "1"}})
     client.subscribe(url, "late")
     client.settle()
@@ -230,7 +230,7 @@ def test_rule_32_a_missing_name_is_remembered_and_sent_when_it_appears(
 
 
 def test_rule_32_a_missing_name_is_no_loop(server: Server, client: Client) -> None:
-    """Rule 32: "gcp's SotW looped here until #1319"."""
+    """Rule 32: go-control-plane looped here until its pull request 1319."""
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a", "missing")
     client.settle()
@@ -239,7 +239,7 @@ def test_rule_32_a_missing_name_is_no_loop(server: Server, client: Client) -> No
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET, CUSTOM])
 def test_rule_33_what_exists_is_answered_though_other_names_do_not(server: Server, client: Client, url: str) -> None:
-    """Rule 33: peers answer only a request that names EVERY resource, or only existing ones. "Do not copy"."""
+    """Rule 33: some peers answer only if all requested names exist, or only if all resources are requested."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a", "missing")
     assert names_of_next(client, url) == ("a",)

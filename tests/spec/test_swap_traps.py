@@ -41,7 +41,7 @@ def used(client: EnvoyLike) -> dict[str, str]:
 
 
 def test_trap_2_a_held_tree_blocks_no_other(server: Server, variant: Variant) -> None:
-    """ "what may go out is what differs between *released to this client* and the *newest* snapshot"."""
+    """Whatever differs between the content released to this client and the newest snapshot may be sent."""
     client = live(server, variant, site("a"))
     client.cold.add("x")
     content = joined(site("a"), site("x", name="slow", route="rx", text=COLD))
@@ -64,7 +64,7 @@ def test_trap_2_a_held_tree_blocks_no_other(server: Server, variant: Variant) ->
 
 
 def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, variant: Variant) -> None:
-    """ "the unit is the difference from what was released": the filter of push 6 comes before the path of push 7."""
+    """The difference is to the content released, so the filter of push 6 comes before the path of push 7."""
     client = live(server, variant, site("a"))
     client.cold.add("x")
     content = joined(site("a"), site("x", listener="r1 authz to:x", text=COLD))
@@ -83,7 +83,7 @@ def test_trap_2_a_newer_route_does_not_overtake_a_held_listener(server: Server, 
 
 @pytest.mark.parametrize("text", ["bad", COLD])
 def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: Variant, text: str) -> None:
-    """ "6 adds x (refused, or never warms), 7 takes x out to repair": "Only ACKed names linger"."""
+    """Push 6 adds ``x``, which is rejected or never warms. Push 7 removes it again. Only ACKed names linger."""
     client = live(server, variant, site("a"))
     client.cold.add("x")
     push(server, site("x", text=text))
@@ -99,7 +99,7 @@ def test_trap_3_what_was_taken_out_does_not_come_back(server: Server, variant: V
 
 
 def test_trap_3_nobody_is_handed_what_it_never_had(server: Server, variant: Variant) -> None:
-    """ "Two coalesced pushes would hand a client clusters that it never had"."""
+    """A mixed set of two coalesced pushes could have clusters that the client never had."""
     client = live(server, variant, site("a"))
     push(server, site("b"), wake=False)
     push(server, site("c"))
@@ -113,7 +113,7 @@ def test_trap_3_nobody_is_handed_what_it_never_had(server: Server, variant: Vari
 
 
 def test_trap_4_code_that_may_choose_any_cluster_is_not_held_for_ever(server: Server, variant: Variant) -> None:
-    """ "a tree with Lua leads to every cluster, so that one cold cluster holds all"."""
+    """A tree with Lua may refer to every cluster, so that one cold cluster would hold it."""
     client = live(server, variant, site("a", listener="to:a lua"))
     client.cold.add("x")
     push(server, joined(site("a", listener="to:a lua @2"), {CLUSTER: {"x": COLD}, ENDPOINT: {"x": "1"}}))
@@ -123,7 +123,7 @@ def test_trap_4_code_that_may_choose_any_cluster_is_not_held_for_ever(server: Se
 
 
 def test_trap_4_a_static_cluster_beside_a_cold_one_is_not_held_for_ever(server: Server, variant: Variant) -> None:
-    """ "a static cluster beside a cold one has no EDS to ACK"."""
+    """A static cluster has no EDS response that could be ACKed."""
     client = live(server, variant, site("a"))
     client.cold.add("x")
     push(server, joined(site("s", text="static"), {CLUSTER: {"x": COLD}, ENDPOINT: {"x": "1"}}))
@@ -133,7 +133,7 @@ def test_trap_4_a_static_cluster_beside_a_cold_one_is_not_held_for_ever(server: 
 
 
 def test_trap_4_a_changed_cluster_that_stays_cold_holds_nothing_for_ever(server: Server, variant: Variant) -> None:
-    """ "a *changed* cluster that never warms serves its old self meanwhile"."""
+    """It serves its old version meanwhile."""
     client = live(server, variant, site("a"))
     client.cold.add("a")
     push(server, joined(site("a", text=COLD), {ROUTE: {"r1": "a @2"}}))
@@ -143,7 +143,8 @@ def test_trap_4_a_changed_cluster_that_stays_cold_holds_nothing_for_ever(server:
 
 
 def test_trap_4_split_streams_show_no_warmth(server: Server, variant: Variant) -> None:
-    """ "Split streams never show warmth of health-checked, DNS and SDS clusters": the time of the check is all."""
+    """Nothing on separate streams proves that clusters with health checks, DNS or secrets are warm. The time of the
+    first health check decides."""
     client = live(server, variant, site("a"), split=True)
     push(server, site("x", text="hc:8"), source="api")
     spend(7, client)
@@ -167,8 +168,8 @@ def test_trap_4_an_old_stream_for_an_assignment_says_nothing_of_a_new_cluster(se
 
 
 def test_trap_5_a_cluster_without_its_assignment_is_not_led_to(server: Server, variant: Variant) -> None:
-    """ "c with a refused assignment becomes active without endpoints and its CDS is ACKed: a route released then
-    loses all"."""
+    """Envoy ACKs a cluster whose assignment it rejected, and uses it without endpoints: requests of a route would be
+    lost."""
     client = live(server, variant, site("a"))
     push(server, site("c", load="bad"))
     spend(100, client)
@@ -180,7 +181,7 @@ def test_trap_5_a_cluster_without_its_assignment_is_not_led_to(server: Server, v
 
 
 def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant) -> None:
-    """ "holds what leads to it (``on_nack: hold | proceed``)"."""
+    """With `on_nack: proceed`, nothing is held."""
     client = live(server, variant, site("a"))
     push(server, site("c", load="bad"), on_nack="proceed")
     spend(WAITED_S, client)
@@ -195,13 +196,13 @@ def test_trap_5_unless_the_push_says_to_proceed(server: Server, variant: Variant
 def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
     server: Server, variant: Variant, text: str, refused: Site
 ) -> None:
-    """ "a new route or extension configuration takes its listener back to its last accepted version"."""
+    """A rejected new route or extension configuration takes its listener back to the last accepted version."""
     client = live(server, variant, site("a"))
     push(server, joined(site("a", listener=text), refused))
     spend(2, client)
     assert client.serving()[LISTENER] == {TARGET: "r1"}
     assert used(client) == {"r1": "a"}
-    assert not client.listening[TARGET].spoiled
+    assert not client.listening[TARGET].is_incomplete
     repaired = joined(site("a", listener=text), {url: dict.fromkeys(texts, "a") for url, texts in refused.items()})
     push(server, repaired)
     spend(DRAINED_S, client)
@@ -213,8 +214,8 @@ def test_trap_5_a_listener_goes_back_when_what_is_new_in_it_is_refused(
 
 @pytest.mark.parametrize("paused", [False, True], ids=["asked", "paused"])
 def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, variant: Variant, paused: bool) -> None:
-    """ "LDS 7 ACKed, restart, push 8 warms d: Envoy asks RDS [r1,r2] with version 5; r2 withheld means 15 s, then
-    404"."""
+    """The client ACKed listeners of push 7, the server restarts, and a cluster of push 8 warms. The client requests
+    ``r1`` and ``r2`` at an older version. Without ``r2`` its listener would warm for 15 s and then answer 404."""
     client = live(server, variant, site("a"))
     client.cold.add("d")
     push(server, site("a", route="r2"))
@@ -240,7 +241,7 @@ def test_trap_6_a_listener_that_was_taken_gets_its_routes(server: Server, varian
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER])
 def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server, variant: Variant, url: str) -> None:
-    """ "Envoy applies the good ones: the "last accepted version" of all suspects would revert 49 good clusters"."""
+    """Envoy applies the good resources of a rejected set. To send all suspects as last accepted would revert 49."""
     names = [f"c{index:02}" for index in range(50)]
 
     def many(text: str, **others: str) -> Site:
@@ -268,7 +269,7 @@ def test_trap_7_what_was_taken_of_a_refused_set_is_not_taken_back(server: Server
 
 
 def test_trap_7_a_refusal_that_names_nobody_is_narrowed_down(server: Server, variant: Variant) -> None:
-    """ "if refused again, half of the suspects": with some pushes to go on with, the guilty one is alone."""
+    """Half of the suspects are replaced at each push, until the rejected one is alone."""
     names = [f"c{index}" for index in range(8)]
     client = live(server, variant, site(*names))
     content = joined(site(*names, text="@2"), {CLUSTER: {"c3": "malformed"}})
@@ -303,8 +304,8 @@ def test_trap_7_what_was_taken_of_a_refused_response_is_removed_though_nobody_te
 def test_trap_7_what_was_dropped_with_a_refused_response_is_sent_though_the_client_lists_it(
     server: Server, variant: Variant
 ) -> None:
-    """A Delta Envoy drops the removed names of a response that it refuses, and goes on listing their versions: "the
-    response is applied" comes first, its book-keeping after it (``handleGoodResponse``)."""
+    """A Delta Envoy drops the removed names of a response that it rejects, and goes on listing their versions: its
+    ``handleGoodResponse`` applies a response before it updates the versions."""
     client = live(server, variant, joined(site("a"), {CLUSTER: {"b": "@1"}, ENDPOINT: {"b": "1"}}))
     push(server, site("a"))
     while server.now < REMOVED_S:  # until b is gone, a refused cluster keeps coming anew
@@ -339,7 +340,7 @@ def test_trap_7_an_error_of_an_earlier_response_is_not_of_the_repaired_one(serve
 
 
 def test_trap_8_a_route_waits_for_the_filter_that_guards_it(server: Server, variant: Variant) -> None:
-    """ "r1@7 (opens /admin) reaches the *old* listener while LDS@7 is ACKed but still warms (SDS, ECDS)"."""
+    """The new ``r1`` opens ``/admin``. It must not reach the old listener while the new one is ACKed but warms."""
     client = live(server, variant, site("a"))
     content = joined(site("a", listener="r1 authz sds:s"), {ROUTE: {"r1": f"a {ADMIN}"}})
     push(server, content)
@@ -375,7 +376,7 @@ def test_trap_8_a_route_that_moves_to_a_guarded_listener_is_not_opened_on_the_ol
 
 @sotw_only
 def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
-    """ "a caller's label may repeat": "in step or not is judged by content, never by this string"."""
+    """Content decides whether a client is in sync, never the label."""
     push(server, site("a"), label="v")
     client = EnvoyLike(server, variant)
     client.start()
@@ -388,7 +389,7 @@ def test_trap_9_a_label_may_repeat(server: Server, variant: Variant) -> None:
 
 @delta_only
 def test_trap_9_what_a_client_shows_of_elsewhere_lingers(server: Server, variant: Variant) -> None:
-    """ "an unknown name in ``initial_resource_versions`` is just not told as removed until the linger ends"."""
+    """An unknown name in `initial_resource_versions` is not reported as removed before lingering ends."""
     client = live(server, variant, site("foreign"))
     other = Server()
     push(other, site("b"))
@@ -404,7 +405,7 @@ def test_trap_9_what_a_client_shows_of_elsewhere_lingers(server: Server, variant
 
 
 def test_trap_10_lingering_ends_though_something_is_never_there(server: Server, variant: Variant) -> None:
-    """ "RDS or SDS by REST, missing or refused: "all ACKed" never comes"."""
+    """Routes or secrets by REST, missing or rejected, are never ACKed here."""
     client = live(server, variant, site("a"))
     push(server, joined(site("b"), {LISTENER: {TARGET: "r1", "web": "missing"}, ROUTE: {"r1": "b"}}))
     spend(DRAINED_S, client)
@@ -412,7 +413,7 @@ def test_trap_10_lingering_ends_though_something_is_never_there(server: Server, 
 
 
 def test_trap_10_lingering_ends_though_connections_are_short(server: Server, variant: Variant) -> None:
-    """ "A clock that restarts at each reconnect never ends where connections live for less"."""
+    """A clock that starts again at each reconnect would never end."""
     client = live(server, variant, inline("a"))
     push(server, inline("b"))
     for _ in range(int(DRAINED_S) // 60 + 1):
@@ -427,7 +428,7 @@ def test_trap_10_lingering_ends_though_connections_are_short(server: Server, var
 
 @delta_only
 def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) -> None:
-    """ "TTL heartbeats must cover lingering names"."""
+    """By heartbeats, where it has a TTL."""
     client = live(server, variant, inline("a"), ttls={CLUSTER: 9.0})
     push(server, inline("b"), ttls={CLUSTER: 9.0})
     spend(DRAIN_S, client)
@@ -438,7 +439,7 @@ def test_trap_10_what_lingers_is_kept_alive(server: Server, variant: Variant) ->
 
 
 def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> None:
-    """ "``linger_max`` (100 revisions): beyond it the oldest go"."""
+    """By `linger_max` pushes. Beyond it the oldest resources are removed early."""
     client = live(server, variant, inline("c0"))
     for index in range(1, 130):
         push(server, inline(f"c{index}"))
@@ -448,7 +449,7 @@ def test_trap_10_what_lingers_is_bounded(server: Server, variant: Variant) -> No
 
 
 def test_trap_10_who_looks_on_is_told_what_goes_early(server: Server, variant: Variant) -> None:
-    """ "Beyond it the oldest go, with an event"."""
+    """An event names them."""
     server.rules = replace(server.rules, linger_max=2)
     server.clients = ClientTable(server.cache, server.rules)
     client = live(server, variant, inline("c0"))
@@ -466,7 +467,7 @@ def test_trap_10_who_looks_on_is_told_what_goes_early(server: Server, variant: V
 
 
 def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Variant) -> None:
-    """ "Ends are rounded up to a grid shared by the group (5 s), so that bytes are shared"."""
+    """Ends are rounded up to multiples of 5 s, so that the clients of a group share encoded responses."""
     first = live(server, variant, site("a"), peer="one")
     second = EnvoyLike(server, variant, "other", peer="two")
     second.start()
@@ -480,7 +481,7 @@ def test_trap_11_what_lingers_ends_for_all_at_once(server: Server, variant: Vari
 
 
 def test_trap_12_what_lingers_keeps_its_endpoints(server: Server, variant: Variant) -> None:
-    """ "everywhere else the removal is simply not told yet, and such names are answered from a log of removals"."""
+    """Their removal is not sent yet, and a request for them is answered."""
     client = live(server, variant, inline("a"))
     push(server, inline("b"))
     spend(20, client)

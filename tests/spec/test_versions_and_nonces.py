@@ -20,7 +20,7 @@ def told(client: Client, kind: type) -> int:
 
 
 def test_rule_11_the_version_changes_with_the_type_only(server: Server, client: Client) -> None:
-    """Rule 11: "version_info is opaque, per type per server; it changes when any resource of the type changes"."""
+    """Rule 11: "`version_info` is opaque and changes with the content of the type"."""
     server.push({CLUSTER: {"c": "1"}, SECRET: {"s": "1"}}, label="one")
     client.subscribe(CLUSTER)
     client.subscribe(SECRET, "s")
@@ -32,7 +32,7 @@ def test_rule_11_the_version_changes_with_the_type_only(server: Server, client: 
 
 
 def test_rule_12_nonces_are_unique_even_when_content_comes_back(server: Server, client: Client) -> None:
-    """Rule 12: "nonce must be non-empty and unique within (stream, type)"; the client checks each one."""
+    """Rule 12: the simulated client checks that each nonce is new and not empty."""
     for text in ("1", "2", "1", "2", "1"):
         server.push({CLUSTER: {"c": text}})
         if CLUSTER not in client.types:
@@ -42,7 +42,7 @@ def test_rule_12_nonces_are_unique_even_when_content_comes_back(server: Server, 
 
 
 def test_rule_12_the_first_request_is_accepted_whatever_nonce_it_carries(server: Server, client: Client) -> None:
-    """Rule 12: "the FIRST request of a type on a stream must be accepted whatever nonce it carries"."""
+    """Rule 12: Envoy may send a nonce of its previous stream."""
     server.push({CLUSTER: {"c": "1"}})
     client.request(type_url=CLUSTER, response_nonce="of-another-stream")
     assert client.pending(CLUSTER)[0].response.names == ("c",)
@@ -61,7 +61,7 @@ def test_rule_12_a_first_request_with_an_old_nonce_and_error_is_accepted(server:
 def test_rule_13_the_first_request_is_answered_though_its_version_is_current(
     server: Server, sotw: Client, url: str
 ) -> None:
-    """Rule 13: "First request for a type on a stream: always answer, even if version_info is ... the current one"."""
+    """Rule 13: "The first request of a type on a stream is answered, even if its version is current"."""
     server.push({url: {"a": "1"}}, label="v7")
     sotw.request(type_url=url, version_info="v7", resource_names=["a"])
     [send] = sotw.pending()
@@ -69,7 +69,7 @@ def test_rule_13_the_first_request_is_answered_though_its_version_is_current(
 
 
 def test_rule_14_an_ack_is_answered_by_nothing(server: Server, client: Client) -> None:
-    """Rule 14: "ACK = latest nonce, no error_detail, same names: answer nothing"."""
+    """Rule 14: an ACK has the latest nonce, the same names and no `error_detail`."""
     server.push({CLUSTER: {"c": "1"}, ENDPOINT: {"c": "1"}})
     client.subscribe(CLUSTER)
     client.subscribe(ENDPOINT, "c")
@@ -80,7 +80,7 @@ def test_rule_14_an_ack_is_answered_by_nothing(server: Server, client: Client) -
 
 
 def test_rule_14_everything_acked_twice_is_answered_by_nothing(server: Server, client: Client) -> None:
-    """Rule 14: "A server that answers an ACK loops"; the second ACK is counted and ignored."""
+    """Rule 14: a server that answers an ACK loops. The second ACK is counted and ignored."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     send = client.ack()
@@ -93,7 +93,7 @@ def test_rule_14_everything_acked_twice_is_answered_by_nothing(server: Server, c
 @pytest.mark.parametrize("version", ["", "1", "2"], ids=["none", "last-accepted", "refused-one"])
 @pytest.mark.parametrize("code", [0, 3, 13])
 def test_rule_15_a_nack_is_known_by_error_detail_alone(server: Server, client: Client, version: str, code: int) -> None:
-    """Rule 15: "Detect NACK ONLY by error_detail: version comparison fails"; its code may be anything, 0 too."""
+    """Rule 15: comparing versions fails, and the code of the error may be anything, even 0."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     client.settle()
@@ -117,7 +117,7 @@ def test_rule_15_an_old_version_without_error_detail_is_an_ack(server: Server, s
 
 @pytest.mark.parametrize("url", [CLUSTER, LISTENER, ENDPOINT, ROUTE, SECRET])
 def test_rule_16_refused_content_is_not_sent_again(server: Server, client: Client, url: str) -> None:
-    """Rule 16: "After a NACK do NOT resend the same content; wait until content for that type changes"."""
+    """Rule 16: "Rejected content is not re-sent until it changes; newer content is sent at once"."""
     server.push({url: {"a": "1"}})
     client.subscribe(url, "a")
     client.settle()
@@ -160,7 +160,7 @@ def test_rule_16_refused_content_is_tried_again_once_other_content_was_accepted(
 
 
 def test_rule_16_refused_content_is_tried_again_after_a_roll_back(server: Server, client: Client) -> None:
-    """ "Left out until its content changes": it did, though the client had kept what it is rolled back to."""
+    """The push in between changed the content, though the client had kept what the group is rolled back to."""
     server.push({ENDPOINT: {"a": "good"}})
     client.subscribe(ENDPOINT, "a")
     client.settle()
@@ -173,7 +173,7 @@ def test_rule_16_refused_content_is_tried_again_after_a_roll_back(server: Server
 
 
 def test_rule_16_newer_content_is_sent_at_once(server: Server, client: Client) -> None:
-    """Rule 16: "If the snapshot already moved on while the NACK was in flight, send the newer state immediately"."""
+    """Rule 16: the snapshot may change while the NACK is on its way."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     client.settle()
@@ -186,7 +186,7 @@ def test_rule_16_newer_content_is_sent_at_once(server: Server, client: Client) -
 
 
 def test_rule_16_another_name_is_answered_after_a_nack(server: Server, client: Client) -> None:
-    """Rule 16: "wait until content for that type changes (or subscription changes)"."""
+    """Rule 16: a change of the subscription changes the content of the response."""
     server.push({ENDPOINT: {"a": "bad", "b": "1"}})
     client.subscribe(ENDPOINT, "a")
     client.nack()
@@ -196,7 +196,7 @@ def test_rule_16_another_name_is_answered_after_a_nack(server: Server, client: C
 
 
 def test_rule_17_a_nack_may_change_the_subscription(server: Server, client: Client) -> None:
-    """Rule 17: "A NACK may also change resource_names; apply the subscription change"."""
+    """Rule 17: "A NACK may change the subscription"."""
     server.push({ENDPOINT: {"a": "bad", "b": "1"}})
     client.subscribe(ENDPOINT, "a")
     send, _ = client.read()
@@ -211,7 +211,7 @@ def test_rule_17_a_nack_may_change_the_subscription(server: Server, client: Clie
 
 
 def test_rule_18_what_a_nacked_response_may_have_changed_is_told_again(server: Server, client: Client) -> None:
-    """Rule 18: "after NACK, the client's state = unknown mixture; the next send must include all that changed"."""
+    """Rule 18: the client may have any mixture, so the next response has everything that changed since the last ACK."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     client.subscribe(ENDPOINT, "a", "b")
     client.settle()
@@ -239,7 +239,7 @@ def test_rule_18_names_of_a_nacked_response_are_removed_explicitly(server: Serve
 
 
 def test_rule_19_the_version_in_a_nack_means_nothing(server: Server, sotw: Client) -> None:
-    """Rule 19: "NACK version_info ... may EQUAL the rejected one (new name invalid under old version)"."""
+    """Rule 19: it may be the rejected one, if a new name was rejected under an old version."""
     server.push({ENDPOINT: {"a": "1", "bad": "1"}}, label="v")
     sotw.subscribe(ENDPOINT, "a")
     sotw.settle()
@@ -252,7 +252,7 @@ def test_rule_19_the_version_in_a_nack_means_nothing(server: Server, sotw: Clien
 
 
 def test_rule_20_a_stale_request_is_not_answered_out_of_turn(server: Server, client: Client) -> None:
-    """Rule 20: "Stale nonce: do not answer it in SotW"."""
+    """Rule 20: the ACK of the latest response follows."""
     server.push({CLUSTER: {"c": "1"}})
     client.subscribe(CLUSTER)
     first = client.ack()
@@ -263,7 +263,7 @@ def test_rule_20_a_stale_request_is_not_answered_out_of_turn(server: Server, cli
 
 
 def test_rule_20_names_of_a_stale_request_are_not_lost(server: Server, sotw: Client) -> None:
-    """Rule 20: "still record resource_names from stale requests ... and defer the answer to the next ACK"."""
+    """Rule 20: they are recorded, and answered after the next ACK."""
     server.push({ENDPOINT: {"a": "1", "b": "1"}})
     sotw.subscribe(ENDPOINT, "a")
     old = sotw.ack()
@@ -276,7 +276,7 @@ def test_rule_20_names_of_a_stale_request_are_not_lost(server: Server, sotw: Cli
 
 
 def test_rule_20_one_response_is_in_flight_and_later_changes_coalesce(server: Server, client: Client) -> None:
-    """Rule 20: "at most one un-ACKed response per type per stream, coalescing later changes"."""
+    """Rule 20: "At most one response per type is in flight"."""
     server.push({ENDPOINT: {"a": "1"}})
     client.subscribe(ENDPOINT, "a")
     client.settle()
@@ -316,7 +316,7 @@ def test_rule_20_an_unanswered_response_without_news_is_not_repeated(server: Ser
 
 
 def test_rule_21_only_the_latest_request_needs_an_answer(server: Server, sotw: Client) -> None:
-    """Rule 21: "a newer request for a type supersedes older ones; answering only the latest is enough"."""
+    """Rule 21: "The newest request of a type supersedes older ones"."""
     server.push({ENDPOINT: {"a": "1", "b": "1", "c": "1"}})
     sotw.subscribe(ENDPOINT, "a")
     for names in (["a", "b"], ["a", "b", "c"], ["a", "c"]):
@@ -328,7 +328,7 @@ def test_rule_21_only_the_latest_request_needs_an_answer(server: Server, sotw: C
 
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE, SECRET])
 def test_rule_22_no_gratuitous_empty_responses(server: Server, client: Client, url: str) -> None:
-    """Rule 22: "Avoid gratuitous empty EDS/RDS responses": not on the last name dropped, nor when others change."""
+    """Rule 22: neither when the last name is unsubscribed, nor when other resources change."""
     server.push({url: {"a": "1", "b": "1"}})
     client.subscribe(url, "a")
     client.settle()
@@ -340,7 +340,7 @@ def test_rule_22_no_gratuitous_empty_responses(server: Server, client: Client, u
 
 @pytest.mark.parametrize("url", [ENDPOINT, ROUTE, CLUSTER])
 def test_rule_23_odd_names_are_no_failure(server: Server, client: Client, url: str) -> None:
-    """Rule 23: "resource_names may contain duplicates, empty strings or unknown names: dedupe ... do not fail"."""
+    """Rule 23: "Duplicate, empty and unknown names are no error"."""
     server.push({url: {"a": "1"}})
     odd = ["a", "a", "", "unknown", "x" * 10_000]
     if client.variant is Variant.SOTW:
@@ -352,7 +352,7 @@ def test_rule_23_odd_names_are_no_failure(server: Server, client: Client, url: s
 
 
 def test_rule_23_a_list_of_one_empty_name_is_not_a_wildcard(server: Server, client: Client) -> None:
-    """Rule 23: "the harness sends [""] ... treat "" as a never-existing name"."""
+    """Rule 23: the empty name is a name that never exists."""
     server.push({CLUSTER: {"a": "1"}})
     fields = {"resource_names": [""]} if client.variant is Variant.SOTW else {"resource_names_subscribe": [""]}
     client.request(type_url=CLUSTER, **fields)

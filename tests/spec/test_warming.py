@@ -20,7 +20,7 @@ AB: Site = {CLUSTER: {"a": "@1", "b": "@1"}, ENDPOINT: {"a": "1", "b": "1"}}
 
 @pytest.mark.parametrize("changed", ["2", "1"], ids=["cluster-and-assignment", "cluster-only"])
 def test_the_assignment_goes_out_right_behind_its_changed_cluster(server: Server, client: Client, changed: str) -> None:
-    """ "The assignment of every new or changed EDS cluster goes out right behind its CDS, even unchanged" (rule 43)."""
+    """It is sent even if it did not change (rule 43)."""
     push(server, AB)
     start(client, (CLUSTER, ENDPOINT))
     push(server, joined(AB, {CLUSTER: {"a": "@2"}, ENDPOINT: {"a": changed}}))
@@ -37,7 +37,7 @@ def test_the_assignment_of_an_unchanged_cluster_is_not_sent(server: Server, clie
 
 
 def test_the_assignment_goes_out_behind_a_cluster_changed_while_away(server: Server, delta: Client) -> None:
-    """Rule 43: "in delta after reconnect it may NOT [ask], so the server must re-push EDS of every changed cluster"."""
+    """A Delta client may not request it again after a reconnect, so the server sends it unasked (rule 43)."""
     push(server, AB)
     start(delta, (CLUSTER, ENDPOINT))
     delta.disconnect()
@@ -92,7 +92,7 @@ def test_what_may_have_been_taken_of_a_refused_response_is_sent_again_with_its_a
 
 
 def test_the_repeated_request_of_a_warming_cluster_is_answered_once(server: Server, sotw: Client) -> None:
-    """Rule 43: "In SotW Envoy re-requests EDS after CDS": the request equals its last ACK."""
+    """In SotW, Envoy requests EDS again after CDS, and the request equals its last ACK (rule 43)."""
     push(server, {CLUSTER: {"a": "@1"}, ENDPOINT: {"a": "1"}})
     sotw.subscribe(CLUSTER)
     sotw.subscribe(ENDPOINT, "a")
@@ -112,7 +112,7 @@ def test_the_repeated_request_of_a_warming_cluster_is_answered_once(server: Serv
 def test_the_cds_ack_and_that_of_the_assignment_behind_it_say_that_a_cluster_is_warm(
     server: Server, client: Client
 ) -> None:
-    """ "The CDS ACK, with the ACK of the assignment sent behind it, says that a cluster is warm"."""
+    """Either ACK alone proves nothing."""
     push(server, A)
     start(client)
     push(server, site("b"))
@@ -133,8 +133,8 @@ def trees() -> Site:
     ids=["plain", "health-check", "pending-secret"],
 )
 def test_clusters_are_looked_at_one_by_one_after_the_offer_timeout(server: Server, client: Client, text: str) -> None:
-    """ "Proof cluster by cluster (an assignment ACKed for one without health checks and pending secrets) is looked for
-    only after ``offer_timeout_s``": another cluster withholds the CDS ACK."""
+    """Another cluster withholds the CDS ACK. The ACK of its assignment proves a cluster without health checks that has
+    its secrets."""
     push(server, A)
     start(client, (*TYPES, SECRET))
     push(server, joined(trees(), {CLUSTER: {"b": text, "c": "hc:60"}}))
@@ -147,7 +147,7 @@ def test_clusters_are_looked_at_one_by_one_after_the_offer_timeout(server: Serve
 
 
 def test_a_cluster_with_a_proof_of_its_own_is_waited_for_without_end(server: Server, client: Client) -> None:
-    """ "Held without end is only what a *readable* reference leads to a *new* cluster whose warmth can be proved"."""
+    """The reference to it is readable, it is new, and its readiness can be proved."""
     push(server, A)
     start(client)
     push(server, site("b"))
@@ -166,8 +166,7 @@ def test_a_cluster_with_a_proof_of_its_own_is_waited_for_without_end(server: Ser
     ids=["lua", "static", "health-check"],
 )
 def test_a_wait_without_proof_ends_after_the_order_timeout(server: Server, client: Client, changed: Site) -> None:
-    """ "All else (Lua, ... DNS and static ones beside a cold one) waits ``order_timeout_s`` (30) at most": here that is
-    ``y``."""
+    """Here that is ``y``. Lua, and DNS and static clusters beside a cold one, are other cases."""
     push(server, A)
     start(client)
     push(server, joined(A, {CLUSTER: {"y": "hc:60"}, ENDPOINT: {"y": "1"}}, changed))
@@ -178,7 +177,7 @@ def test_a_wait_without_proof_ends_after_the_order_timeout(server: Server, clien
 
 
 def test_a_wait_that_ends_without_proof_is_told(server: Server, client: Client) -> None:
-    """ "...and proceeds, with an event"."""
+    """By an event, when the tree is sent."""
     push(server, A)
     start(client)
     push(server, joined(A, {LISTENER: {TARGET: "r1 lua"}, CLUSTER: {"x": "hc:60"}, ENDPOINT: {"x": "1"}}))
@@ -213,7 +212,7 @@ def test_a_late_cds_ack_ends_the_wait(server: Server, client: Client) -> None:
 
 
 def test_a_cluster_that_never_warms_does_not_lock_out_the_push_that_fixes_it(server: Server, client: Client) -> None:
-    """The CDS ACK never comes, then a push repairs the cluster: "a newer CDS goes out then, at once"."""
+    """Its CDS ACK never comes. The newer CDS response, which repairs it, is sent at once."""
     push(server, A)
     start(client)
     push(server, joined(site("b"), {CLUSTER: {"b": "@never"}}))
@@ -241,7 +240,7 @@ def test_an_unread_cds_gives_way_after_the_offer_timeout(server: Server, client:
 
 
 def test_on_streams_of_its_own_a_cluster_has_the_time_of_its_first_check(server: Server, connect: Connect) -> None:
-    """ "On split streams jitter and timeout of the check after its ACKs"."""
+    """The jitter and the timeout of its health check, counted from its ACKs."""
     push(server, A, source="api")
     streams = {url: connect(type_url=url) for url in TYPES}
     for url, stream in streams.items():

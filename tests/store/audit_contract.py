@@ -65,7 +65,7 @@ class AuditContract:
             await commit(store, delta(endpoints("x", body)), replace(CHANGED, action="endpoints"))
         await commit(store, full(cluster("b"), endpoints("x", b"5")), replace(CHANGED, time_s=5.0))
         await commit(store, Rollback(1, keeps_endpoints=True, keep=((EDS, "x"),)), replace(CHANGED, action="rollback"))
-        await store.tally("g", 6, 10, 4)
+        await store.record_outcome("g", 6, 10, 4)
         await store.note([REFUSED, REFUSED])
         await store.collect(Retention(endpoint_revisions=1), 1.0)
         lines = await store.history("g")
@@ -294,8 +294,8 @@ class AuditContract:
 
     async def test_how_many_refused_a_revision_is_kept(self, store: Store) -> None:
         await push(store, full(cluster("a")))
-        await store.tally("g", 1, 5, 3)
-        await store.tally("g", 9, 5, 3)  # it may be gone
-        await store.tally("none", 1, 5, 3)
+        await store.record_outcome("g", 1, 5, 3)
+        await store.record_outcome("g", 9, 5, 3)  # it may be gone
+        await store.record_outcome("none", 1, 5, 3)
         (found,) = await store.history("g")
         assert (found.nodes, found.refused) == (5, 3)

@@ -87,7 +87,9 @@ async def contents(store: Store, manifest: Manifest) -> list[Content]:
 
 
 async def push_knowing(store: Store, change: GroupChange, known: StoredContent, group: str = "g") -> Commit:
-    (commit,) = await store.commit_all([GroupPush(group, change, known=known)], push_id=f"push-{next(_push_ids)}")
+    (commit,) = await store.commit_all(
+        [GroupPush(group, change, head_content=known)], push_id=f"push-{next(_push_ids)}"
+    )
     return commit
 
 
@@ -200,7 +202,7 @@ class StoreContract:
 
     async def test_what_is_known_is_no_part_of_the_push(self, store: Store) -> None:
         pushed = [
-            GroupPush("g", full(cluster("a")), known=known)
+            GroupPush("g", full(cluster("a")), head_content=known)
             for known in (None, StoredContent(0, {}), StoredContent(1, {}))
         ]
         commits = [await store.commit_all([one], push_id="p") for one in pushed]
@@ -681,13 +683,13 @@ class StoreContract:
         assert await store.groups() == [Head("a", 2), Head("b", 1)]
 
     async def test_a_repeat_is_compared_by_what_was_asked_for(self, store: Store) -> None:
-        first = GroupPush("g", full(cluster("a")), asked="a")
+        first = GroupPush("g", full(cluster("a")), request_text="a")
         (commit,) = await store.commit_all([first], push_id="p")
-        (again,) = await store.commit_all([GroupPush("g", full(cluster("b")), asked="a")], push_id="p")
+        (again,) = await store.commit_all([GroupPush("g", full(cluster("b")), request_text="a")], push_id="p")
         assert (again.revision, again.replayed) == (commit.revision, True)
-        assert await store.committed([GroupPush("g", Delta((), (), {}), asked="a")], "p") == [again]
+        assert await store.committed([GroupPush("g", Delta((), (), {}), request_text="a")], "p") == [again]
         with pytest.raises(ReusedPushIdError):
-            await store.commit_all([GroupPush("g", full(cluster("a")), asked="b")], push_id="p")
+            await store.commit_all([GroupPush("g", full(cluster("a")), request_text="b")], push_id="p")
 
     async def test_a_push_id_stands_for_one_push(self, store: Store) -> None:
         both = [GroupPush(name, full(cluster(name))) for name in "ab"]

@@ -37,7 +37,7 @@ class DerivedContract:
 
     async def test_a_change_that_was_extended_is_compared_as_it_was_asked_for(self, store: Store) -> None:
         asked = full(cluster("pushed"))
-        made = GroupPush("g", full(cluster("pushed"), cluster("lowered")), asked_change=asked)
+        made = GroupPush("g", full(cluster("pushed"), cluster("lowered")), requested_change=asked)
         await store.commit_all([made], push_id="p")
         done = await store.committed([GroupPush("g", asked)], "p")
         assert done is not None
@@ -70,7 +70,7 @@ class DerivedContract:
     async def test_a_rollback_keeps_what_is_lowered_now_and_leaves_what_was(self, store: Store) -> None:
         await store.commit("g", full(cluster("pushed"), cluster("was"), endpoints("x")), push_id="1")
         await store.commit("g", full(cluster("is")), push_id="2")
-        change = Rollback(1, keep=((CDS, "is"),), leave=((CDS, "was"),))
+        change = Rollback(1, keep=((CDS, "is"),), omit=((CDS, "was"),))
         await store.commit("g", change, push_id="3")
         assert await contents(store, await store.manifest("g")) == [cluster("pushed"), endpoints("x"), cluster("is")]
 

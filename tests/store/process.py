@@ -37,7 +37,7 @@ async def commit_without_end(path: Path) -> None:
         revision += 1
         before = full(*content_at(revision - 1)).entries if revision > 1 else ()
         known = StoredContent(revision - 1, {(url, name): blob for url, name, blob in before})
-        pushed = GroupPush(GROUP, full(*content_at(revision)), known=known)
+        pushed = GroupPush(GROUP, full(*content_at(revision)), head_content=known)
         (commit,) = await store.commit_all([pushed], push_id=f"p{revision}")
         assert commit.revision == revision
         print(revision, flush=True)

@@ -155,7 +155,7 @@ class Walk:
         self._number += 1
         meta = Meta(time_s=self._now_s)
         if self._random.random() < 0.5:
-            pushes = [replace(one, known=self._known(one.group)) for one in pushes]
+            pushes = [replace(one, head_content=self._known(one.group)) for one in pushes]
         outcomes = [await _outcome(store, pushes, f"p{self._number}", meta) for store in (self._memory, self._sqlite)]
         assert outcomes[0] == outcomes[1]
         for one, commit in zip(pushes, outcomes[0], strict=False):

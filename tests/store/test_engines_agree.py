@@ -203,7 +203,7 @@ async def outcome(store: Store, step: Push | Transaction | Collect | Document | 
         if isinstance(step, Document):
             return await store.put_doc("kind", step.id, step.body, expect=step.expect)
         if isinstance(step, Tally):
-            await store.tally(step.group, step.revision, step.nodes, step.refused)
+            await store.record_outcome(step.group, step.revision, step.nodes, step.refused)
             return None
         if isinstance(step, Notes):
             await store.note(step.notes)
@@ -226,7 +226,7 @@ async def knowing(store: Store, pushes: tuple[GroupPush, ...], lag: Lag) -> list
         if head is not None and lag is not None:
             with suppress(NotFoundError):
                 known = known_of(await store.manifest(push.group, head.revision - lag))
-        told.append(replace(push, known=known))
+        told.append(replace(push, head_content=known))
     return told
 
 

@@ -1,4 +1,4 @@
-"""Clients under load: who answers their requests, which endpoints they have, and what they lost."""
+"""Clients under load: which upstreams answer them, which endpoints they have, and which requests they lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Clients:
     calls: GrpcCalls | None = field(init=False, default=None)
 
     def splits(self) -> list[dict[str, int]]:
-        """Who answers the next requests of each client, of all clients at the same time."""
+        """For each client, how many of its next requests each upstream answers, sampled at the same time."""
         answers = [load.report.bodies for load in self.loads]
         if self.calls is not None:
             answers.append(self.calls.bodies)
@@ -69,18 +69,18 @@ class Clients:
         return [dict(bodies - earlier) for bodies, earlier in zip(answers, before, strict=True)]
 
     def lost(self) -> list[str]:
-        """The lost requests of all clients, as far as they are told."""
+        """The lost requests of all clients; of each load the first few."""
         samples = [sample for load in self.loads for sample in load.report.samples]
         return [*samples, *(self.calls.lost if self.calls is not None else [])]
 
     def wait_answered_by(self, *names: str) -> None:
-        """Wait until all clients are answered by exactly these."""
+        """Wait until exactly these upstreams answer each client."""
 
-        def is_so() -> bool:
+        def is_answered() -> bool:
             self.check()
             return all(set(split) == set(names) for split in self.splits())
 
-        wait_until(is_so, f"answers by {names}", PATIENCE_S, detail=self.splits)
+        wait_until(is_answered, f"answers by {names}", PATIENCE_S, detail=self.splits)
 
     def wait_endpoints(self, cluster: str, ports: Collection[int]) -> None:
         """Wait until the Envoys have exactly these endpoints, draining and unhealthy ones included."""
@@ -91,5 +91,5 @@ class Clients:
         wait_until(lambda: found() == [set(ports)] * len(self.envoys), f"ports {ports}", PATIENCE_S, detail=found)
 
     def check(self) -> None:
-        """No request is lost."""
+        """Fail if a request was lost."""
         assert self.lost() == []

@@ -55,7 +55,7 @@ def _head(chain: DiscoveryChain) -> str:
 def _key(chain: DiscoveryChain, key: str) -> str:
     node = chain.nodes[key]
     if isinstance(node, ResolverNode):
-        return f"x:{short(chain.targets[node.target].place)}"
+        return f"x:{short(chain.targets[node.target].key)}"
     return f"{'r' if isinstance(node, RouterNode) else 's'}:{node.name.partition('.')[0]}"
 
 
@@ -63,7 +63,7 @@ def _node(chain: DiscoveryChain, node: Node) -> str:
     label = _key(chain, node.key)
     if isinstance(node, ResolverNode):
         default = " default" if node.is_default else ""
-        failover = "".join(f" {short(chain.targets[one].place)}" for one in node.failover)
+        failover = "".join(f" {short(chain.targets[one].key)}" for one in node.failover)
         balancer = f" {node.load_balancer.policy}" if node.load_balancer is not None else ""
         timeout = duration_text(node.connect_timeout_ns)
         return f"{label}{default} {timeout}{' failover' if failover else ''}{failover}{balancer}"
@@ -74,7 +74,7 @@ def _node(chain: DiscoveryChain, node: Node) -> str:
 
 
 def _target(target: ChainTarget) -> str:
-    told = [short(target.place), duration_text(target.connect_timeout_ns)]
+    told = [short(target.key), duration_text(target.connect_timeout_ns)]
     told += [f"gateway={target.mesh_gateway_mode}"] if target.mesh_gateway_mode else []
     told += [f"sni={target.sni} external"] if target.is_external else []
     told += ["dialed-directly"] if target.is_dialed_directly else []

@@ -1,4 +1,4 @@
-"""A directory like a clone after ``make setup``, in which a test runs the commands of a page as a reader does.
+"""A directory like a clone after ``make setup``, in which a test runs the commands of a page as a reader would.
 
 A line with ``$`` in a console block is a command. The walk of a page is the list of its commands, each with a row that
 tries it: `says`, `fails` and `starts` make rows, and so does any function of a `Clone` and the command.
@@ -85,7 +85,7 @@ class Clone:
         return self._running.enter_context(self.started[name])
 
     def _forked(self, name: str, command: str) -> ChildProcess | None:
-        """``VARIABLE=value xds ARGUMENTS``; None when the shell has more to do than to take it apart."""
+        """``VARIABLE=value xds ARGUMENTS``; None for a command that needs a shell."""
         if any(character in command for character in "$|&;<>*~"):
             return None
         words = shlex.split(self.adapted(command))

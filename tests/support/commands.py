@@ -38,7 +38,7 @@ _NOT_IMPORTED = ("xds.cli.serve", "xds.cli.linkerd")
 
 
 @dataclass(frozen=True)
-class Ran:
+class FinishedCommand:
     """One finished command."""
 
     code: int
@@ -57,7 +57,9 @@ class Commands:
         self._running = ExitStack()
         self._socket: Path | None = None
 
-    def run(self, arguments: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> Ran:
+    def run(
+        self, arguments: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None
+    ) -> FinishedCommand:
         """Run one command to its end.
 
         Raises ``TimeoutError``, and ``AssertionError`` if it ends without an exit code.
@@ -70,11 +72,11 @@ class Commands:
             code = self._run(arguments, [stream.fileno() for stream in streams], environment)
             out, err = (_content(stream.fileno()) for stream in streams[1:])
         assert code is not None, f"xds {' '.join(arguments)} ended without an exit code\n{err}"
-        return Ran(code, out, err)
+        return FinishedCommand(code, out, err)
 
     def run_in_terminal(
         self, arguments: Sequence[str], columns: int, environment: Mapping[str, str] | None = None
-    ) -> Ran:
+    ) -> FinishedCommand:
         """As `run`; standard output is a terminal of this width."""
         with ExitStack() as stack:
             stdin, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -90,7 +92,7 @@ class Commands:
                 out = shown.result()
             errors = _content(err.fileno())
         assert code is not None, f"xds {' '.join(arguments)} ended without an exit code\n{errors}"
-        return Ran(code, out.replace("\r\n", "\n"), errors)
+        return FinishedCommand(code, out.replace("\r\n", "\n"), errors)
 
     def _run(
         self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str] | None
@@ -128,7 +130,7 @@ class Commands:
 COMMANDS = Commands()
 
 
-def xds(*arguments: str | Path, stdin: str = "", environment: Mapping[str, str] | None = None) -> Ran:
+def xds(*arguments: str | Path, stdin: str = "", environment: Mapping[str, str] | None = None) -> FinishedCommand:
     """Run the command line."""
     return COMMANDS.run([str(argument) for argument in arguments], stdin, environment)
 
@@ -139,7 +141,7 @@ def address(http_port: int) -> dict[str, str]:
 
 
 def _read_screen(screen: int) -> str:
-    """All that is written to a terminal, until nobody has it open."""
+    """Everything that is written to a terminal, until no process has it open."""
     data = b""
     while True:
         try:

@@ -1,7 +1,6 @@
-"""Requests of Consul's API for config entries and chains, one after the other, and what a server answers.
+"""Requests to Consul's API for config entries and chains, one after the other, and the answers of a server.
 
-``{index}`` stands for the X-Consul-Index that the same question had last, ``{modify}`` for the ModifyIndex that was
-read last.
+``{index}`` stands for the last X-Consul-Index of the same question, ``{modify}`` for the last ModifyIndex.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _WAITING = re.compile(r"[?&](?:index|wait)=[^&]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request. ``body`` is sent as JSON, a text as it is. ``about`` names a difference that is meant."""
+class ConsulRequest:
+    """One request. ``body`` is sent as JSON, a text unchanged. ``about`` names an intended difference."""
 
     method: str
     path: str
@@ -34,7 +33,7 @@ class Asked:
 
     @property
     def question(self) -> str:
-        """What is asked for, however long it waits."""
+        """The request without its index and its waiting time."""
         return f"{self.method} {_WAITING.sub('', self.path)} {self.body}"
 
     def content(self) -> bytes | None:
@@ -45,8 +44,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One answer. ``value`` is the JSON of a success, ``text`` an error; ``index`` is there after reading."""
+class ConsulAnswer:
+    """One answer. ``value`` is the JSON of a success, ``text`` an error; ``index`` is set for reads."""
 
     status: int
     value: Any = None
@@ -54,7 +53,7 @@ class Told:
     index: int | None = None
 
     def document(self) -> Json:
-        """As it is recorded."""
+        """The answer as it is recorded."""
         return {"status": self.status, "value": self.value, "text": self.text, "index": self.index}
 
 
@@ -62,68 +61,69 @@ Send = Callable[[str, str, bytes | None], Awaitable[tuple[int, Mapping[str, str]
 
 
 @dataclass
-class Player:
+class ConsulPlayer:
     """Sends requests in order; ``send`` gets method, path and body."""
 
     send: Send
     _indexes: dict[str, int] = field(default_factory=dict)
     _modified: int = 0
 
-    async def play(self, asked: Asked) -> Told:
+    async def play(self, request: ConsulRequest) -> ConsulAnswer:
         """One request and its answer."""
-        path = asked.path.replace("{index}", str(self._indexes.get(asked.question, 0))).replace(
+        path = request.path.replace("{index}", str(self._indexes.get(request.question, 0))).replace(
             "{modify}", str(self._modified)
         )
-        status, headers, content = await self.send(asked.method, path, asked.content())
-        told = self._told(status, {name.lower(): value for name, value in headers.items()}, content.decode())
-        if told.index is not None:
-            self._indexes[asked.question] = told.index
-        if isinstance(told.value, dict) and "ModifyIndex" in told.value:
-            self._modified = told.value["ModifyIndex"]
-        return told
-
-    def _told(self, status: int, headers: Mapping[str, str], text: str) -> Told:
-        index = int(headers[INDEX]) if INDEX in headers else None
-        if index is not None and QUERY_BACKEND not in headers:  # where Consul streams, it names no leader
-            assert (headers[KNOWN_LEADER], headers[LAST_CONTACT]) == ("true", "0")
-        if status == 200 and not text:
-            return Told(status, index=index)
-        if status == 200:
-            assert headers["content-type"].startswith("application/json")
-            return Told(status, json.loads(_TRUST_DOMAIN.sub("consul", text)), index=index)
-        assert not text or headers["content-type"].startswith("text/plain")
-        return Told(status, text=text, index=index)
+        status, headers, content = await self.send(request.method, path, request.content())
+        answer = _answer(status, {name.lower(): value for name, value in headers.items()}, content.decode())
+        if answer.index is not None:
+            self._indexes[request.question] = answer.index
+        if isinstance(answer.value, dict) and "ModifyIndex" in answer.value:
+            self._modified = answer.value["ModifyIndex"]
+        return answer
 
 
-async def play_all(client: httpx.AsyncClient, exchange: Iterable[Asked]) -> list[Told]:
+def _answer(status: int, headers: Mapping[str, str], text: str) -> ConsulAnswer:
+    index = int(headers[INDEX]) if INDEX in headers else None
+    if index is not None and QUERY_BACKEND not in headers:  # where Consul streams, it names no leader
+        assert (headers[KNOWN_LEADER], headers[LAST_CONTACT]) == ("true", "0")
+    if status == 200 and not text:
+        return ConsulAnswer(status, index=index)
+    if status == 200:
+        assert headers["content-type"].startswith("application/json")
+        return ConsulAnswer(status, json.loads(_TRUST_DOMAIN.sub("consul", text)), index=index)
+    assert not text or headers["content-type"].startswith("text/plain")
+    return ConsulAnswer(status, text=text, index=index)
+
+
+async def play_all(client: httpx.AsyncClient, exchange: Iterable[ConsulRequest]) -> list[ConsulAnswer]:
     """All requests in order, and their answers."""
 
     async def send(method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
         answer = await client.request(method, path, content=body)
         return answer.status_code, answer.headers, answer.content
 
-    player = Player(send)
+    player = ConsulPlayer(send)
     return [await player.play(asked) for asked in exchange]
 
 
-def put(body: object, query: str = "", about: str = "") -> Asked:
+def put(body: object, query: str = "", about: str = "") -> ConsulRequest:
     """A write."""
-    return Asked("PUT", f"/v1/config{query}", body, about)
+    return ConsulRequest("PUT", f"/v1/config{query}", body, about)
 
 
-def get(path: str, about: str = "") -> Asked:
+def get(path: str, about: str = "") -> ConsulRequest:
     """A reading."""
-    return Asked("GET", f"/v1/{path}", about=about)
+    return ConsulRequest("GET", f"/v1/{path}", about=about)
 
 
-def delete(path: str, about: str = "") -> Asked:
+def delete(path: str, about: str = "") -> ConsulRequest:
     """A deletion."""
-    return Asked("DELETE", f"/v1/config/{path}", about=about)
+    return ConsulRequest("DELETE", f"/v1/config/{path}", about=about)
 
 
-def post(service: str, body: object, query: str = "", about: str = "") -> Asked:
+def post(service: str, body: object, query: str = "", about: str = "") -> ConsulRequest:
     """A chain with overrides."""
-    return Asked("POST", f"/v1/discovery-chain/{service}{query}", body, about)
+    return ConsulRequest("POST", f"/v1/discovery-chain/{service}{query}", body, about)
 
 
 ROUTER = {
@@ -197,7 +197,7 @@ DEFAULTS = {
     },
 }
 
-EXCHANGE: tuple[Asked, ...] = (
+EXCHANGE: tuple[ConsulRequest, ...] = (
     # Nothing is there
     get("config/service-router"),
     get("config/service-router/web"),
@@ -274,9 +274,9 @@ EXCHANGE: tuple[Asked, ...] = (
     get("config/frob/x"),
     delete("frob/x"),
     delete("service-router"),
-    Asked("POST", "/v1/config", {}),
+    ConsulRequest("POST", "/v1/config", {}),
     get("config"),
-    Asked("PUT", "/v1/discovery-chain/web", {}),
+    ConsulRequest("PUT", "/v1/discovery-chain/web", {}),
     get("discovery-chain/"),
     post("web", ""),
     post("web", {"OverrideMeshGateway": {"Mode": "far"}}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.consul_exchange import Asked
+from tests.support.consul_exchange import ConsulRequest
 
 Json = dict[str, Any]
 
@@ -63,17 +63,17 @@ SECOND: Json = {
 }
 
 
-def put(path: str, body: object = None, about: str = "") -> Asked:
+def put(path: str, body: object = None, about: str = "") -> ConsulRequest:
     """A write."""
-    return Asked("PUT", f"/v1/{path}", body, about)
+    return ConsulRequest("PUT", f"/v1/{path}", body, about)
 
 
-def get(path: str, about: str = "") -> Asked:
+def get(path: str, about: str = "") -> ConsulRequest:
     """A reading."""
-    return Asked("GET", f"/v1/{path}", about=about)
+    return ConsulRequest("GET", f"/v1/{path}", about=about)
 
 
-def register(body: object, query: str = "", about: str = "") -> Asked:
+def register(body: object, query: str = "", about: str = "") -> ConsulRequest:
     """An instance registers itself."""
     return put(f"agent/service/register{query}", body, about)
 
@@ -88,7 +88,7 @@ READINGS = (
     get("health/checks/web"),
 )
 
-SERVICES_EXCHANGE: tuple[Asked, ...] = (
+SERVICES_EXCHANGE: tuple[ConsulRequest, ...] = (
     # Nothing is there
     get("catalog/services"),
     get("catalog/service/web"),
@@ -342,7 +342,7 @@ SERVICES_EXCHANGE: tuple[Asked, ...] = (
     get("health/service/web"),
     get("agent/checks"),
     # Consul's own paths that are not here
-    Asked("POST", "/v1/agent/service/register", API),
-    Asked("GET", "/v1/agent/service/register"),
-    Asked("DELETE", "/v1/agent/service/deregister/api"),
+    ConsulRequest("POST", "/v1/agent/service/register", API),
+    ConsulRequest("GET", "/v1/agent/service/register"),
+    ConsulRequest("DELETE", "/v1/agent/service/deregister/api"),
 )

@@ -1,4 +1,4 @@
-"""A DNS server on the loopback, over UDP and TCP, authoritative for one zone that a test changes while it is asked."""
+"""A DNS server on the loopback, over UDP and TCP, authoritative for one zone, which a test may change at any time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOA = "ns.{zone}. root.{zone}. 1 3600 600 86400 {negative}"
 
 
 class DnsServer:
-    """Answers for ``zone`` from ``records``; the test sets what is there, and what goes wrong.
+    """Answers for ``zone`` from ``records``; the test sets the records and the faults.
 
     ``failing`` maps names to an rcode, or to None for no answer at all. ``is_cache``: answers are not authoritative, as
     those of a resolver. ``asked`` counts the questions by name and type; ``over_tcp`` those that came over TCP.
@@ -49,7 +49,7 @@ class DnsServer:
         self.records[(name, type)] = rrset
 
     def remove(self, name: str, type: str) -> None:
-        """The name has no such records any more."""
+        """Remove the records of a name."""
         del self.records[(name, type)]
 
     def fail(self, name: str, how: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.control.config_entries import EntryPublisher
 from xds.control.publisher import Publisher
 from xds.fleet.fleet import Fleet
@@ -10,6 +10,6 @@ from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store
 
 
-def entries_of(store: Store, seen: Seen) -> EntryPublisher:
+def entries_of(store: Store, context: ChainContext) -> EntryPublisher:
     """The config entries of a store, not loaded yet."""
-    return Publisher(store, SnapshotCache(), Fleet(), lambda groups: None, seen=seen).entries
+    return Publisher(store, SnapshotCache(), Fleet(), lambda groups: None, chain_context=context).entries

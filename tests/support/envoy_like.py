@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from tests.support.envoy_link import Link, Taken, Warm
+from tests.support.envoy_link import AppliedPart, Link, Version
 from tests.support.sansio import Response, Server
 from tests.support.texts import ADMIN, AUTHZ, INTERNAL, parse
 from xds.model.resource_type import CLUSTER, ENDPOINT, EXTENSION_CONFIG, LISTENER, ROUTE, SECRET, resource_type
@@ -49,7 +49,7 @@ class EnvoyLike:
     * ``slow``: its requests wait in the ``outbox`` of their streams;
     * ``must_listen``: listeners without which requests are lost, once it is live;
     * ``exposures``: (listener, its text, route configuration, its text) where a new connection reached an admin path
-      without authorisation. Internal listeners are reached through another, which is looked at.
+      without authorisation. Internal listeners are left out: another listener leads to each.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class EnvoyLike:
         self.cold: set[str] = set()
         self.must_listen: set[str] = set()
         self.drain_s, self.retry_s = DRAIN_S, RETRY_S
-        self.active: dict[str, Warm] = {}
-        self.warming: dict[str, Warm] = {}
-        self.listening: dict[str, Warm] = {}
-        self.opening: dict[str, Warm] = {}  # listeners that warm
-        self.draining: list[tuple[float, Warm]] = []
-        self.there: dict[str, dict[str, str]] = {ROUTE: {}, SECRET: {}, EXTENSION_CONFIG: {}}
+        self.active: dict[str, Version] = {}
+        self.warming: dict[str, Version] = {}
+        self.listening: dict[str, Version] = {}
+        self.opening: dict[str, Version] = {}  # listeners that warm
+        self.draining: list[tuple[float, Version]] = []
+        self.available: dict[str, dict[str, str]] = {ROUTE: {}, SECRET: {}, EXTENSION_CONFIG: {}}
         self._links: dict[Key, Link] = {}
         self._node: tuple[str, dict[str, Any]] = (node_id, fields)
         self._is_online = True
@@ -216,7 +216,7 @@ class EnvoyLike:
         routes = {route for chain in self.listening.values() for route in chain.parsed.names}
         return {
             LISTENER: {name: chain.text for name, chain in self.listening.items()},
-            ROUTE: {name: text for name, text in self.there[ROUTE].items() if name in routes},
+            ROUTE: {name: text for name, text in self.available[ROUTE].items() if name in routes},
             CLUSTER: {name: cluster.text for name, cluster in self.active.items()},
             ENDPOINT: {c.assignment: c.endpoints for c in self.active.values() if c.assignment},
         }
@@ -234,23 +234,23 @@ class EnvoyLike:
     # -- responses ----------------------------------------------------------------------------------------------
 
     def _react(self, link: Link, send: Send, message: Response) -> None:
-        taken = link.apply(message, self.refuses)
+        applied = link.apply(message, self.refuses)
         if send.type_url == CLUSTER:
-            self._clusters(link, send, taken)
+            self._clusters(link, send, applied)
         elif send.type_url == LISTENER:
-            self._listeners(link, send, taken)
+            self._listeners(link, send, applied)
         else:
-            self._parts(link, send.type_url, taken)
+            self._parts(link, send.type_url, applied)
             self._progress()  # before the ACK: Envoy answers CDS first if a cluster has become warm
-            link.reply(send, taken.error)
+            link.reply(send, applied.error)
 
-    def _clusters(self, link: Link, send: Send, taken: Taken) -> None:
-        for name, text in taken.given.items():
+    def _clusters(self, link: Link, send: Send, applied: AppliedPart) -> None:
+        for name, text in applied.resources.items():
             self._put_cluster(name, text)
-        for name in taken.gone:
+        for name in applied.removed:
             self.active.pop(name, None)
             self.warming.pop(name, None)
-        self._due.append((send, taken.error))
+        self._due.append((send, applied.error))
         if self.split:
             self._answer()
         else:
@@ -263,50 +263,50 @@ class EnvoyLike:
         current = self.warming.get(name) or self.active.get(name)
         if current is not None and current.text == text:
             return
-        cluster = self.warming[name] = self._version(name, text)
-        cluster.spoiled = name in self.active and self.active[name].spoiled
+        cluster = self.warming[name] = self._new_version(name, text)
+        cluster.is_incomplete = name in self.active and self.active[name].is_incomplete
         if cluster.assignment:
             cluster.waits.add((ENDPOINT, cluster.assignment))
             if self.elsewhere:
                 self._arrive_at(cluster, "elsewhere")
 
-    def _listeners(self, link: Link, send: Send, taken: Taken) -> None:
-        for name, text in taken.given.items():
+    def _listeners(self, link: Link, send: Send, applied: AppliedPart) -> None:
+        for name, text in applied.resources.items():
             self._put_listener(name, text)
-        for name in taken.gone:
+        for name in applied.removed:
             self.opening.pop(name, None)
             self._drain(name)
         if not self.split:
             self._progress()
-        link.reply(send, taken.error)
+        link.reply(send, applied.error)
 
     def _put_listener(self, name: str, text: str) -> None:
         warming, active = self.opening.get(name), self.listening.get(name)
         if active is not None and active.text == text:
             self.opening.pop(name, None)
         elif warming is None or warming.text != text:
-            chain = self.opening[name] = self._version(name, text)
+            chain = self.opening[name] = self._new_version(name, text)
             wanted = [(ROUTE, route) for route in chain.parsed.names]
             wanted += ((EXTENSION_CONFIG, each) for each in chain.parsed.ecds)
-            chain.waits.update(each for each in wanted if each[1] not in self.there[each[0]])
+            chain.waits.update(each for each in wanted if each[1] not in self.available[each[0]])
 
-    def _version(self, name: str, text: str) -> Warm:
-        made = Warm(name, text, next(self._serials), self.server.now)
-        made.waits = {(SECRET, each) for each in made.parsed.sds if each not in self.there[SECRET]}
+    def _new_version(self, name: str, text: str) -> Version:
+        made = Version(name, text, next(self._serials), self.server.now)
+        made.waits = {(SECRET, each) for each in made.parsed.sds if each not in self.available[SECRET]}
         return made
 
-    def _parts(self, link: Link, url: str, taken: Taken) -> None:
+    def _parts(self, link: Link, url: str, applied: AppliedPart) -> None:
         """Apply EDS, RDS, ECDS or SDS: parts of clusters and listeners, by name."""
-        for name, text in taken.given.items():
+        for name, text in applied.resources.items():
             self._arrive(link, url, name, text)
         if url == ENDPOINT:
-            for name in taken.gone:  # a cluster that is active keeps its endpoints
+            for name in applied.removed:  # a cluster that is active keeps its endpoints
                 self._stop_waiting(link, url, name)
-        if taken.error:
+        if applied.error:
             for each in self._waiting_on(link, url):
                 each.waits = {wait for wait in each.waits if wait[0] != url}
                 # A new cluster must not be used until it has its own assignment.
-                each.spoiled = url != ENDPOINT or each.name in self.active
+                each.is_incomplete = url != ENDPOINT or each.name in self.active
 
     def _arrive(self, link: Link, url: str, name: str, text: str) -> None:
         if url == ENDPOINT:
@@ -314,22 +314,22 @@ class EnvoyLike:
                 if cluster.assignment == name and link.serial in (0, cluster.serial):
                     self._arrive_at(cluster, text)
             return
-        self.there[url][name] = text
+        self.available[url][name] = text
         self._stop_waiting(link, url, name)
         for chain in self.listening.values():
-            chain.spoiled = chain.spoiled and bool(self._lacking(chain))
+            chain.is_incomplete = chain.is_incomplete and bool(self._lacking(chain))
 
-    def _arrive_at(self, cluster: Warm, endpoints: str) -> None:
+    def _arrive_at(self, cluster: Version, endpoints: str) -> None:
         if (ENDPOINT, cluster.assignment) in cluster.waits:
             cluster.waits.discard((ENDPOINT, cluster.assignment))
             cluster.checked_at = self.server.now + cluster.parsed.check_s
-        cluster.endpoints, cluster.spoiled = endpoints, False
+        cluster.endpoints, cluster.is_incomplete = endpoints, False
 
     def _stop_waiting(self, link: Link, url: str, name: str) -> None:
         for each in self._waiting_on(link, url):
             each.waits.discard((url, name))
 
-    def _waiting_on(self, link: Link, url: str) -> list[Warm]:
+    def _waiting_on(self, link: Link, url: str) -> list[Version]:
         every = (*self.warming.values(), *self.opening.values())
         return [each for each in every if any(w[0] == url for w in each.waits) and link.serial in (0, each.serial)]
 
@@ -353,7 +353,7 @@ class EnvoyLike:
         if chain is not None:
             self.draining.append((self.server.now + self.drain_s, chain))
 
-    def _give_up(self, each: Warm) -> None:
+    def _give_up(self, each: Version) -> None:
         """``initial_fetch_timeout`` is over: stop waiting. A cluster keeps the endpoints of its previous version."""
         before = self.active.get(each.name)
         if before is not None and before.assignment == each.assignment and not each.endpoints:
@@ -410,8 +410,8 @@ class EnvoyLike:
                 continue
             self._watched[url] = watches
             names = {name for name, _ in watches}
-            if url in self.there:
-                self.there[url] = {name: text for name, text in self.there[url].items() if name in names}
+            if url in self.available:
+                self.available[url] = {name: text for name, text in self.available[url].items() if name in names}
             if self.split:
                 self._open(url, before, watches)
             elif self.variant is Variant.SOTW or names != {name for name, _ in before}:
@@ -462,7 +462,7 @@ class EnvoyLike:
         led_to = {inner for cluster in self.active.values() for inner in cluster.inner}
         for name, chain in self.listening.items():
             is_reached = name in led_to or INTERNAL not in chain.parsed.flags
-            if is_reached and not chain.spoiled:
+            if is_reached and not chain.is_incomplete:
                 yield from (f"listener {name}: no {what}" for what in self._lacking(chain))
         yield from (f"no listener {name}" for name in sorted(self.must_listen - set(self.listening)))
 
@@ -476,7 +476,7 @@ class EnvoyLike:
         self.lost += (each for each in self.blackholes() if each not in self.lost)
         self.exposures.update(self._exposed())
 
-    def _chains(self, *more: Mapping[str, Warm]) -> list[Warm]:
+    def _chains(self, *more: Mapping[str, Version]) -> list[Version]:
         chains = [*self.listening.values(), *(chain for _, chain in self.draining)]
         return [*chains, *(chain for each in more for chain in each.values())]
 
@@ -490,12 +490,12 @@ class EnvoyLike:
                 left += (self.listening[each] for each in inner if each in self.listening)
                 seen |= inner
 
-    def _clusters_of(self, chain: Warm) -> Iterator[str]:
+    def _clusters_of(self, chain: Version) -> Iterator[str]:
         yield from chain.parsed.to
         for route in chain.parsed.names:
-            yield from parse(self.there[ROUTE].get(route, "")).names
+            yield from parse(self.available[ROUTE].get(route, "")).names
         for each in chain.parsed.ecds:
-            yield from parse(self.there[EXTENSION_CONFIG].get(each, "")).to
+            yield from parse(self.available[EXTENSION_CONFIG].get(each, "")).to
 
     def _reason(self, name: str, seen: frozenset[str] = frozenset()) -> str:
         """Why a request to a cluster is lost; empty when it is not."""
@@ -509,25 +509,27 @@ class EnvoyLike:
         for inner in cluster.inner:  # `_reachable` follows this listener to its clusters
             if inner not in self.listening:
                 return f"no listener {inner} behind {name}"
-        return f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.spoiled) else ""
+        return (
+            f"no endpoints of {name}" if cluster.assignment and not (cluster.endpoints or cluster.is_incomplete) else ""
+        )
 
-    def _lacking(self, chain: Warm) -> list[str]:
+    def _lacking(self, chain: Version) -> list[str]:
         wanted = {ROUTE: chain.parsed.names, EXTENSION_CONFIG: chain.parsed.ecds, SECRET: chain.parsed.sds}
         return [
             f"{resource_type(url).alias} {n}"
             for url, names in wanted.items()
             for n in names
-            if n not in self.there[url]
+            if n not in self.available[url]
         ]
 
     def _exposed(self) -> Iterator[tuple[str, str, str, str]]:
         for name, chain in self.listening.items():
             for route in chain.parsed.names if not {AUTHZ, INTERNAL} & self._flags(chain) else ():
-                text = self.there[ROUTE].get(route, "")
+                text = self.available[ROUTE].get(route, "")
                 if ADMIN in parse(text).flags:
                     yield name, chain.text, route, text
 
-    def _flags(self, chain: Warm) -> frozenset[str]:
-        """Those of its text, and of its filters by ECDS. Envoy answers 500 itself while it lacks one of these."""
-        there = self.there[EXTENSION_CONFIG]
-        return chain.parsed.flags.union(*(parse(there.get(each, AUTHZ)).flags for each in chain.parsed.ecds))
+    def _flags(self, chain: Version) -> frozenset[str]:
+        """The flags of its text, and of its filters by ECDS. Envoy answers 500 itself while it lacks such a filter."""
+        available = self.available[EXTENSION_CONFIG]
+        return chain.parsed.flags.union(*(parse(available.get(each, AUTHZ)).flags for each in chain.parsed.ecds))

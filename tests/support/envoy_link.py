@@ -1,4 +1,4 @@
-"""One stream of an Envoy in memory: when it sends what, and which part of a response takes effect."""
+"""One stream of a simulated Envoy: when it sends requests, and which part of a response takes effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xds.protocol.events import Event
 
 
 @dataclass
-class Warm:
+class Version:
     """A version of a cluster or a listener, and what it waits for."""
 
     name: str
@@ -26,7 +26,7 @@ class Warm:
     waits: set[tuple[str, str]] = field(default_factory=set)
     endpoints: str = ""
     checked_at: float = 0.0  # when the first health checks have finished
-    spoiled: bool = False  # went live incomplete, because a resource was rejected: not the server's fault
+    is_incomplete: bool = False  # went live incomplete, because a resource was rejected: not the server's fault
 
     @property
     def parsed(self) -> Text:
@@ -38,15 +38,15 @@ class Warm:
 
     @property
     def inner(self) -> tuple[str, ...]:
-        """The internal listeners for which its endpoints stand, by its own text or by its assignment."""
+        """The internal listeners that its endpoints name, in its own text or in its assignment."""
         return self.parsed.inner or parse(self.endpoints).inner
 
 
-class Taken(NamedTuple):
+class AppliedPart(NamedTuple):
     """The part of a response that takes effect, and the error about the rest."""
 
-    given: Mapping[str, str]
-    gone: Iterable[str] = ()
+    resources: Mapping[str, str]
+    removed: Iterable[str] = ()
     error: str = ""
 
 
@@ -59,7 +59,7 @@ class Link(Client):
         self.is_up = False
         self.outbox: deque[bytes] = deque()
         self.expiries: dict[tuple[str, str], float] = {}
-        self.asked: set[tuple[str, str]] = set()  # types and names that were asked for, for tests to clear
+        self.asked: set[tuple[str, str]] = set()  # requested types and names; tests clear it
         super().__init__(*args, **fields)
 
     def connect(self) -> None:
@@ -78,7 +78,7 @@ class Link(Client):
         return super().raw(data)
 
     def deliver(self) -> bool:
-        """The oldest request arrives; False when there is none."""
+        """Let the oldest request arrive; False when there is none."""
         if self.outbox:
             super().raw(self.outbox.popleft())
             return True
@@ -92,7 +92,7 @@ class Link(Client):
             held.nonce, held.nonces, held.explicit = "", set(), False
 
     def resume(self, url: str, error: str = "") -> None:
-        """The first request of a type on a new stream."""
+        """Send the first request of a type on a new stream."""
         self.asked.update((url, name) for name in self.types[url].names)
         if error and self.variant is Variant.SOTW:
             self._sotw(url, self.types[url], error)
@@ -109,21 +109,21 @@ class Link(Client):
             held.names = set(names)
             self._keep_wanted(held)
 
-    def apply(self, message: Response, refuses: Container[str] = ()) -> Taken:
+    def apply(self, message: Response, refuses: Container[str] = ()) -> AppliedPart:
         """Apply a response as Envoy does. ``refuses``: bodies that are rejected besides the bad ones."""
         held, given = self.types[message.type_url], texts_of(message)
         error = self._unreadable(held, message, given)
         if error:
-            return Taken({}, error=error)
+            return AppliedPart({}, error=error)
         if not held.wildcard:  # nothing else subscribes to it
             given = {name: text for name, text in given.items() if name in held.names}
         bad = [name for name, text in given.items() if BAD in parse(text).flags or f"{name}={text}" in refuses]
         if bad:
-            return self._take_good(held, message, given, bad)
-        gone = _gone(held, message)
+            return self._apply_good(held, message, given, bad)
+        removed = _removed_names(held, message)
         self.hold(message)
-        self._renew(message)
-        return Taken(given, gone)
+        self._restart_ttls(message)
+        return AppliedPart(given, removed)
 
     def _unreadable(self, held: Held, message: Response, given: Mapping[str, str]) -> str:
         """Why a response is rejected before its resources are applied."""
@@ -135,12 +135,12 @@ class Link(Client):
                 return "type URL  embedded in an individual Any does not match the message-wide type URL"
         return ""
 
-    def _take_good(self, held: Held, message: Response, given: Mapping[str, str], bad: list[str]) -> Taken:
-        """Use the good resources without taking over the version: a new stream shows none of them."""
-        gone: set[str] = set()
+    def _apply_good(self, held: Held, message: Response, given: Mapping[str, str], bad: list[str]) -> AppliedPart:
+        """Use the good resources, but not the version: a new stream shows none of them."""
+        removed: set[str] = set()
         if resource_type(message.type_url).full_state:
             good = {name: text for name, text in given.items() if name not in bad}
-            gone = _gone(held, message)
+            removed = _removed_names(held, message)
             kind = "cluster" if message.type_url == CLUSTER else "listener"
             error = f"Error adding/updating {kind}(s) " + ", ".join(f"{name}: wrong" for name in bad)
         else:
@@ -148,11 +148,11 @@ class Link(Client):
             good = {name: given[name] for name in names[: names.index(bad[0])]}
             error = "malformed IP address: not-an-ip. Consider setting resolver_name"
         held.resources.update((name, f"{name}={text}".encode()) for name, text in good.items())
-        for name in gone:
+        for name in removed:
             held.resources.pop(name, None)
-        return Taken(good, gone, error)
+        return AppliedPart(good, removed, error)
 
-    def _renew(self, message: Response) -> None:
+    def _restart_ttls(self, message: Response) -> None:
         """Delta: TTLs restart or end."""
         if isinstance(message, wire_pb2.DiscoveryResponse):
             return
@@ -173,7 +173,7 @@ def texts_of(message: Response) -> dict[str, str]:
     return {name: "" if body[:1] == b"\n" else body.decode().rpartition("=")[2] for name, body in bodies.items()}
 
 
-def _gone(held: Held, message: Response) -> set[str]:
+def _removed_names(held: Held, message: Response) -> set[str]:
     """The names that a response removes."""
     if isinstance(message, wire_pb2.DeltaDiscoveryResponse):
         return set(message.removed_resources)

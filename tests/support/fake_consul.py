@@ -62,18 +62,18 @@ class FakeConsul:
             self._bump(service)
 
     async def deregister(self, service: str, identifier: str, node: str = "one") -> None:
-        """Take an instance out."""
+        """Remove an instance."""
         async with self._changed:
             self._services.get(service, {}).pop((node, identifier), None)
             self._bump(service)
 
     async def touch(self, service: str) -> None:
-        """Move the index of a service without a change, as Consul does at times."""
+        """Raise the index of a service without a change, as Consul does at times."""
         async with self._changed:
             self._bump(service)
 
     async def forget(self) -> None:
-        """Lose everything, the index too, as an agent in development mode does that starts again."""
+        """Lose everything, the index too, as an agent in development mode does at a restart."""
         async with self._changed:
             self._services.clear()
             self._indexes.clear()
@@ -100,7 +100,7 @@ class FakeConsul:
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """Cut all connections and stop to listen."""
+        """Cut all connections and stop listening."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             for connection in list(self._server.server_state.connections):
@@ -201,7 +201,7 @@ def _entry(
 
 
 class _QuietServer(uvicorn.Server):
-    """It leaves the signals of the process alone."""
+    """A server that does not handle the signals of the process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """A command ``xds`` that runs in a fork of `tests.support.commands`: this program hands over its streams and waits.
 
-It imports little and nothing of ours, so that it starts within some 20 ms.
+It imports little, and nothing of the project, so that it starts within some 20 ms.
 """
 
 from __future__ import annotations

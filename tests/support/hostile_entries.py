@@ -1,4 +1,4 @@
-"""Entries with texts that people should not write: what is not refused at the door must not be refused by Envoy."""
+"""Config entries with strange texts: Envoy must accept what the server does not refuse."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ MAKERS: dict[str, Make] = {
 
 
 def hostile_entries() -> Iterator[tuple[str, ConfigEntries]]:
-    """For each field, one entry with all texts that lowering takes, and how the field is called."""
+    """For each field: its name, and one entry with all texts that the server accepts."""
     for name, make in MAKERS.items():
-        taken = [made for made in map(make, TEXTS) if _is_taken(made)]
+        taken = [made for made in map(make, TEXTS) if _is_accepted(made)]
         whole = taken[0]
         if "Routes" in whole:
             whole = {**whole, "Routes": [route for one in taken for route in one["Routes"]]}
@@ -122,7 +122,7 @@ def _entries(value: Json) -> ConfigEntries:
     return ConfigEntries.of(read_entry(one).entries[0] for one in (proxies, value))
 
 
-def _is_taken(value: Json) -> bool:
+def _is_accepted(value: Json) -> bool:
     try:
         decoded(lowered({"upstreams": [{"service": "web", "bind_port": 1}]}, _entries(value)))
     except ValidationError:

@@ -1,4 +1,4 @@
-"""What a running Envoy says of one resource: it reads the resource from a file (xDS by ``path_config_source``).
+"""The verdict of a running Envoy on one resource, which it reads from a file (xDS by ``path_config_source``).
 
 A verdict takes some 10 ms, where ``--mode validate`` takes 300. The admin interface is a Unix socket.
 """
@@ -57,16 +57,16 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class JudgingEnvoy:
-    """An Envoy that is asked for its verdict on one resource after another; it is started again when it died.
+    """An Envoy that accepts or rejects one resource after another. It is started again when it has died.
 
-    ``clusters`` are the names that it knows. ``is_apart``: it runs in a network namespace of its own, which takes the
-    rights of root: configurations of others bind any port and any address.
+    ``clusters`` are the names of its static clusters. ``has_own_network``: it runs in a network namespace of its own,
+    so that resources may bind any address and port. This needs the rights of root.
     """
 
-    def __init__(self, directory: Path, clusters: Iterable[str] = (), *, is_apart: bool = False) -> None:
+    def __init__(self, directory: Path, clusters: Iterable[str] = (), *, has_own_network: bool = False) -> None:
         self._directory = directory
         self._clusters = sorted(set(clusters))
-        self._is_apart = is_apart
+        self._has_own_network = has_own_network
         self._asked = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: UnixConnection | None = None
@@ -78,15 +78,15 @@ class JudgingEnvoy:
         self._stop()
 
     def verdict(self, kind: str, value: Json) -> str | None:
-        """Why Envoy refuses the resource; empty where it accepts it, None for secrets of a kind that is not asked."""
+        """Why Envoy rejects the resource; empty if it accepts it; None for kinds of secrets that are not tried."""
         if kind == "secrets" and not any(name in value for name in _SECRETS):
             return None
         name = "cluster_name" if kind == "endpoints" else "name"
         given = {key: one for key, one in value.items() if key != "clusterName"} if kind == "endpoints" else value
         self._asked += 1
-        # Some options of a listener cannot change: each is a new one.
+        # Some options of a listener cannot change, so each listener has a new name.
         called = f"{_NAME}-{self._asked}" if kind == "listeners" else _NAME
-        # An Envoy may die late of what it was asked before: it is asked twice.
+        # Envoy may die late, of the resource before: so there are two attempts.
         for _ in range(2):
             said = self._attempt(kind, {**given, name: called})
             if said is not None:
@@ -146,7 +146,7 @@ class JudgingEnvoy:
         new.rename(self._directory / "xds" / f"{name}.json")
 
     def _counts(self, kind: str) -> dict[str, int]:
-        """How often a file of the kind was taken (``success``) and not (``rejected``: the file, or a resource)."""
+        """How often a file of the kind was accepted (``success``) and rejected (the file, or a resource in it)."""
         found = {"success": 0, "rejected": 0}
         assert self._admin is not None
         pattern = r"(sds.*|lds|cds|rds.probe|cluster.probe-eds)\.(update_success|update_rejected|update_failure)$"
@@ -170,7 +170,10 @@ class JudgingEnvoy:
         argv = [str(envoy_binary()), "-c", str(config), "-l", "warning", *FLAGS]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                _apart(argv) if self._is_apart else argv, stdout=subprocess.DEVNULL, stderr=log, cwd=self._directory
+                _in_own_network(argv) if self._has_own_network else argv,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self._directory,
             )
         ends = time.monotonic() + _WAIT_S
         self._admin = UnixConnection(socket_file)
@@ -214,7 +217,7 @@ class JudgingEnvoy:
         }
 
 
-def _apart(argv: list[str]) -> list[str]:
+def _in_own_network(argv: list[str]) -> list[str]:
     """The command in a network namespace where any address may be bound."""
     free = "for v in 4 6; do echo 1 > /proc/sys/net/ipv$v/ip_nonlocal_bind; done;"
     return ["unshare", "-n", "sh", "-c", " ".join(["ip link set lo up 2>/dev/null;", free, "exec", *argv])]
@@ -243,7 +246,7 @@ def _secret_cluster(folder: Path, kind: str) -> Json:
 
 
 def _route_listener(folder: Path) -> Json:
-    """A listener for the routes. The name of its socket is that of no other judge: such names have no directory."""
+    """A listener for the routes. Names of abstract sockets have no directory, so its socket has a unique name."""
     judge = sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     manager = {
         TYPE_KEY: f"{_PACKAGE}.network.http_connection_manager.v3.HttpConnectionManager",

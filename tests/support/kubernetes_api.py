@@ -1,9 +1,8 @@
 """A Kubernetes API of Services and EndpointSlices on the loopback, as strict as a real one, with faults on demand.
 
-It keeps a history as etcd does: each write has a revision, which is the resource version of the object and of what is
-listed then. Watches replay the history from a version; what is compacted is gone (410). What no client should do is
-kept in ``complaints``: unknown parameters, a watch that begins elsewhere than where the client was, a watch without
-bookmarks.
+It has a history as etcd has: each write has a revision, which is the resource version of the object and of the lists
+read then. Watches replay the history from a version; compacted versions answer 410. Mistakes of a client are collected
+in ``complaints``: unknown parameters, a watch from another version than the client's last, a watch without bookmarks.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Event:
 
 @dataclass
 class Faults:
-    """What the server does wrong, until it is told otherwise."""
+    """The faults of the server, until they are unset."""
 
     answers: list[tuple[int, bytes, dict[str, str]]] = field(default_factory=list)  # of the next requests
     is_silent: bool = False  # watches are accepted, and say nothing
@@ -101,7 +100,7 @@ class Faults:
 
 
 class FakeKubernetes:
-    """The server. ``tokens``: who may come in; empty: everybody."""
+    """The server. ``tokens`` are the accepted ones; if empty, no token is needed."""
 
     def __init__(self, tokens: set[str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.tokens = tokens or set()
@@ -121,7 +120,7 @@ class FakeKubernetes:
         self._server: asyncio.Server | None = None
         self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._trickling: set[asyncio.StreamWriter] = set()
-        self._told: dict[str, int] = {}  # the version that a client was told last, by path
+        self._last_versions: dict[str, int] = {}  # the last version that a client received, by path
         self.port = 0
 
     # Life
@@ -139,19 +138,19 @@ class FakeKubernetes:
         await asyncio.gather(*self._serving.values(), return_exceptions=True)
 
     def use_tls(self, context: ssl.SSLContext) -> None:
-        """Have another certificate after the next start."""
+        """Use another certificate after the next start."""
         self._tls = context
 
     def cut(self) -> None:
-        """Reset every connection. What was under way may not have arrived."""
-        self._told.clear()
+        """Reset every connection. Answers on their way may be lost."""
+        self._last_versions.clear()
         for writer, task in self._serving.items():
             writer.transport.abort()
             task.cancel()
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server."""
         return f"http{'s' if self._tls else ''}://{LOOPBACK}:{self.port}"
 
     # Writing, as kubectl and controllers do
@@ -165,12 +164,12 @@ class FakeKubernetes:
             self._write("ADDED" if is_new else "MODIFIED", plural, place, each)
 
     def delete(self, plural: str, name: str, namespace: str = "shop") -> None:
-        """Delete an object, which must be there."""
+        """Delete an object, which must exist."""
         place = (namespace, name)
         self._write("DELETED", plural, place, self._objects[plural][place])
 
     def touch(self, times: int = 1) -> None:
-        """Writes of other objects: the version goes on, and bookmarks tell it."""
+        """Write other objects: the version rises, and bookmarks have it."""
         self.version += times
         self._wake()
 
@@ -179,20 +178,20 @@ class FakeKubernetes:
         return self._objects[plural]
 
     def lose_events(self) -> None:
-        """Forget the history without a word: watches never tell of it."""
+        """Forget the history without an error: watches miss these events."""
         self._history.clear()
 
     def compact(self) -> None:
-        """Forget the history: older versions are gone."""
+        """Forget the history: older versions answer 410."""
         self._compacted = self.version
         self._history.clear()
 
     def lose_everything(self, version: int) -> None:
-        """The state of an etcd that was wiped or restored: nothing is there, and another history begins."""
+        """Become an etcd that was wiped or restored: without objects, and with another history."""
         self._objects = {SERVICES: {}, SLICES: {}}
         self._history.clear()
         self.version = self._compacted = version
-        self._told.clear()
+        self._last_versions.clear()
 
     def _write(self, kind: str, plural: str, place: tuple[str, str], document: Json) -> None:
         self.version += 1
@@ -274,7 +273,7 @@ class FakeKubernetes:
             return
         if query.get("allowWatchBookmarks") != "true" or not query.get("timeoutSeconds", "").isdecimal():
             self.complaints.append(f"{path}: a watch without bookmarks, or without timeout")
-        told = self._told.get(path)
+        told = self._last_versions.get(path)
         if told is not None and query.get("resourceVersion") != str(told):
             self.complaints.append(f"{path}: a watch from {query.get('resourceVersion')}, the client was told {told}")
 
@@ -300,7 +299,7 @@ class FakeKubernetes:
             metadata["continue"] = base64.b64encode(json.dumps([version, start + limit]).encode()).decode()
             metadata["remainingItemCount"] = len(items) - start - limit
         elif query.get("limit") != "1":
-            self._told[path] = version
+            self._last_versions[path] = version
         page = items[start : start + limit]
         body = {
             "kind": f"{_KINDS[plural]}List",
@@ -349,7 +348,7 @@ class FakeKubernetes:
         seen = int(query["resourceVersion"])
         if seen < self._compacted or self.faults.expired_watches:
             self.faults.expired_watches = max(self.faults.expired_watches - 1, 0)
-            self._told.pop(path, None)
+            self._last_versions.pop(path, None)
             status = json.loads(_status(410, "Expired", f"too old resource version: {seen} ({self._compacted})")[1])
             _send_chunk(writer, _event("ERROR", status))
             return await _end(writer)
@@ -359,11 +358,11 @@ class FakeKubernetes:
             for event in [one for one in self._history if one.version > seen and one.plural == plural]:
                 seen = event.version
                 if _is_chosen(event.object, namespace, query):
-                    self._told[path] = event.version
+                    self._last_versions[path] = event.version
                     _send_chunk(writer, _event(event.type, _typed(plural, event.object)))
             if now_s >= bookmark_due_s:
                 bookmark_due_s = now_s + self.bookmark_s
-                seen = self._told[path] = max(seen, self.version)
+                seen = self._last_versions[path] = max(seen, self.version)
                 bookmark = {"metadata": {"resourceVersion": str(seen)}}
                 _send_chunk(writer, _event("BOOKMARK", _typed(plural, bookmark)))
             await writer.drain()
@@ -443,6 +442,6 @@ async def _end(writer: asyncio.StreamWriter) -> None:
 
 @contextlib.contextmanager
 def no_complaints(server: FakeKubernetes) -> Iterator[None]:
-    """Within, the client does nothing that no client should do."""
+    """Fail if the client makes a mistake within the body."""
     yield
     assert not server.complaints, server.complaints

@@ -1,6 +1,6 @@
 """A real Kubernetes API on the loopback: etcd and kube-apiserver, without nodes and controllers.
 
-What controllers would write, the test writes: Services and EndpointSlices, over the API as anybody.
+The test writes Services and EndpointSlices over the API, as controllers would.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def documented_rights() -> tuple[Json, Json]:
 
 
 class KubernetesCluster:
-    """The two processes. ``reader`` has the rights that the documentation gives; a client certificate, too."""
+    """The two processes. The reader, by token or client certificate, has the rights that the documentation gives."""
 
     def __init__(self, directory: Path, flags: Iterable[str] = ()) -> None:
         self._directory = directory
@@ -68,11 +68,11 @@ class KubernetesCluster:
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """The URL of the API server."""
         return f"https://{LOOPBACK}:{self.port}"
 
     def context(self) -> ssl.SSLContext:
-        """What trusts the API server."""
+        """A TLS context that trusts the API server."""
         return self._ca.client_context()
 
     # Life
@@ -96,7 +96,7 @@ class KubernetesCluster:
         self.start_api()
 
     def start_etcd(self) -> None:
-        """Start etcd, with what it had."""
+        """Start etcd, with its data."""
         client, peer = (f"http://{LOOPBACK}:{port}" for port in self._etcd_ports)
         flags = {
             "data-dir": self._directory / "etcd",
@@ -151,7 +151,7 @@ class KubernetesCluster:
         self._etcd.kill()
 
     def lose_everything(self) -> None:
-        """Both are killed, and start with nothing."""
+        """Kill both, and start them without data."""
         self.kill_api()
         self.kill_etcd()
         shutil.rmtree(self._directory / "etcd")
@@ -166,7 +166,7 @@ class KubernetesCluster:
     # Who reads
 
     def kubeconfig(self, name: str = "kubeconfig", token: str = READER, **user: Any) -> Path:
-        """A kubeconfig with a token, or what else is given of the user."""
+        """Write a kubeconfig with a token, or with other credentials of the user."""
         given = user or {"token": token}
         authority = base64.b64encode(self._ca.pem.encode()).decode()
         document = {
@@ -182,7 +182,7 @@ class KubernetesCluster:
         return path
 
     def account(self, name: str = "account") -> Path:
-        """The folder that a pod has for its service account."""
+        """Write the folder that a pod has for its service account."""
         folder = self._directory / name
         folder.mkdir(exist_ok=True)
         (folder / "ca.crt").write_text(self._ca.pem)
@@ -231,7 +231,7 @@ class KubernetesCluster:
         assert answer.is_success or answer.status_code == 409, f"{path}: {answer.text}"
 
     def compact(self) -> None:
-        """Let etcd forget all history. The API server remembers what its watch cache has."""
+        """Let etcd forget its history. The watch cache of the API server stays."""
         version = self.client.get("/api/v1/services", params={"limit": "1"}).json()["metadata"]["resourceVersion"]
         answer = httpx.post(
             f"http://{LOOPBACK}:{self._etcd_ports[0]}/v3/kv/compaction",
@@ -246,8 +246,8 @@ def _collection(document: Json) -> str:
     return f"{_PATHS[plural]}/namespaces/{document['metadata']['namespace']}/{plural}"
 
 
-def wait_equal(told: Any, truth: Any, what: str, deadline_s: float = 60.0) -> None:
-    """Wait until two callables say the same; the difference is shown where they do not."""
+def wait_equal(actual: Any, expected: Any, what: str, deadline_s: float = 60.0) -> None:
+    """Wait until two callables return equal values; fail with the difference at the deadline."""
     end = time.monotonic() + deadline_s
-    wait_until(lambda: told() == truth() or time.monotonic() > end, what, deadline_s + 5)
-    assert told() == truth(), what
+    wait_until(lambda: actual() == expected() or time.monotonic() > end, what, deadline_s + 5)
+    assert actual() == expected(), what

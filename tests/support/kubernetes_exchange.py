@@ -1,7 +1,7 @@
-"""Requests and writes of a Kubernetes API, one after the other, and what a server answers.
+"""Requests and writes to a Kubernetes API, one after the other, and the answers of a server.
 
 The same exchange is played with a real API server, whose answers are recorded, and with the fake. Versions, dates and
-what only the real one has are taken out of the answers, so that the two can be compared.
+fields that only the real one has are removed from the answers, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PORT_FIELDS = ("name", "port", "protocol")
 
 
 class Writer(Protocol):
-    """Who writes: the fake itself, or a client of the real server."""
+    """Writes objects: the fake itself, or a client of the real server."""
 
     def put(self, *documents: Json) -> None:
         """Create or replace."""
@@ -82,7 +82,7 @@ async def play(
         await player.watch(SLICES_PATH, FUTURE, short_watch_s)
         await do(forget)
         await player.watch(SLICES_PATH, begin, short_watch_s)
-        return player.told
+        return player.answers
 
 
 def _first() -> list[Json]:
@@ -110,17 +110,17 @@ def _writes(writer: Writer) -> list[Callable[[], None]]:
 
 class _Player:
     def __init__(self, client: httpx.AsyncClient, token: str) -> None:
-        self.told: list[Json] = []
+        self.answers: list[Json] = []
         self._client = client
         self._token = token
         self.watching = asyncio.Event()  # a watch was answered
 
     async def ask(self, path: str, query: dict[str, str], token: str = "") -> Any:
-        """One answer, as it is; a comparable one is kept."""
+        """Send a request; the answer. Its comparable form is added to ``answers``."""
         answer = await self._client.get(path, params=query, headers=self._who(token))
         body = answer.json()
         asked = {name: value if name == "limit" else name for name, value in query.items()}
-        self.told.append({"ask": path, "query": asked, "status": answer.status_code, "body": _plain(body)})
+        self.answers.append({"ask": path, "query": asked, "status": answer.status_code, "body": _plain(body)})
         return body
 
     async def watch(self, path: str, version: str, timeout_s: int) -> list[Json]:
@@ -134,7 +134,7 @@ class _Player:
         raw = [line for line in lines if line["type"] != "BOOKMARK"]
         has_bookmark = len(raw) < len(lines)
         plain = [{"type": line["type"], "object": _plain(line["object"])} for line in raw]
-        self.told.append({"watch": path, "status": status, "lines": plain, "bookmarks": has_bookmark})
+        self.answers.append({"watch": path, "status": status, "lines": plain, "bookmarks": has_bookmark})
         for line in lines:
             if line["type"] == "BOOKMARK":
                 metadata = {name for name, value in line["object"]["metadata"].items() if value is not None}
@@ -146,7 +146,7 @@ class _Player:
 
 
 def _plain(document: Any) -> Any:
-    """A document without what differs between two servers."""
+    """A document without the fields that differ between two servers."""
     if document.get("kind") == "Status":
         return {name: document.get(name) for name in ("kind", "apiVersion", "status", "reason", "code")}
     if "items" in document:

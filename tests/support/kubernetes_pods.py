@@ -1,7 +1,7 @@
 """A Kubernetes API with pods that are upstreams of the test: a fake, or a real one whose addresses are translated.
 
-A real API server takes no loopback addresses in slices. So its slices have `POD_ADDRESS`, and what the server reads
-comes through a doorway that says ``127.0.0.1`` instead.
+A real API server accepts no loopback addresses in slices. So its slices have `POD_ADDRESS`, and the server reads them
+through a proxy that replaces this by ``127.0.0.1``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DRAINING: Json = {"ready": False, "serving": True, "terminating": True}
 
 
 class PodApi(Protocol):
-    """What a test needs of an API. ``address`` is what it writes into slices."""
+    """The API as tests use it. ``address`` is the address of endpoints in its slices."""
 
     address: str
 
     def kubeconfig(self) -> Path:
-        """For the source."""
+        """Write the kubeconfig of the source."""
 
     def put(self, *documents: Json) -> None:
         """Create or replace objects."""
@@ -44,17 +44,17 @@ class PodApi(Protocol):
         """Delete an object."""
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the API server."""
 
     def start(self) -> None:
-        """Start it again, with what it had."""
+        """Start it again, with its objects."""
 
     def lose_everything(self) -> None:
-        """Let it be back with nothing."""
+        """Start it again without objects."""
 
 
 class FakePodApi:
-    """The fake, on a loop of its own."""
+    """The fake API server, on an event loop of its own."""
 
     address = LOOPBACK
 
@@ -100,7 +100,7 @@ class FakePodApi:
 
 
 class RealPodApi:
-    """The real API server, behind a doorway that translates addresses and ends TLS."""
+    """The real API server, behind a proxy that translates addresses and terminates TLS."""
 
     address = POD_ADDRESS
 
@@ -158,15 +158,15 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _translate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """As ``_pump``; a part of an address at the end of what was read waits for the rest."""
+    """As ``_pump``, replacing addresses; an incomplete address at the end waits for the rest."""
     old, new = POD_ADDRESS.encode(), LOOPBACK.encode()
-    kept = b""
+    incomplete = b""
     with contextlib.suppress(OSError, ssl.SSLError):
         while data := await reader.read(_READ_BYTES):
-            translated = (kept + data).replace(old, new)
-            keep = next((n for n in range(len(old) - 1, 0, -1) if translated.endswith(old[:n])), 0)
-            kept = translated[len(translated) - keep :] if keep else b""
-            writer.write(translated[: len(translated) - keep])
+            translated = (incomplete + data).replace(old, new)
+            incomplete_n = next((n for n in range(len(old) - 1, 0, -1) if translated.endswith(old[:n])), 0)
+            incomplete = translated[len(translated) - incomplete_n :] if incomplete_n else b""
+            writer.write(translated[: len(translated) - incomplete_n])
             await writer.drain()
     writer.transport.abort()
 
@@ -185,26 +185,26 @@ def write_kubeconfig(directory: Path, url: str) -> Path:
 
 
 class Pods:
-    """What the controllers of a cluster do for one Service: a slice for each pod, since each has its own port."""
+    """The slices that controllers would write for one Service: one for each pod, since each has its own port."""
 
     def __init__(self, api: PodApi, name: str = "web") -> None:
         self.name = name
         self._api = api
-        self._there: dict[str, Json] = {}
+        self._slices: dict[str, Json] = {}
         self._service = service(name, clusterIP="None")
         api.put(self._service)
 
     def set(self, pod: str, port: int, state: Json) -> None:
-        """A pod is there, in this state."""
+        """Create or change a pod."""
         one = endpoint(self._api.address, pod=pod, zone="z1", **state)
-        self._there[pod] = endpoint_slice(f"{self.name}-{pod}", self.name, one, ports=(("", port),))
-        self._api.put(self._there[pod])
+        self._slices[pod] = endpoint_slice(f"{self.name}-{pod}", self.name, one, ports=(("", port),))
+        self._api.put(self._slices[pod])
 
     def remove(self, pod: str) -> None:
-        """A pod is gone."""
-        del self._there[pod]
+        """Remove a pod."""
+        del self._slices[pod]
         self._api.delete(SLICES, f"{self.name}-{pod}")
 
     def create_again(self) -> None:
-        """Everything, in an API that lost it."""
-        self._api.put(self._service, *self._there.values())
+        """Create the Service and all slices again, in an API that lost them."""
+        self._api.put(self._service, *self._slices.values())

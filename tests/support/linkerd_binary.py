@@ -20,7 +20,7 @@ FLAGS = "--cfg tokio_unstable -C debuginfo=0 --cap-lints warn"
 
 
 def linkerd_proxy() -> Path:
-    """The program. Raises ``RuntimeError`` with the words of the compiler, and where there is none.
+    """The program. Raises ``RuntimeError`` with the output of the compiler, or if there is no compiler.
 
     Safe to call from several processes at once. ``XDS_TEST_LINKERD_SOURCES`` is a checkout to build from.
     """

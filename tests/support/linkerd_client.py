@@ -70,14 +70,14 @@ class LinkerdStream:
         return body
 
     def next(self, deadline_s: float = DEADLINE_S) -> Any:
-        """The next message; a policy is one that a proxy takes."""
+        """The next message; a policy must be one that a proxy accepts."""
         found = self.kind.FromString(self.raw(deadline_s))
         if isinstance(found, outbound.OutboundPolicy):
             check_metadata(found)
         return found
 
     def is_quiet(self, for_s: float = QUIET_S) -> bool:
-        """Whether nothing comes for a while, not even the end."""
+        """Whether the stream has no message and no end for a while."""
         try:
             body = self._queue.get(timeout=for_s)
         except Empty:
@@ -85,13 +85,13 @@ class LinkerdStream:
         raise AssertionError(f"there came {self.kind.FromString(body) if body is not None else 'the end'}")
 
     def ended(self) -> tuple[grpc.StatusCode, str]:
-        """The final status; messages before it are a failure."""
+        """The final status; fails if a message comes before it."""
         body = self._queue.get(timeout=DEADLINE_S)
         assert body is None, self.kind.FromString(body)
         return self._call.code(), self._call.details()
 
     def status(self) -> grpc.StatusCode:
-        """The final status, whatever came before it."""
+        """The final status; messages before it are ignored."""
         while self._queue.get(timeout=DEADLINE_S) is not None:
             pass
         code: grpc.StatusCode = self._call.code()
@@ -154,7 +154,7 @@ def _destination(path: str, token: str = "", scheme: str = "") -> today.GetDesti
 
 
 def traffic(address: str = "", port: int = 0, authority: str = "") -> outbound.TrafficSpec:
-    """What ``OutboundPolicies`` is asked for."""
+    """The request of ``OutboundPolicies``."""
     if authority:
         return outbound.TrafficSpec(source_workload="ns:pod", authority=authority)
     number = int(ip_address(address))
@@ -263,7 +263,7 @@ def fold(proxy: ProxyOfToday | ProxyOf2018, updates: Iterable[Any]) -> None:
 
 
 def refuses(stream: LinkerdStream, code: grpc.StatusCode) -> str:
-    """That a stream ends with this status and without a message; what it says."""
+    """Check that a stream ends with this status and without a message; the text of the status."""
     found, details = stream.ended()
     if found is not code:
         pytest.fail(f"{found.name}: {details}")

@@ -1,4 +1,4 @@
-"""Services in target files, a server that serves them, upstreams, and a real linkerd2-proxy under load before them."""
+"""Services in target files, a server that serves them, upstreams, and a real linkerd2-proxy under load."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LinkerdMesh:
         self.server = running.enter_context(ServerProcess(directory, ["--config", str(file)], forked=False))
 
     def upstream(self, name: str) -> Upstream:
-        """An upstream whose answers are its name."""
+        """Start an upstream whose answers are its name."""
         made = Upstream(self.background, name, address=OWN_ADDRESS)
         self.running.callback(made.close)
         return made

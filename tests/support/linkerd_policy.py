@@ -1,4 +1,4 @@
-"""How a linkerd2-proxy reads an outbound policy: which route it takes for a request, and where that leads."""
+"""How a linkerd2-proxy reads an outbound policy: which route it selects for a request, and its backends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Request:
 
 
 def route_taken(policy: outbound_pb2.OutboundPolicy, request: Request) -> outbound_pb2.HttpRoute:
-    """The route that linkerd2-proxy takes (``linkerd/http/route/src/lib.rs``): the first of the most specific ones."""
+    """The route that linkerd2-proxy selects (``linkerd/http/route/src/lib.rs``): the first of the most specific."""
     best: tuple[Any, outbound_pb2.HttpRoute] | None = None
     for route in policy.protocol.detect.http1.routes:
         (rule,) = route.rules
@@ -79,7 +79,7 @@ def backends_of(route: outbound_pb2.HttpRoute) -> Mapping[str, int]:
 
 
 def check_metadata(message: Message) -> None:
-    """A proxy refuses a whole policy, and so every request, for a resource of which a part is empty."""
+    """Check that no part of a resource is empty: a proxy would reject the whole policy, and so every request."""
     if isinstance(message, meta_pb2.Resource):
         empty = [name for name in ("group", "kind", "name", "namespace") if not getattr(message, name)]
         assert not empty, f"{message} has no {', '.join(empty)}"

@@ -53,7 +53,7 @@ def _prefixed(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _certified(place: ProxyPlace, name: str) -> dict[str, str]:
-    """What a proxy needs for its certificate."""
+    """The variables that a proxy needs for its certificate."""
     documents = place.directory / f"{name}-identity"
     documents.mkdir()
     key, request = signing_request(NAME)
@@ -103,7 +103,7 @@ class LinkerdProxy(ChildProcess):
         super().__init__(name, [binary], place.directory, environment)
 
     def _injected(self) -> dict[str, str]:
-        """What Linkerd's injector says, in short."""
+        """The variables that Linkerd's injector sets, as far as they matter."""
         found = {
             "OUTBOUND_LISTEN_ADDRS": f"{LOOPBACK}:{self.outbound_port}",
             "INBOUND_LISTEN_ADDR": f"{LOOPBACK}:{free_port()}",

@@ -45,7 +45,7 @@ def instance(address: str, port: int = 8080, **fields: Any) -> Instance:
 
 
 class LinkerdSite:
-    """The server. Edits return once the catalog has told of them."""
+    """The server. Edits return once the catalog has announced them."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class LinkerdSite:
     # Edits
 
     def put(self, service: str, *instances: Instance) -> None:
-        """The instances that the source shows of a service."""
+        """Set the instances of a service in the source."""
         self.edit(lambda: self.sink.put(service, instances))
 
     def remove(self, service: str) -> None:
-        """The source no longer has a service."""
+        """Remove a service from the source."""
         self.edit(lambda: self.sink.remove(service))
 
     def edit(self, *changes: Callable[[], None]) -> None:
@@ -158,5 +158,5 @@ class LinkerdSite:
 
 
 def addresses(instances: Iterable[Instance]) -> set[str]:
-    """Their places."""
+    """The addresses of instances."""
     return {f"{one.address}:{one.port}" for one in instances}

@@ -9,12 +9,12 @@ import yaml
 
 from tests.support.chains import TRUST_DOMAIN, entries_of
 from xds.catalog.binding import InstanceSelection
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.entry_set import ConfigEntries
 from xds.catalog.instance import Check, Health, Instance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.compile import compile_recorded
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.codec.crosscheck import check_references
 from xds.codec.render import render_resource
 from xds.codec.resources import ResourceDecoder
@@ -35,8 +35,8 @@ _DECODER = ResourceDecoder()
 
 def chain_of(upstream: Upstream, entries: ConfigEntries, *, has_partitions: bool = True) -> UpstreamChain:
     """The chain of an upstream. Raises ``ChainError``."""
-    seen = Seen(upstream.datacenter or DATACENTER, TRUST_DOMAIN, has_partitions)
-    compiled = compile_recorded(seen.request(upstream.service, entries, upstream.overrides))
+    context = ChainContext(upstream.datacenter or DATACENTER, TRUST_DOMAIN, has_partitions)
+    compiled = compile_recorded(context.request(upstream.service, entries, upstream.overrides))
     if compiled.chain is None:
         assert compiled.error is not None
         raise compiled.error
@@ -60,12 +60,12 @@ def decoded(found: Lowered) -> list[Resource]:
 
 
 def assigned(assignment: LoweredAssignment, catalog: Catalog) -> Resource:
-    """An assignment with the instances that its targets select, as the control plane lays it."""
+    """An assignment with the instances that its targets select, as the control plane serves it."""
     selected = []
     for target in assignment.targets:
         selection = InstanceSelection(target.binding, DATACENTER)
         instances = (
-            ServiceInstance("test", SeenInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
+            ServiceInstance("test", ObservedInstance(one, 0.0, 0.0)) for one in catalog.get(target.binding.service, ())
         )
         selected.append(list(selection.select(instances)))
     return lower_assignment(assignment, selected)
@@ -113,7 +113,7 @@ def catalog_of(services: Mapping[str, Iterable[str]]) -> Catalog:
 
 
 def golden_text(found: Lowered, catalog: Catalog) -> str:
-    """Everything that an Envoy would get, rendered from the bytes, and where it comes from."""
+    """Everything that an Envoy would be served, rendered from the bytes, with its origin."""
     resources = [
         {
             "upstreams": list(one.upstreams),

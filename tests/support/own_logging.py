@@ -1,8 +1,8 @@
 """Logging as it was before a test.
 
 A server that starts within the process of the tests configures logging for the whole process: structlog, whose loggers
-keep what they were first used with, and the root logger. Later tests of the same worker would write to a stream that is
-closed, and not see what they look for.
+keep the configuration of their first use, and the root logger. Later tests of the same worker would write to a closed
+stream, and would miss the log lines that they expect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKAGES = ("xds.", "tests.")
 
 @contextmanager
 def own_logging() -> Iterator[None]:
-    """What the body changes of logging is undone at its end."""
+    """Restore logging at the end of the body."""
     config, was_configured = structlog.get_config(), structlog.is_configured()
     config["processors"] = list(config["processors"])  # the list is changed in place by some
     loggers = {logger: _settings(logger) for logger in _loggers()}

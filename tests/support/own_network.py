@@ -1,7 +1,7 @@
 """A network of its own for this process: its own loopback, where connections to virtual addresses reach a proxy.
 
-The kernel keeps the network of each thread. What the calling thread starts from then on, threads and children, is in
-the new one; threads that run already, such as those of grpc, are not.
+Each thread has its own network in the kernel. Threads and children that the calling thread starts later are in the new
+one; threads that run already, such as those of grpc, are not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WANTED = "it needs Linux, root, and the commands ip and nft (Debian: iproute2, n
 def own_network() -> Iterator[None]:
     """A network with nothing but a loopback, and one address besides.
 
-    Raises ``RuntimeError`` where there cannot be one.
+    Raises ``RuntimeError`` if the system allows none.
     """
     if any(which(command) is None for command in ("ip", "nft")):
         raise RuntimeError(f"there is no network of its own for the test: {WANTED}")
@@ -53,7 +53,7 @@ def redirect(network: str, port: int) -> None:
 
 
 def run(*argv: str) -> None:
-    """Run a command. Raises ``RuntimeError`` with its words if it fails."""
+    """Run a command. Raises ``RuntimeError`` with its output if it fails."""
     found = subprocess.run(argv, capture_output=True, text=True, check=False)
     if found.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {found.stderr.strip()}; {WANTED}")

@@ -41,7 +41,7 @@ MOMENT_S = 0.001
 
 
 class Proxy(Protocol):
-    """What all kinds of clients have for tests."""
+    """The methods that all simulated clients have."""
 
     server: Server
     lost: list[str]
@@ -111,7 +111,7 @@ def live(
 
 
 def assert_in_step(client: EnvoyLike, content: Content) -> None:
-    """Everything pushed is in use, nothing else is held, and nothing waits."""
+    """Check that everything pushed is in use, nothing else is held, and nothing waits."""
     used = {name for text in content.get(LISTENER, {}).values() for name in parse(text).names}
     assigned = {assignment_of(name, text) for name, text in content.get(CLUSTER, {}).items()}
     expected = {

@@ -95,7 +95,7 @@ def free_port() -> int:
 def reserve_port(port: int) -> bool:
     """Keep a port for this process until it ends; False if another process of any run of the tests keeps it.
 
-    What received a port may not have bound it yet, or may be restarting. The locks are on single bytes of one file.
+    The user of a port may not have bound it yet, or may be restarting. The locks are on single bytes of one file.
     """
     if not _reservations:
         _reservations.append((Path(tempfile.gettempdir()) / f"xds-test-ports-{os.getuid()}").open("ab"))
@@ -128,7 +128,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Running(Protocol):
-    """A started process: what is used of ``subprocess.Popen``."""
+    """A started process: the methods of ``subprocess.Popen`` that are used here."""
 
     pid: int
     stdin: IO[bytes] | None

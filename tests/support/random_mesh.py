@@ -1,4 +1,4 @@
-"""Random meshes: sound config entries, upstreams for every chain that compiles, instances, and requests."""
+"""Random meshes: valid config entries, upstreams for every chain that compiles, instances, and requests."""
 
 from __future__ import annotations
 

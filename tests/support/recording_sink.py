@@ -1,4 +1,4 @@
-"""A sink that keeps what a source puts into it, for the tests of sources."""
+"""A sink that records what a source puts into it, for the tests of sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Instances = Sequence[Instance]
 
 
 class RecordingSink:
-    """What the source has shown, as the catalog would keep it, and every call in its order.
+    """The observations of a source, as the catalog would keep them, and all calls in order.
 
     A test says with ``want`` which services are used.
     """
@@ -101,7 +101,7 @@ class RecordingSink:
 
 @asynccontextmanager
 async def running_source(source: Source, sink: RecordingSink) -> AsyncIterator[RecordingSink]:
-    """Run a source into a sink. It must not end by itself, and ends by nothing else than its cancellation."""
+    """Run a source into a sink. It must run until it is cancelled."""
     task = asyncio.create_task(source.run(sink))
     try:
         yield sink

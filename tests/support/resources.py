@@ -109,7 +109,7 @@ def eds_cluster(name: str, source: Json = ADS, service_name: str | None = None, 
 
 
 def steered_cluster(name: str, **fields: object) -> Json:
-    """An EDS cluster that lacks nothing that a policy of traffic assignment needs."""
+    """An EDS cluster with everything that a policy of traffic assignment needs."""
     return eds_cluster(name, **{**STEERED, **fields})
 
 
@@ -313,7 +313,7 @@ def scopes(header: str, source: Json = ADS) -> Json:
 
 
 def http_connection_manager(stat_prefix: str, routes: Mapping[str, Any], filters: Iterable[Json] = ()) -> Json:
-    """The typed config of an HTTP connection manager; ``filters`` stand before the router."""
+    """The typed config of an HTTP connection manager; ``filters`` come before the router."""
     return {"@type": HCM_TYPE, "stat_prefix": stat_prefix, **routes, "http_filters": [*filters, router_filter()]}
 
 
@@ -418,7 +418,7 @@ def runtime(name: str, **layer: object) -> Json:
 
 
 def web_resources(cluster: str, *ports: int, source: Json = ADS) -> list[Json]:
-    """The usual set: listener ``web`` -> route configuration ``web`` -> EDS cluster -> endpoints."""
+    """The usual resources: listener ``web`` -> route configuration ``web`` -> EDS cluster -> endpoints."""
     return [
         eds_cluster(cluster, source),
         cluster_load_assignment(cluster, *ports),

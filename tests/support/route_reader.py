@@ -1,6 +1,6 @@
-"""An interpreter of lowered resources: which endpoints a request comes to, read as Envoy reads them.
+"""An interpreter of lowered resources: the endpoints that a request reaches, as Envoy would route it.
 
-It reads the JSON that is pushed, not the values that lowering works with, and shares no code with it.
+It reads the JSON that is pushed, not the values of the lowering, and shares no code with the lowering.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """``clusters``: how often of ``total`` requests come to each cluster; ``path`` is the one that is sent on."""
+class RoutedRequest:
+    """``clusters`` has the weight of each cluster; ``path`` is the path of the forwarded request."""
 
     clusters: Mapping[str, int]
     path: str
@@ -49,15 +49,15 @@ class RouteReader:
     def listener(self, name: str) -> Json:
         return self._by_type["Listener"][name]
 
-    def arrive(self, listener: str, request: Request) -> Arrival | None:
-        """Where a request at a listener comes to; None where no route matches."""
+    def route_request(self, listener: str, request: Request) -> RoutedRequest | None:
+        """How a listener routes a request; None if no route matches."""
         config = self._http_config(self.listener(listener))
         if config is None:
-            return Arrival({self._tcp_cluster(listener): 1}, request.path, {})
+            return RoutedRequest({self._tcp_cluster(listener): 1}, request.path, {})
         for route in self._routes(config):
             if _matches(route["match"], request):
                 action = route["route"]
-                return Arrival(_clusters(action), _rewritten(route["match"], action, request.path), route)
+                return RoutedRequest(_clusters(action), _rewritten(route["match"], action, request.path), route)
         return None
 
     def priorities(self, cluster: str) -> list[list[tuple[Place, bool]]]:

@@ -181,7 +181,7 @@ class Server:
 
 @dataclass
 class Held:
-    """What the client holds of a type."""
+    """The resources of a type that the client holds, and the state of its subscription."""
 
     wildcard: bool = False
     names: set[str] = field(default_factory=set)

@@ -136,7 +136,7 @@ class ServerProcess:
         return pushed
 
     def remove_soon(self, group: str) -> None:
-        """Set that what a push removes from the group stays for some seconds only."""
+        """Let resources that a push removes linger for some seconds only."""
         answer = self.request("PUT", f"/api/v1/groups/{group}", json={"removal_delay_s": 1})
         assert answer.is_success, answer.text
 

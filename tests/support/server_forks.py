@@ -2,9 +2,9 @@
 
 Importing takes most of the time that a start takes. A fork is a process of its own: it has its own process id, session,
 signals, exit code, environment, directory and log, and no descriptor of its parent. Its parent has one thread, no event
-loop and no state of grpc, so nothing is lost by the fork. What a start by ``exec`` has and a fork has not: a command
-line of its own in /proc, memory that is not shared, and settings that the interpreter or a library reads when it is
-loaded.
+loop and no state of grpc, so nothing is lost by the fork. A fork lacks three things that a
+start by ``exec`` has: a command line of its own in /proc, memory that is not shared, and settings that the interpreter
+or a library reads when it is loaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _READ_AT_START = ("PYTHON", "GRPC", "LD_", "MALLOC", "UVLOOP", "PROTOCOL_BUFFERS
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """True when a fork heeds this environment, and the system can wait for processes by descriptor (Linux)."""
+    """True when a fork can follow this environment, and the system can wait for processes by descriptor (Linux)."""
     return hasattr(os, "pidfd_open") and not any(name.startswith(_READ_AT_START) for name in environment)
 
 
@@ -128,11 +128,11 @@ class ServerForks:
             socket.send_fds(self._started(), [json.dumps(request).encode()], passed)
         ours.settimeout(START_TIMEOUT_S)
         message, descriptors, _, _ = socket.recv_fds(ours, _MESSAGE_BYTES, 1)
-        assert message, f"no fork was started\n{self._told()}"
+        assert message, f"no fork was started\n{self._read_log()}"
         return Fork(int(message), descriptors[0], ours)
 
     def close(self) -> None:
-        """End the forking process, and what it has forked."""
+        """End the forking process, and its forks."""
         with self._starting:
             if self._control is None or self._process is None or self._log is None:
                 return
@@ -159,7 +159,7 @@ class ServerForks:
                     )
             return self._control
 
-    def _told(self) -> str:
+    def _read_log(self) -> str:
         if self._log is None:
             return ""
         return os.pread(self._log.fileno(), _MESSAGE_BYTES, 0).decode("utf-8", "replace")
@@ -173,7 +173,7 @@ FORKS = ServerForks()
 
 @dataclass(frozen=True)
 class _Request:
-    """What one fork is to run, with descriptors of its streams."""
+    """The command that one fork runs, with the descriptors of its streams."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -189,7 +189,7 @@ class _Forking:
     ends: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
 
     def run(self) -> _Request | None:
-        """Fork for every request. Returns in each fork what it is to run, and None when the tests have ended."""
+        """Fork for every request. Returns the request in each fork, and None here when the tests have ended."""
         waiting = selectors.PollSelector()  # has no descriptor of its own
         waiting.register(self.control, selectors.EVENT_READ)
         while True:
@@ -254,7 +254,7 @@ def _import_all() -> None:
 
 
 def _become(request: _Request) -> None:
-    """Give this fork what a process of its own has."""
+    """Give this fork its own session, environment, directory and streams."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     for stream, target in zip(request.streams, (0, 1, 2), strict=True):

@@ -1,4 +1,4 @@
-"""A service whose instances come from a source, a server that serves them, and an Envoy under load in front of them."""
+"""A service whose instances come from a source, a server that serves them, and an Envoy under load that calls them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ServiceSite:
         return self.running.enter_context(HttpLoad(self.background, envoy.wait_listener("web"), per_connection=50))
 
     def retire(self, envoy: EnvoyProcess, *ports: int) -> None:
-        """End upstreams when an Envoy no longer has them, as instances do that left well."""
+        """End upstreams when an Envoy no longer has them, as instances do that leave gracefully."""
         wait_until(lambda: not set(ports) & set(hosts(envoy)), f"{ports} gone", detail=lambda: hosts(envoy))
         time.sleep(IN_FLIGHT_S)
         for port in ports:
@@ -109,12 +109,14 @@ def serving(envoy: EnvoyProcess) -> dict[int, int]:
 def wait_serving(envoy: EnvoyProcess, expected: Mapping[int, int]) -> None:
     """Wait until exactly these hosts, with these weights, get requests."""
     wait_until(
-        lambda: serving(envoy) == dict(expected), f"{dict(expected)} in Envoy", detail=lambda: list(_told(envoy))
+        lambda: serving(envoy) == dict(expected),
+        f"{dict(expected)} in Envoy",
+        detail=lambda: list(_describe_hosts(envoy)),
     )
 
 
 def draining(envoy: EnvoyProcess) -> set[int]:
-    """The ports of the hosts that are about to go."""
+    """The ports of the hosts that drain."""
     return {port for port, host in hosts(envoy).items() if _is_draining(host)}
 
 
@@ -122,6 +124,6 @@ def _is_draining(host: Json) -> bool:
     return bool(host.get("health_status", {}).get("eds_health_status") == "DRAINING")
 
 
-def _told(envoy: EnvoyProcess) -> Iterator[str]:
+def _describe_hosts(envoy: EnvoyProcess) -> Iterator[str]:
     for port, host in hosts(envoy).items():
         yield f"{port}: weight {host.get('weight', 1)}, {host.get('health_status')}"

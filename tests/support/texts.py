@@ -1,4 +1,4 @@
-"""Resources as texts, with the references that the codec finds in their real forms.
+"""Resources as texts, with the references that the codec would find in real ones.
 
 A text is words with blanks between them. Words that begin with ``@`` mean nothing: they tell contents apart.
 
@@ -9,15 +9,15 @@ clusters    ``eds:x``            its assignment is ``x``; without it, the one of
             ``api`` ``rest``     the assignment comes on a stream, or by a poll, of its own
             ``static``           no assignment: its endpoints are its own
             ``of:a,b``           an aggregate of these clusters
-            ``in:l``             no assignment: its endpoints stand for the internal listener ``l``
-            ``hc:8``             warm only when its health checks have told: after 8 seconds
+            ``in:l``             no assignment: its endpoints name the internal listener ``l``
+            ``hc:8``             warm only when its first health check has finished: after 8 seconds
             ``sds:s``            warm only with this secret
             any other word       means nothing
-endpoints   ``in:l``             an endpoint that stands for the internal listener ``l``
+endpoints   ``in:l``             an endpoint that names the internal listener ``l``
             any other word       endpoints; an empty text: none
 listeners   ``r``                the routes are the route configuration ``r`` (RDS)
             ``to:a``             an inline route to cluster ``a``
-            ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until they are there
+            ``ecds:f`` ``sds:s`` a filter by ECDS, a secret: the listener warms until the client has them
             ``authz``            an authorisation filter
             ``internal``         no socket: requests reach it through a cluster that says ``in:`` only
             ``lua``              code that may choose any cluster
@@ -51,7 +51,7 @@ _FLAGS = frozenset((BAD, MALFORMED, ADMIN, AUTHZ, INTERNAL, "api", "rest", "stat
 
 
 class Text(NamedTuple):
-    """The words of a text, sorted out."""
+    """The words of a text by their meaning."""
 
     names: tuple[str, ...] = ()  # words that are nothing else
     flags: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ def assignment_of(name: str, text: str) -> str:
 
 
 def references_of(url: str, name: str, text: str, source: str = "ads") -> tuple[Reference, ...]:
-    """As the codec finds them. ``source``: where a client asks for what is named, ``ads`` or ``api``."""
+    """The references of a text. ``source``: where a client requests them, ``ads`` or ``api``."""
     return tuple(dict.fromkeys(_references(url, name, text, source)))
 
 

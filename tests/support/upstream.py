@@ -23,7 +23,7 @@ class Upstream:
 
     ``/health`` answers 200, or 503 while ``healthy`` is false, ``health_delay_s`` seconds late. ``requests`` and
     ``health_requests`` count requests. Everything else is answered with ``status``, ``delay_s`` seconds late;
-    ``failures`` counts answers that are no success.
+    ``failures`` counts answers without success.
 
     With ``rate_rps`` it serves at most this many a second, one after the other; others wait.
 

@@ -1,6 +1,6 @@
 """Check the repository: names, sizes, docstrings, state, walks, references. Exits 1 with a list of what is wrong.
 
-``--figures`` prints counts instead; ``--repoint`` leads links to functions that moved to where they are now.
+``--figures`` prints counts instead; ``--repoint`` updates links to functions that moved to another module.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def _imported(module: Module) -> Iterator[str]:
 def undocumented(repository: Repository) -> Iterator[Finding]:
     """Public classes, functions and methods of the product without a docstring.
 
-    A method is spared if a base class of its class has a documented method of the same name; overloads are left out.
+    A method needs none if a base class of its class has a documented method of the same name; overloads are left out.
     """
     modules = {module.name: module for module in repository.product}
     for module in repository.product:

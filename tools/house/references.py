@@ -1,12 +1,13 @@
 """References: pages, headings, rules, files and functions that the code and the pages name exist in the repository.
 
-A sentence that code quotes from a page is in the page. Tests may quote a rule in the longer words of its source.
+A sentence that code or a test quotes from a page is in the page, and one that it quotes of a rule is in the row of the
+rule. A docstring that begins with a quotation names the page that has it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from posixpath import dirname, join, normpath
 
 from tools.house.source import Finding, Module, Repository
@@ -18,12 +19,13 @@ _PAGE = re.compile(r"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:#([\w-]+))?")
 _RULES = re.compile(r"\b(?:(LRS )(?:rules? )?|[Rr]ules? )(\d+(?:(?:, | and |-)\d+)*)\b")
 _PAGE_QUOTE = re.compile(r"(docs/[\w-]+\.md)(?:#[\w-]+)?: \"([^\"]+)\"")
 _QUOTE_OF_PAGE = re.compile(r"\"([^\"]+)\" \((docs/[\w-]+\.md)")
-_RULE_QUOTE = re.compile(r"\b(?:LRS )?[Rr]ule \d+: \"([^\"]+)\"")
+_RULE_QUOTE = re.compile(r"\b((?:LRS )?)[Rr]ule (\d+): \"([^\"]+)\"")
+_BEGINS_WITH_QUOTE = re.compile(r"\s*\"([^\"]+)\"(?! \(docs/)")
 _PATH = re.compile(r"(?<![\w/.-])((?:xds|api|tests|bench|docs|examples|deploy|tools)/[\w./-]*\w)(?![\w*<{/])")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 _QUOTED_PATH = re.compile(r"`((?:examples|tests|docs|bench|deploy|xds|api|tools)/[\w./-]+)`")
 _SYMBOL = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?`")
-_GENERATED = frozenset({"CHANGELOG.md"})  # what was is told there by the names of then
+_GENERATED = frozenset({"CHANGELOG.md"})  # it has the names of earlier releases
 
 
 def broken_references(repository: Repository, foreign: Sequence[str]) -> Iterator[Finding]:
@@ -41,14 +43,15 @@ def broken_references(repository: Repository, foreign: Sequence[str]) -> Iterato
         yield from _of_page(repository, path, text) if path.endswith(".md") else _of_text(repository, path, text)
 
 
-def _rules(repository: Repository) -> frozenset[str]:
-    """The rules that have a row: ``12``, ``LRS 3``."""
-    return frozenset(re.findall(r"^\| ((?:LRS )?\d+) \|", repository.texts.get(PROTOCOL, ""), re.MULTILINE))
+def _rules(repository: Repository) -> Mapping[str, str]:
+    """The rows of the rules by number: ``12``, ``LRS 3``."""
+    return dict(re.findall(r"^\| ((?:LRS )?\d+) \|(.*)", repository.texts.get(PROTOCOL, ""), re.MULTILINE))
 
 
-def _of_code(repository: Repository, module: Module, rules: frozenset[str]) -> Iterator[Finding]:
+def _of_code(repository: Repository, module: Module, rules: Mapping[str, str]) -> Iterator[Finding]:
     for first, text in module.prose():
         yield from _quotations(repository, module.path, first, text)
+        yield from _quotations_of_rules(rules, module.path, first, text)
         for offset, line in enumerate(text.splitlines()):
             yield from _pages(repository, module.path, first + offset, line)
             yield from _paths(repository, module.path, first + offset, line)
@@ -60,15 +63,22 @@ def _of_code(repository: Repository, module: Module, rules: frozenset[str]) -> I
 
 
 def _quotations(repository: Repository, path: str, line: int, text: str) -> Iterator[Finding]:
-    """Quotations, ``docs/page.md: "..."``, ``"..." (docs/page.md)``, ``rule 7: "..."``, that the page does not have."""
+    """Quotations, ``docs/page.md: "..."`` and ``"..." (docs/page.md)``, that the page does not have."""
     prose = _one_line(text)
     quoted = [(match[1], match[2]) for match in _PAGE_QUOTE.finditer(prose)]
     quoted += [(match[2], match[1]) for match in _QUOTE_OF_PAGE.finditer(prose)]
-    if not path.startswith("tests/"):
-        quoted += [(PROTOCOL, match[1]) for match in _RULE_QUOTE.finditer(prose)]
     for page, sentence in quoted:
         if sentence not in _one_line(repository.texts.get(page, "")):
             yield Finding(path, line, f"{page} does not say {sentence!r}")
+    if match := _BEGINS_WITH_QUOTE.match(prose):
+        yield Finding(path, line, f"no page is named that says {match[1]!r}")
+
+
+def _quotations_of_rules(rules: Mapping[str, str], path: str, line: int, text: str) -> Iterator[Finding]:
+    """Quotations of rules, ``rule 7: "..."``, that the row of the rule does not have."""
+    for is_lrs, number, sentence in _RULE_QUOTE.findall(_one_line(text)):
+        if sentence not in rules.get(is_lrs + number, ""):
+            yield Finding(path, line, f"{PROTOCOL} does not say {sentence!r} in rule {is_lrs}{number}")
 
 
 def _one_line(text: str) -> str:

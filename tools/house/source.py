@@ -29,7 +29,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a check reports, with its place. ``subject`` is the name that it is about, if it is about one."""
+    """Something that a check reports, with its place. ``subject`` is the name concerned, if there is one."""
 
     path: str
     line: int

@@ -1,6 +1,6 @@
-"""Pure packages keep no state of the process: an object that the server makes and hands in has it.
+"""Pure packages keep no process-wide state: an object that the server makes and hands in keeps it.
 
-What remembers the results of a function (`functools.cache`, `functools.lru_cache`) is no state in this sense.
+Caches of pure functions (`functools.cache`, `functools.lru_cache`) do not count as state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from tools.house.source import Finding, Module, Repository
 
-# Called without arguments they make something empty, which is there to be filled.
+# Called without arguments, these make an empty container, which is filled later.
 _CONTAINERS = frozenset({"dict", "list", "set", "deque", "defaultdict", "Counter", "OrderedDict", "bytearray"})
 _COUNTERS = frozenset({"count", "cycle", "Memo", "WeakKeyDictionary", "WeakValueDictionary"})
 _READ_ONLY = frozenset({"Mapping", "Sequence", "Collection", "Set", "AbstractSet"})

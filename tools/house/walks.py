@@ -10,7 +10,7 @@ from tools.house.source import Finding, Repository
 
 WALKS = "docs/walk-of-"
 FILES_LIMIT = 35
-ASIDE = "*Beside the way:*"  # begins a paragraph with files that a reader can leave out at first
+ASIDE = "*Beside the way:*"  # begins a paragraph on files that a reader may skip at first
 
 _FILE = re.compile(r"\]\(\.\./(xds/[\w/]+\.py)\)")
 _COUNT = re.compile(r"main line, in (\d+) files")

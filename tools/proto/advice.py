@@ -20,7 +20,7 @@ _NAMES_LIMIT = 3
 
 
 def add_advice(messages: Mapping[str, Any], classes: Mapping[str, Any]) -> None:
-    """Complete the entries of deprecated fields by ``advice``; ``classes`` are envoy-data-plane's, by full name."""
+    """Add ``advice`` to the entries of deprecated fields; ``classes`` are envoy-data-plane's, by full name."""
     for name, entry in messages.items():
         deprecated = {field: one["deprecated"] for field, one in entry.get("fields", {}).items() if "deprecated" in one}
         if deprecated and name in classes:
@@ -37,16 +37,16 @@ def classes_by_name() -> Mapping[str, Any]:
 
 
 def _comments(cls: Any) -> Iterator[tuple[str, str]]:
-    """Fields with the text behind each."""
+    """Fields, each with the docstring after it."""
     (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
     assert isinstance(definition, ast.ClassDef)
-    for one, behind in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(behind, ast.Expr):
-            yield one.target.id, str(ast.literal_eval(behind.value))
+    for one, following in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(following, ast.Expr):
+            yield one.target.id, str(ast.literal_eval(following.value))
 
 
 def _advice(field: str, comment: str) -> str:
-    """Where a comment says "deprecated", what it says from there on counts before the rest."""
+    """The replacement that a comment names. Sentences from the first "deprecated" on are read before the others."""
     sentences = _SENTENCE.split(" ".join(comment.split()))
     start = next((index for index, sentence in enumerate(sentences) if "deprecated" in sentence.lower()), 0)
     for sentence in filter(_OF_REPLACEMENT.search, [*sentences[start:], *sentences[:start]]):

@@ -87,7 +87,7 @@ class Schema:
 
 
 def import_all() -> list[Any]:
-    """All modules of envoy-data-plane: its messages are known once their module is imported. Takes seconds."""
+    """Import all modules of envoy-data-plane, so that all its messages are known. Takes seconds."""
     package = importlib.import_module(_ROOT.rstrip("."))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -205,7 +205,7 @@ def _map_entry(name: str, metas: tuple[Any, Any], target: str) -> DescriptorProt
 
 
 def oneof_index(message: DescriptorProto, group: str) -> int:
-    """Where a oneof stands in a message; it is added when it is new."""
+    """The index of a oneof in a message; a new one is added."""
     names = [oneof.name for oneof in message.oneof_decl]
     if group not in names:
         message.oneof_decl.add(name=group)
@@ -214,7 +214,7 @@ def oneof_index(message: DescriptorProto, group: str) -> int:
 
 
 def add_synthetic_oneofs(message: DescriptorProto) -> None:
-    """proto3 ``optional`` fields are the only members of oneofs that stand behind the real ones."""
+    """Add a oneof for each proto3 ``optional`` field, after the real oneofs."""
     for field in message.field:
         if field.proto3_optional:
             field.oneof_index = len(message.oneof_decl)

@@ -43,7 +43,7 @@ def _files(binary: bytes) -> Iterator[FileDescriptorProto]:
 
 
 def _end(binary: bytes, start: int) -> int:
-    """Where the message that begins at ``start`` stops looking like one."""
+    """The first offset that cannot be in the message that begins at ``start``."""
     position = start
     while True:
         tag, after = _varint(binary, position)

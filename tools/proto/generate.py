@@ -74,7 +74,7 @@ def pack_descriptors() -> dict[Path, bytes]:
     """
     types = describe()
     for contradiction in apply_envoy(types, (*envoy_files(), *contrib_files())):
-        sys.stderr.write(f"CONTRADICTION in {contradiction}; Envoy's is taken\n")
+        sys.stderr.write(f"CONTRADICTION in {contradiction}; Envoy's definition is used\n")
     files = partition(types)
     by_message = {f"{file.package}.{message.name}": file.name for file in files for message in file.message_type}
     everything = [*files, *describe_services(by_message), *_common_services()]

@@ -44,20 +44,20 @@ class _Placed(NamedTuple):
 
 
 def apply_envoy(types: dict[str, TypeProto], files: Iterable[FileDescriptorProto]) -> list[str]:
-    """Complete ``types`` (top-level, by full name) in place by what ``files`` define.
+    """Add what ``files`` define to ``types`` (top-level, by full name), in place.
 
-    Returns the contradictions, sorted; in each the word of ``files`` stands now.
+    Returns the contradictions, sorted; each is resolved as in ``files``.
     """
     found: list[str] = []
-    for name, theirs in _top_level(files).items():
-        mine = types.setdefault(name, type(theirs)(name=theirs.name))
-        if isinstance(mine, DescriptorProto) and isinstance(theirs, DescriptorProto):
-            found.extend(_lay_message(name, mine, theirs))
-        elif isinstance(mine, EnumDescriptorProto) and isinstance(theirs, EnumDescriptorProto):
-            found.extend(_lay_enum(name, mine, theirs))
+    for name, envoys in _top_level(files).items():
+        base = types.setdefault(name, type(envoys)(name=envoys.name))
+        if isinstance(base, DescriptorProto) and isinstance(envoys, DescriptorProto):
+            found.extend(_merge_message(name, base, envoys))
+        elif isinstance(base, EnumDescriptorProto) and isinstance(envoys, EnumDescriptorProto):
+            found.extend(_merge_enum(name, base, envoys))
         else:
-            types[name] = theirs
-            found.append(f"{name}: is {_kind(theirs)} in Envoy, {_kind(mine)} in envoy-data-plane")
+            types[name] = envoys
+            found.append(f"{name}: is {_kind(envoys)} in Envoy, {_kind(base)} in envoy-data-plane")
     return sorted(found)
 
 
@@ -73,29 +73,29 @@ def _top_level(files: Iterable[FileDescriptorProto]) -> dict[str, TypeProto]:
     return {name: everything[name] for name in sorted(everything) if not (LEFT_OUT.match(name) or _SENT.match(name))}
 
 
-def _lay_message(name: str, mine: DescriptorProto, theirs: DescriptorProto) -> Iterator[str]:
-    fields = _fields(mine)
-    for number, placed in _fields(theirs).items():
+def _merge_message(name: str, base: DescriptorProto, envoys: DescriptorProto) -> Iterator[str]:
+    fields = _fields(base)
+    for number, placed in _fields(envoys).items():
         for other in [one for one, known in fields.items() if _contradicts(known, placed)]:
             yield f"{name}: Envoy has {placed}, envoy-data-plane {fields.pop(other)}"
         fields[number] = placed
-    _set_fields(mine, fields)
-    if theirs.options.map_entry:
-        mine.options.map_entry = True
-    yield from _lay_nested(name, mine, theirs)
+    _set_fields(base, fields)
+    if envoys.options.map_entry:
+        base.options.map_entry = True
+    yield from _merge_nested(name, base, envoys)
 
 
-def _lay_nested(name: str, mine: DescriptorProto, theirs: DescriptorProto) -> Iterator[str]:
-    messages = {one.name: one for one in mine.nested_type}
-    for message in theirs.nested_type:
+def _merge_nested(name: str, base: DescriptorProto, envoys: DescriptorProto) -> Iterator[str]:
+    messages = {one.name: one for one in base.nested_type}
+    for message in envoys.nested_type:
         if message.name not in messages:
-            messages[message.name] = mine.nested_type.add(name=message.name)
-        yield from _lay_message(f"{name}.{message.name}", messages[message.name], message)
-    enums = {one.name: one for one in mine.enum_type}
-    for enum in theirs.enum_type:
+            messages[message.name] = base.nested_type.add(name=message.name)
+        yield from _merge_message(f"{name}.{message.name}", messages[message.name], message)
+    enums = {one.name: one for one in base.enum_type}
+    for enum in envoys.enum_type:
         if enum.name not in enums:
-            enums[enum.name] = mine.enum_type.add(name=enum.name)
-        yield from _lay_enum(f"{name}.{enum.name}", enums[enum.name], enum)
+            enums[enum.name] = base.enum_type.add(name=enum.name)
+        yield from _merge_enum(f"{name}.{enum.name}", enums[enum.name], enum)
 
 
 def _fields(message: DescriptorProto) -> dict[int, _Placed]:
@@ -117,7 +117,7 @@ def _contradicts(known: _Placed, placed: _Placed) -> bool:
 
 
 def _set_fields(message: DescriptorProto, fields: Mapping[int, _Placed]) -> None:
-    """Members of a oneof name it by its index, and synthetic oneofs stand last: all are placed anew."""
+    """Replace all fields and oneofs: members refer to a oneof by its index, and synthetic oneofs come last."""
     del message.field[:]
     del message.oneof_decl[:]
     for field, oneof in fields.values():
@@ -127,16 +127,16 @@ def _set_fields(message: DescriptorProto, fields: Mapping[int, _Placed]) -> None
     add_synthetic_oneofs(message)
 
 
-def _lay_enum(name: str, mine: EnumDescriptorProto, theirs: EnumDescriptorProto) -> Iterator[str]:
-    values = {value.name: value.number for value in mine.value}
-    wanted = {value.name: value.number for value in theirs.value}
+def _merge_enum(name: str, base: EnumDescriptorProto, envoys: EnumDescriptorProto) -> Iterator[str]:
+    values = {value.name: value.number for value in base.value}
+    wanted = {value.name: value.number for value in envoys.value}
     for known, number in list(values.items()):
         is_renamed = known not in wanted and number in wanted.values()
         if is_renamed or wanted.get(known, number) != number:
             yield f"{name}: Envoy has no {known} = {values.pop(known)} that envoy-data-plane has"
     values |= wanted
-    del mine.value[:]
+    del base.value[:]
     for value, number in sorted(values.items(), key=lambda one: one[1] != 0):  # proto3: zero comes first
-        mine.value.add(name=value, number=number)
-    if theirs.options.allow_alias:
-        mine.options.allow_alias = True
+        base.value.add(name=value, number=number)
+    if envoys.options.allow_alias:
+        base.options.allow_alias = True

@@ -39,7 +39,7 @@ _WELL_KNOWN_FILES = {
 
 
 def partition(types: Mapping[str, TypeProto]) -> list[FileDescriptorProto]:
-    """Files of top-level types, given by full name: each file stands behind those it imports."""
+    """Files of top-level types, given by full name: each file follows those that it imports."""
     ordered = sorted(types)
     edges = {name: sorted({_root(types, use) for use in _uses(types[name])}) for name in ordered}
     components = _components(edges)
@@ -56,7 +56,7 @@ def _uses(one: TypeProto) -> Iterator[str]:
 
 
 def _root(types: Mapping[str, TypeProto], full_name: str) -> str:
-    """The top-level type that a type is nested in; a well-known type is its own."""
+    """The top-level type that contains a type; a well-known type is returned unchanged."""
     root = full_name
     while root not in types and not root.startswith(_WELL_KNOWN):
         root = root.rpartition(".")[0]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-# google.protobuf brings its own; grpc and test are no API.
+# Not part of Envoy's API; google.protobuf has these modules itself.
 _NO_API = ("google", "grpc", "test")
 
 
@@ -101,12 +101,12 @@ def main() -> None:
     """Print the annotations of all messages and enums that have any."""
     descriptor = importlib.import_module("google.protobuf.descriptor_pb2")
     messages, enums = types_of(_installed_files(descriptor.FileDescriptorProto))
-    theirs = types_of(descriptor.FileDescriptorSet.FromString(sys.stdin.buffer.read()).file)
+    envoys = types_of(descriptor.FileDescriptorSet.FromString(sys.stdin.buffer.read()).file)
     options = _Options()
     everything = {
         "release": f"xds-protos {importlib.metadata.version('xds-protos')}",
-        "messages": {name: options.message(one) for name, one in {**messages, **theirs[0]}.items()},
-        "enums": {name: options.enum(one) for name, one in {**enums, **theirs[1]}.items()},
+        "messages": {name: options.message(one) for name, one in {**messages, **envoys[0]}.items()},
+        "enums": {name: options.enum(one) for name, one in {**enums, **envoys[1]}.items()},
     }
     json.dump(everything, sys.stdout)
 

@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, MethodDescriptor
 _V3 = "envoy.service.discovery.v3"
 _V2 = "envoy.api.v2"
 
-# Service -> what its methods are called after. Each has Stream, Delta and Fetch but for those in _METHODS.
+# Service -> the end of its methods' names. Each has Stream, Delta and Fetch, except those in _METHODS.
 _DISCOVERY: Mapping[str, str] = {
     "envoy.service.discovery.v3.AggregatedDiscoveryService": "AggregatedResources",
     "envoy.service.cluster.v3.ClusterDiscoveryService": "Clusters",

@@ -1,8 +1,6 @@
-"""Answers in JSON or YAML, and lists in pages with ``limit`` and an opaque ``page_token``, in a stable order.
+"""Answers as JSON or YAML, and lists as pages (``limit``, opaque ``page_token``) in a stable order.
 
-Lists by name are in natural order: ``c2`` before ``c10``.
-
-Large answers are encoded and compressed in a thread, piece by piece.
+Lists by name are in natural order: ``c2`` before ``c10``. Large answers are encoded and compressed in a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -53,12 +51,12 @@ async def answer_yaml(
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:
-    """A document as JSON. Lists are encoded item by item, so that other threads run in between."""
+    """A document as JSON. Lists are encoded item by item, so that other threads get their turn."""
     members = (f"{_dump(key)}:{_encode_member(key, value)}" for key, value in document.items())
     return f"{{{','.join(members)}}}".encode()
 
 
-def not_modified(request: Request, etag: str) -> bool:
+def is_not_modified(request: Request, etag: str) -> bool:
     """True if the client has the version with this etag (RFC 9110: weak comparison)."""
     given = request.headers.get("if-none-match", "")
     tags = (tag.strip().removeprefix("W/").strip('"') for tag in given.split(","))
@@ -70,20 +68,20 @@ def etag_header(etag: str) -> dict[str, str]:
     return {"ETag": f'"{etag}"'}
 
 
-def unchanged(etag: str) -> Response:
-    """304 for a client that has this version already."""
+def answer_not_modified(etag: str) -> Response:
+    """304: the client has this version."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=etag_header(etag))
 
 
 async def _answer(request: Request, data: bytes, media_type: str, headers: Mapping[str, str] | None) -> Response:
-    own = dict(headers or {})
-    if len(data) > COMPRESSED_BYTES and _reads_gzip(request):
+    sent_headers = dict(headers or {})
+    if len(data) > COMPRESSED_BYTES and _accepts_gzip(request):
         data = await asyncio.to_thread(gzip.compress, data, _LEVEL)
-        own["Content-Encoding"] = "gzip"
-    return Response(data, headers=own, media_type=media_type)
+        sent_headers["Content-Encoding"] = "gzip"
+    return Response(data, headers=sent_headers, media_type=media_type)
 
 
-def _reads_gzip(request: Request) -> bool:
+def _accepts_gzip(request: Request) -> bool:
     accepted = request.headers.get("accept-encoding", "").lower().replace(" ", "")
     return any(each == "gzip" or (each.startswith("gzip;") and each != "gzip;q=0") for each in accepted.split(","))
 
@@ -103,32 +101,32 @@ def _encode_yaml(document: Mapping[str, Any]) -> bytes:
 DEFAULT_LIMIT = 1000
 LIMIT = 10_000
 ITEMS_AT_ONCE = 50
-ORDERED_ON_LOOP = 500
+SORTED_ON_LOOP = 500
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list. ``after`` is the key of the last item of the page before; empty for the first page."""
+    """A page of a list. ``after`` is the key of the last item of the previous page; empty for the first page."""
 
     limit: int
     after: str
 
-    def behind(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
+    def items_after(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
         """The items that follow ``after``, in natural order of their keys."""
         start = natural_key(self.after) if self.after else ""
         ordered = sorted(((natural_key(key(item)), item) for item in items), key=lambda pair: pair[0])
         return [item for place, item in ordered if place > start]
 
-    async def following(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
-        """As ``behind``; a long list is ordered in a thread."""
+    async def find_items_after(self, items: Iterable[T], key: Callable[[T], str] = str) -> list[T]:
+        """As ``items_after``; a long list is sorted in a thread."""
         found = list(items)
-        if len(found) <= ORDERED_ON_LOOP:
-            return self.behind(found, key)
-        return await asyncio.to_thread(self.behind, found, key)
+        if len(found) <= SORTED_ON_LOOP:
+            return self.items_after(found, key)
+        return await asyncio.to_thread(self.items_after, found, key)
 
-    def of(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
+    def render(self, items: Iterable[T], key: Callable[[T], str], render: Callable[[T], Any]) -> dict[str, Any]:
         """The answer: the items that follow ``after``, up to the limit, and the token of the next page."""
         found = list(islice(items, self.limit + 1))
         answer: dict[str, Any] = {"items": [render(item) for item in found[: self.limit]]}
@@ -143,36 +141,38 @@ class Page:
         key: Callable[[T], str],
         render: Callable[[T], Any],
         wanted: Callable[[T], bool] = lambda item: True,
-        beside: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Response:
-        """As ``of`` for the ``wanted`` items, as a response. Streams run in between the items.
+        """As ``render`` for the ``wanted`` items, as a response. Streams are served between batches of items.
 
-        ``beside``: further fields of the answer.
+        ``extra``: further fields of the answer.
         """
         rendered: list[Any] = []
         last = ""
-        for seen, item in enumerate(items, start=1):
-            if seen % ITEMS_AT_ONCE == 0:
+        for count, item in enumerate(items, start=1):
+            if count % ITEMS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if not wanted(item):
                 continue
             if len(rendered) == self.limit:
                 token = urlsafe_b64encode(last.encode()).decode()
-                return await answer_json(request, {"items": rendered, "next_page_token": token, **(beside or {})})
+                return await answer_json(request, {"items": rendered, "next_page_token": token, **(extra or {})})
             rendered.append(render(item))
             last = key(item)
-        return await answer_json(request, {"items": rendered, **(beside or {})})
+        return await answer_json(request, {"items": rendered, **(extra or {})})
 
 
 async def page(
-    limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
-    page_token: Annotated[str, Query(max_length=4096)] = "",
+    limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of items on the page")] = DEFAULT_LIMIT,
+    page_token: Annotated[
+        str, Query(max_length=4096, description="`next_page_token` of the page before; empty for the first page")
+    ] = "",
 ) -> Page:
-    """The page that a request asks for."""
+    """The page that a request asks for. Raises ``RequestError`` for a token of another server."""
     try:
-        return Page(limit, urlsafe_b64decode(page_token.encode("ascii")).decode())
+        return Page(limit, b64decode(page_token.encode("ascii"), altchars=b"-_", validate=True).decode())
     except (Error, UnicodeError):
-        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token was not given by this server") from None
+        raise RequestError(HTTPStatus.BAD_REQUEST, "page_token is not one that this server returned") from None
 
 
 Paging = Annotated[Page, Depends(page)]

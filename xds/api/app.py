@@ -11,7 +11,15 @@ from starlette.routing import BaseRoute
 from xds.api import problem
 from xds.api.browser_safety import BrowserSafety
 from xds.api.description import describe
-from xds.api.middleware import ConsulToken, Door, Heads, Queue, RawPath, RefusedWrites, RequestId
+from xds.api.middleware import (
+    Authentication,
+    ConsulToken,
+    HeadRequests,
+    RawPath,
+    RefusedWrites,
+    RequestId,
+    RequestQueue,
+)
 from xds.api.routes import (
     access,
     assignments,
@@ -56,14 +64,14 @@ def create_app(services: Services, extra_routes: Sequence[BaseRoute] = ()) -> Fa
     app.add_middleware(RawPath)  # innermost: the middleware that is added last runs first
     options = services.options
     app.add_middleware(
-        Door, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
+        Authentication, access=options.accepted(), phase=services.phase, wants_certificates=options.wants_certificates
     )
     app.add_middleware(BrowserSafety, rules=options.browser, refused=services.foreign_refused)
     app.add_middleware(ConsulToken)
     app.add_middleware(RefusedWrites, audit=services.publisher.audit)
     app.add_middleware(RequestId)
-    app.add_middleware(Heads)
-    app.add_middleware(Queue)
+    app.add_middleware(HeadRequests)
+    app.add_middleware(RequestQueue)
     return app
 
 
@@ -84,7 +92,7 @@ def _described_app() -> FastAPI:
     )
     problem.install(app)
     for router in (
-        consul_agent.router,  # first: routes are tried in order, and heartbeats come by the thousand a second
+        consul_agent.router,  # first: routes are tried in order, and there may be thousands of heartbeats per second
         groups.router,
         assignments.router,
         bindings.router,

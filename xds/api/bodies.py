@@ -1,6 +1,6 @@
-"""Request bodies: read within a limit that counts received bytes, whatever Content-Length says; then decoded.
+"""Request bodies: read within a limit on received bytes, whatever Content-Length says, and decoded.
 
-Large bodies are decoded in a thread, not on the event loop.
+Large bodies are decoded in a thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Header, Request
 
 from xds.api.problem import RETRY_AFTER_S, RequestError
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.codec.document import parse_values
 from xds.codec.findings import FINDINGS_LIMIT, json_pointer
 from xds.codec.resources import DecodedPush, InputFormat, ResourceDecoder
@@ -22,36 +22,38 @@ from xds.control.threads import run_sized
 from xds.model.errors import ValidationError, Violation
 
 
-async def read_body(request: Request, here: Here) -> AsyncIterator[bytes]:
-    """The whole body. Raises 413 above the limit, 503 if all bodies together would need too much memory."""
+async def read_body(request: Request, deps: Deps) -> AsyncIterator[bytes]:
+    """The whole body. Raises ``RequestError``: 413 above the limit, 503 if all bodies together need too much memory."""
     chunks: list[bytes] = []
     size = 0
     try:
         announced = request.headers.get("content-length", "0")
-        _check_size(int(announced) if announced.isdecimal() else 0, here)
+        _check_size(int(announced) if announced.isdecimal() else 0, deps)
         async for chunk in request.stream():
             size += len(chunk)
-            here.bodies_in_flight += len(chunk)
-            _check_size(size, here)
+            deps.bodies_in_flight += len(chunk)
+            _check_size(size, deps)
             chunks.append(chunk)
         body = b"".join(chunks)
         chunks.clear()
         yield body
     finally:
-        here.bodies_in_flight -= size
+        deps.bodies_in_flight -= size
 
 
-def _check_size(size: int, here: Services) -> None:
-    limit = here.options.body_bytes
+def _check_size(size: int, deps: Services) -> None:
+    limit = deps.options.body_bytes
     if size > limit:
-        here.limit_hits["body_bytes"] += 1
+        deps.limit_hits["body_bytes"] += 1
         # The rest of the body is not read, so the connection cannot be used again.
         detail = f"the body is larger than {limit} bytes"
         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
-    if here.bodies_in_flight > here.options.bodies_in_flight_bytes:
-        here.limit_hits["bodies_in_flight_bytes"] += 1
+    if deps.bodies_in_flight > deps.options.bodies_in_flight_bytes:
+        deps.limit_hits["bodies_in_flight_bytes"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
-        raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests at once", retry)
+        raise RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "the bodies of all requests together are too large; try again later", retry
+        )
 
 
 Body = Annotated[bytes, Depends(read_body)]
@@ -77,7 +79,7 @@ async def parse_one(body: bytes, content_type: str, noun: str, limit_bytes: int)
     return values[0]
 
 
-# JSON and YAML can say half a surrogate pair, which can be neither stored nor shown.
+# JSON and YAML can contain half of a surrogate pair, which has no UTF-8 encoding.
 _HALF_PAIR = re.compile(rb"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 
@@ -92,7 +94,7 @@ def check_texts(value: object) -> None:
 
 
 def _half_pairs(value: object, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """The places of these texts; that of a key is the object that has it."""
+    """The paths of strings that cannot be encoded; for a key, the path of its object."""
     if isinstance(value, str):
         if not _is_encodable(value):
             yield path
@@ -128,7 +130,8 @@ _MEDIA: Mapping[str, InputFormat] = {
 
 T = TypeVar("T")
 
-ContentType = Annotated[str, Header(description="JSON, YAML or a serialized DiscoveryResponse")]
+# The media types of a body are in its description; OpenAPI ignores a parameter of this name.
+ContentType = Annotated[str, Header(include_in_schema=False)]
 
 
 def media_of(content_type: str) -> InputFormat:

@@ -1,4 +1,4 @@
-"""The host names by which clients may call the server, and the requests to which this check applies."""
+"""The host names of the server, and the requests that must prove that no foreign page made them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class BrowserRules:
     trusts_tokens: bool = False
     trusts_bearers: bool = False
 
-    def judges(self, *, has_token: bool) -> bool:
+    def must_check(self, *, has_token: bool) -> bool:
         """Whether the server must check that no foreign page made the request."""
         return not (self.trusts_tokens or (self.trusts_bearers and has_token))
 
-    def knows(self, host: str) -> bool:
+    def is_own_host(self, host: str) -> bool:
         """Whether ``host``, in the form of a Host header, is a name of this server."""
         name = host_name(host)
         return name is not None and (is_address(name) or name == LOCAL or any(_matches(name, of) for of in self.hosts))
@@ -47,7 +47,7 @@ def host_name(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address. No page can have an address as its own name."""
+    """Whether ``name`` is an IP address. A foreign page cannot make an address its own name."""
     try:
         ip_address(name)
     except ValueError:

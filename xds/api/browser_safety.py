@@ -1,9 +1,9 @@
 """Refuses requests that a browser makes for a page of another origin.
 
-Without tokens, everybody who reaches the server may do everything, and so may every page that is open in a browser on
+Without tokens, every client that reaches the server may do everything. So may every page that is open in a browser on
 the operator's machine. Such a page can send requests that need no preflight (CSRF). It can also use a host name of its
-own that resolves to this server, so that the browser takes the server for the page's origin (DNS rebinding). So the
-host name must be known, and a change must not come from another origin.
+own that resolves to this server, so that the browser takes the server for the page's origin (DNS rebinding). Therefore
+the host name must be known, and a change must not come from another origin.
 
 REST xDS is for proxies, which send no ``Origin``. Its host name is not checked, because Envoy sends the name of its
 cluster there.
@@ -28,7 +28,7 @@ from xds.api.problem import problem
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 OWN_SITE = frozenset({"same-origin", "none"})
-TELL_EVERY_S = 60.0
+LOG_INTERVAL_S = 60.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _log = structlog.get_logger(logger_name="xds.http")
@@ -36,7 +36,7 @@ _log = structlog.get_logger(logger_name="xds.http")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused; ``reason`` is one of a few words, for the counter."""
+    """Why a request is refused. ``reason`` is the label of the counter: ``host``, ``origin`` or ``rest_xds``."""
 
     reason: str
     detail: str
@@ -53,7 +53,7 @@ class BrowserSafety:
         self._rules = rules
         self._refused = refused
         self._now = now
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
@@ -63,29 +63,29 @@ class BrowserSafety:
         refusal = _poll_refusal(request) if scope["path"].startswith(XDS_PREFIX) else self._refusal(request)
         if refusal is not None:
             self._refused[refusal.reason] += 1
-            self._tell(request)
+            self._log_refusal(request)
         answer = problem(request, refusal.status, refusal.detail) if refusal is not None else self._app
         await answer(scope, receive, send)
 
     def _refusal(self, request: Request) -> Refusal | None:
-        if not self._rules.judges(has_token="authorization" in request.headers):
+        if not self._rules.must_check(has_token="authorization" in request.headers):
             return None
         hosts = request.headers.getlist("host")
         if len(hosts) > 1 or (not hosts and request.scope.get("http_version") == "1.1"):
             # RFC 9112 3.2: "A server MUST respond with a 400 (Bad Request) status code".
             return Refusal("host", "a request must have exactly one Host header", HTTPStatus.BAD_REQUEST)
-        if hosts and not self._rules.knows(hosts[0]):
+        if hosts and not self._rules.is_own_host(hosts[0]):
             detail = f"{_shown(hosts[0])} is not a known name of this server; use its address, or set server.http.hosts"
             return Refusal("host", detail)
         if request.method not in SAFE_METHODS and is_foreign(request, hosts[0] if hosts else ""):
             return Refusal("origin", "pages of another origin may not change anything")
         return None
 
-    def _tell(self, request: Request) -> None:
+    def _log_refusal(self, request: Request) -> None:
         """Log at most once a minute, because a page can send requests without end."""
         now = self._now()
-        if self._told_at is None or now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
+        if self._logged_at is None or now - self._logged_at >= LOG_INTERVAL_S:
+            self._logged_at = now
             _log.warning(
                 "http.foreign_refused",
                 method=request.method,

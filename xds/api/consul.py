@@ -1,10 +1,10 @@
-"""What Consul's own paths share: the form of answers and errors, and the query parameters.
+"""What all paths of Consul's API share: the form of answers and errors, query parameters, and blocking queries.
 
 Consul answers 500 for a config entry that breaks a rule; its clients print the text behind the code.
 
-Query parameters give the datacenter, the namespace, and how long to wait for a change. A blocking query
-(``?index=&wait=``) is answered when what it asks for has changed since the index, or after the wait. An index is a
-revision of what is read plus one: of config entries, 1 says that there is none yet, and 0 would never wait.
+A blocking query (``?index=&wait=``) is answered when the requested data has changed since the index, or after the
+wait. An index is the revision of the data plus one. Index 1 of config entries means that there are none yet. Index 0
+does not wait.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from xds.control.tokens import READ
 from xds.control.waiting import TooManyWaitersError
 from xds.model.errors import MalformedError, ValidationError, Violation
 
-_SIZE_OF_PART = 5  # writing an entry or a node takes as long as this many resources
-# What Consul finds while it reads an entry, before it looks at the rules of its kind.
+_RESOURCES_PER_PART = 5  # encoding an entry or a node takes as long as encoding this many resources
+# Findings that Consul reports while it parses an entry, before it checks the rules of the kind.
 _UNREADABLE = frozenset(
     {
         "bad_duration",
@@ -62,12 +62,12 @@ def answer_write(request: Request, value: object) -> Response:
 
 
 async def answer_read(request: Request, make: Callable[[], object], index: int, parts: int = 1) -> Response:
-    """The answer to reading, and the index that it rests on. What has many ``parts`` is made in a thread.
+    """The answer to a read, with its index. With many ``parts`` (entries, nodes, instances) it is made in a thread.
 
     ``make`` must not touch state that belongs to the event loop.
     """
     pretty = _is_pretty(request)
-    content = await run_sized(lambda: _encoded(make(), pretty), resources=parts * _SIZE_OF_PART)
+    content = await run_sized(lambda: _encoded(make(), pretty), resources=parts * _RESOURCES_PER_PART)
     return Response(content, headers=index_headers(index), media_type=JSON_TYPE)
 
 
@@ -76,7 +76,7 @@ def _is_pretty(request: Request) -> bool:
 
 
 def _encoded(value: object, pretty: bool) -> str:
-    """As Consul writes it: on one line, or indented. Lists item by item: other threads get their turn in between."""
+    """JSON as Consul writes it: on one line, or indented. Lists are encoded item by item, so that other threads run."""
     if pretty:
         return json.dumps(value, ensure_ascii=False, indent=4) + "\n"
     if isinstance(value, list):
@@ -85,21 +85,21 @@ def _encoded(value: object, pretty: bool) -> str:
 
 
 def index_headers(index: int | None) -> dict[str, str]:
-    """The headers of an answer to reading; none for None, which is an answer to a write."""
+    """The headers of an answer to a read. None is the index of an answer to a write, which has no such headers."""
     if index is None:
         return {}
     return {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", "X-Consul-LastContact": "0"}
 
 
 def refuse(status: HTTPStatus, detail: str, index: int | None = None) -> NoReturn:
-    """End the request with a line of text."""
+    """Raises ``RequestError``, which answers the request with a line of text."""
     raise RequestError(status, detail, index_headers(index))
 
 
 def refuse_findings(request: Request, error: ValidationError) -> NoReturn:
-    """End a write with all findings: 400 for what cannot be read or is of a kind that is not ours, else 500.
+    """Refuse a write with all findings: 400 if it cannot be parsed or its kind is not supported, else 500.
 
-    The refusal is reported to the audit list whatever its status.
+    The refusal is reported to the audit list, whatever its status.
     """
     request.state.is_refused_write = True
     if isinstance(error, MalformedError) or any(one.code in _UNREADABLE for one in error.violations):
@@ -108,24 +108,24 @@ def refuse_findings(request: Request, error: ValidationError) -> NoReturn:
 
 
 def findings_text(found: Sequence[Violation]) -> str:
-    """One finding on a line, several as a list, as Consul's library for several errors writes them."""
+    """One finding as a line, several as a list in the format of Consul (`go-multierror`)."""
     if len(found) == 1:
         return str(found[0])
     listed = "".join(f"\t* {one}\n" for one in found[:ERRORS_SHOWN])
     return f"{len(found)} errors occurred:\n{listed}\n"
 
 
-def refuse_waiting(here: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
-    """End a blocking query that cannot wait: the limit with this name is reached."""
-    here.limit_hits[limit] += 1
+def refuse_waiting(deps: Services, error: TooManyWaitersError, limit: str) -> NoReturn:
+    """Refuse a blocking query, because the limit with the name ``limit`` is reached."""
+    deps.limit_hits[limit] += 1
     raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, str(error), {"Retry-After": str(RETRY_AFTER_S)})
 
 
-def check_place(request: Request, datacenter: str, others: Collection[str] = ()) -> str:
-    """The datacenter that is asked for: ``datacenter``, or one of the ``others``.
+def check_datacenter(request: Request, datacenter: str, others: Collection[str] = ()) -> str:
+    """The datacenter of the request (``?dc=``): ``datacenter`` by default, or one of the ``others``.
 
-    Raises ``RequestError`` for another one, for a namespace or partition that is not here, and for ``stale`` together
-    with ``consistent``; by itself, each says nothing to a single server.
+    Raises ``RequestError`` for any other datacenter, for a namespace or partition other than the default, and for
+    ``stale`` together with ``consistent``. A single server ignores each of these two by itself.
     """
     if {"stale", "consistent"} <= request.query_params.keys():
         refuse(HTTPStatus.BAD_REQUEST, "Cannot specify ?stale with ?consistent, conflicting semantics.")
@@ -141,7 +141,7 @@ def check_place(request: Request, datacenter: str, others: Collection[str] = ())
 
 
 def check_cas(request: Request) -> int | None:
-    """The revision of ``?cas=``; None where there is none. Raises ``RequestError``."""
+    """The revision in ``?cas=``; None without it. Raises ``RequestError``."""
     text = request.query_params.get("cas", "")
     if not text:
         return None
@@ -152,23 +152,23 @@ def check_cas(request: Request) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """How a query waits: ``index`` is what the client has seen, 0 for one that does not wait."""
+    """The parameters of a blocking query. ``index`` is the one that the client has seen; 0: the query does not wait."""
 
     index: int
     wait_s: float
 
     @classmethod
     def of(cls, request: Request) -> Blocking:
-        """Raises ``RequestError``."""
+        """The parameters of a request. Raises ``RequestError``."""
         index = request.query_params.get("index", "")
         if index and not _is_number(index):
             refuse(HTTPStatus.BAD_REQUEST, "Invalid index")
         return cls(int(index or 0), _wait_s(request.query_params.get("wait", "")))
 
     def is_known(self, revision: int) -> bool:
-        """Whether the client may have seen this ``revision`` of all entries, so that waiting means something.
+        """Whether the client may wait for a ``revision`` after its index.
 
-        A larger index is of another store, whose entries are lost: the client must start again.
+        A larger index belongs to another store, whose data is lost. The client has to start again.
         """
         return 0 < self.index <= revision + 1
 
@@ -188,7 +188,7 @@ def _wait_s(text: str) -> float:
 
 
 class Watched(Protocol):
-    """What a query waits for. ``revision`` is that of all that can be read, so no client has seen a higher one."""
+    """The data that a query waits for a change of, as a whole. No client has seen a higher ``revision``."""
 
     @property
     def revision(self) -> int:
@@ -200,29 +200,30 @@ class Watched(Protocol):
 
 async def wait_for_change(
     request: Request,
-    here: Services,
+    deps: Services,
     revision: Callable[[], int],
     content: Callable[[], object] | None = None,
     watched: Watched | None = None,
 ) -> int:
-    """Wait as a blocking query asks for; at once where it does not. The index of what is there then.
+    """Wait for a change if the request is a blocking query. Returns the index of the data after the wait.
 
-    ``revision`` is that of what is read, ``watched`` that which it is a part of: the config entries by default. With
-    ``content``, a revision that leaves it as it was ends no wait. The index never goes back for a client, unless the
-    store does. Raises ``RequestError``, and what both raise.
+    ``revision`` is the revision of the requested data, ``watched`` the whole that it is a part of: by default all
+    config entries. With ``content``, the wait continues after a revision that did not change the content. The index
+    decreases for a client only if the revision of the store did. Raises ``RequestError``, and what ``revision`` and
+    ``content`` raise.
     """
-    whole: Watched = watched if watched is not None else here.publisher.entries
+    whole: Watched = watched if watched is not None else deps.publisher.entries
     blocking = Blocking.of(request)
     if blocking.is_known(whole.revision) and revision() < blocking.index:
-        await _wait(request, here, whole, blocking, revision, content or revision)
-        _check_still_admitted(request, here)
+        await _wait(request, deps, whole, blocking, revision, content or revision)
+        _check_still_admitted(request, deps)
     known = blocking.index if blocking.is_known(whole.revision) else 0
     return max(revision() + 1, known)
 
 
 async def _wait(
     request: Request,
-    here: Services,
+    deps: Services,
     whole: Watched,
     blocking: Blocking,
     revision: Callable[[], int],
@@ -230,41 +231,41 @@ async def _wait(
 ) -> None:
     wait_s = blocking.wait_s + random.uniform(0, blocking.wait_s / JITTER)  # noqa: S311 - spreads timeouts
     ends = monotonic() + wait_s
-    seen, before = blocking.index - 1, content()
+    seen, old_content = blocking.index - 1, content()
     try:
         while (left_s := ends - monotonic()) > 0:
-            is_here = await _wait_unless_gone(request, whole, seen, revision, left_s)
-            if not is_here or revision() <= seen or content() != before:
+            is_connected = await _wait_while_connected(request, whole, seen, revision, left_s)
+            if not is_connected or revision() <= seen or content() != old_content:
                 return
             seen = revision()
     except TooManyWaitersError as error:
-        refuse_waiting(here, error, "config_entry_waiters" if whole is here.publisher.entries else "service_waiters")
+        refuse_waiting(deps, error, "config_entry_waiters" if whole is deps.publisher.entries else "service_waiters")
 
 
-async def _wait_unless_gone(
+async def _wait_while_connected(
     request: Request, whole: Watched, seen: int, revision: Callable[[], int], wait_s: float
 ) -> bool:
-    """Wait for a revision above ``seen``. False where the client goes away: it takes no place among those who wait."""
+    """Wait for a revision above ``seen``. False if the client disconnects, which frees its place among the waiters."""
     waiting = asyncio.ensure_future(whole.wait(seen, revision, wait_s))
-    gone = asyncio.ensure_future(_until_gone(request))
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiting, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             waiting.result()
         return waiting.done()
     finally:
         waiting.cancel()
-        gone.cancel()
+        disconnected.cancel()
 
 
-async def _until_gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _check_still_admitted(request: Request, here: Services) -> None:
-    """Raises ``RequestError`` where the caller's credential has ended, or been taken back, while it waited."""
-    renewed = here.options.accepted().renew(identity_of(request))
+def _check_still_admitted(request: Request, deps: Services) -> None:
+    """Raises ``RequestError`` if the credential of the caller has expired or was revoked during the wait."""
+    renewed = deps.options.accepted().renew(identity_of(request))
     if renewed is None or renewed.is_over(time()):
         refuse(HTTPStatus.FORBIDDEN, "Permission denied: the credential is no longer valid")
     request.state.grant = renewed.grant

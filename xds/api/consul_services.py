@@ -1,4 +1,4 @@
-"""What Consul's requests about services share: which instances are asked for, and who may register what."""
+"""What all paths of Consul's API for services share: permissions to register, and the selection of instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import parse_one
-from xds.api.consul import check_place, findings_text, refuse
+from xds.api.consul import check_datacenter, findings_text, refuse
 from xds.api.routing import demand, grant_of, peer_of
 from xds.api.services import Services
 from xds.catalog.instance import is_ip_address
@@ -32,12 +32,12 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def bad_request(detail: str, index: int | None = None) -> NoReturn:
-    """End the request as Consul does for what it cannot take."""
+    """Refuse the request with 400 and a text in the form of Consul."""
     refuse(HTTPStatus.BAD_REQUEST, f"Bad request: {detail}", index)
 
 
 def refuse_registration(error: ValidationError) -> NoReturn:
-    """End a registration with all findings."""
+    """Refuse a registration with all findings."""
     bad_request(findings_text(error.violations))
 
 
@@ -49,32 +49,32 @@ async def parse_json(body: bytes, what: str) -> Any:
         bad_request(f"Request decode failed: {findings_text(error.violations)}")
 
 
-def done() -> Response:
-    """The answer of Consul's agent to a write."""
+def empty_answer() -> Response:
+    """200 without a body: the answer of Consul's agent to a write."""
     return Response(status_code=HTTPStatus.OK)
 
 
-# Who may
+# Permissions
 
 
 def permit_of(request: Request) -> Permit:
-    """What the caller may register. Raises ``RequestError`` (403) when it is asked for another service.
+    """A check of what the caller may register. It raises ``RequestError`` (403) for a service that it may not.
 
-    What is about no service in particular, such as a node, needs the right to register all.
+    What is about no service, such as a node, needs the right to register all services.
     """
 
     def permit(services: Iterable[str]) -> None:
-        named = sorted(services)
-        for service in named:
+        names = sorted(services)
+        for service in names:
             demand(request, register_scope(service))
-        if not named and REGISTER_ALL not in grant_of(request).scopes:
+        if not names and REGISTER_ALL not in grant_of(request).scopes:
             demand(request, ADMIN)
 
     return permit
 
 
 def registrant_of(request: Request, now_s: float) -> Registrant:
-    """Who registers, and the IP address that it does so from."""
+    """The principal and the IP address that the registration comes from."""
     host = (request.client.host if request.client is not None else "").partition("%")[0]
     return Registrant(grant_of(request).name, host if is_ip_address(host) else "", int(now_s))
 
@@ -84,21 +84,21 @@ def caller_of(request: Request) -> Caller:
     return Caller(grant_of(request).name, "", peer_of(request))
 
 
-# What is asked for
+# Selection
 
 
-def own_datacenter(here: Services) -> str:
+def own_datacenter(deps: Services) -> str:
     """The name of the datacenter of this server."""
-    return here.publisher.entries.index.seen.datacenter
+    return deps.publisher.entries.index.context.datacenter
 
 
-def asked_datacenter(request: Request, here: Services) -> str:
-    """The datacenter that is read. Raises ``RequestError`` for one that has no instances."""
-    return check_place(request, own_datacenter(here), here.service_view.datacenters())
+def requested_datacenter(request: Request, deps: Services) -> str:
+    """The datacenter of the request. Raises ``RequestError`` for one that has no instances."""
+    return check_datacenter(request, own_datacenter(deps), deps.service_view.datacenters())
 
 
 def flag(request: Request, name: str) -> bool:
-    """A boolean parameter, true if it stands without a value. Raises ``RequestError``."""
+    """A boolean parameter; true without a value. Raises ``RequestError``."""
     text = request.query_params.get(name)
     if text is None or text in _FALSE:
         return False
@@ -113,16 +113,15 @@ def filter_of(request: Request, shape: FixedRecord) -> Filter:
         found = compile_filter(request.query_params.get("filter", ""))
         found.check(shape)
     except FilterError as error:
-        told = f"Failed to create boolean expression evaluator: {error}"
-        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, told)
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"Failed to create boolean expression evaluator: {error}")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which instances are asked for: in ``datacenter``, with all tags, on nodes with all metadata.
+    """The requested instances: in ``datacenter``, with all ``tags``, on nodes with all ``node_meta``.
 
-    ``tags`` are in lower case, since Consul compares them so.
+    ``tags`` are in lower case: Consul ignores their case.
     """
 
     datacenter: str
@@ -131,20 +130,20 @@ class Selection:
     node_meta: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Request, here: Services, *, by_tags: bool) -> Selection:
-        """Without ``by_tags``, tags are ignored. Raises ``RequestError``."""
+    def of(cls, request: Request, deps: Services, *, by_tags: bool) -> Selection:
+        """The selection of a request. Without ``by_tags`` its tags are ignored. Raises ``RequestError``."""
         pairs = (text.partition(":") for text in request.query_params.getlist("node-meta"))
         tags = frozenset(tag.lower() for tag in request.query_params.getlist("tag")) if by_tags else frozenset()
         meta = {key: value for key, _, value in pairs}
-        return cls(asked_datacenter(request, here), own_datacenter(here), tags, meta)
+        return cls(requested_datacenter(request, deps), own_datacenter(deps), tags, meta)
 
     @property
     def is_everything(self) -> bool:
-        """Whether all instances of the datacenter of this server are asked for."""
+        """Whether it is all instances in the datacenter of this server."""
         return not (self.tags or self.node_meta) and self.datacenter == self.own_datacenter
 
     def has(self, tags: Collection[str], node_meta: Mapping[str, str], datacenter: str) -> bool:
-        """Whether an instance is one of them."""
+        """Whether an instance with these properties is selected."""
         return (
             (datacenter or self.own_datacenter) == self.datacenter
             and self.tags.issubset(map(str.lower, tags))
@@ -154,7 +153,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class WatchedServices:
-    """A service, or all of them, as something that a query waits for."""
+    """A service, or all services, as the data that a blocking query waits for."""
 
     view: ServiceView
     subject: str

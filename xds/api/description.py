@@ -1,162 +1,87 @@
 """The served OpenAPI description. What the framework cannot derive is added here.
 
-Bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token, summaries, tags and
-examples.
+Request bodies that the codec reads, problems as the answer to all errors, YAML answers, the bearer token, summaries,
+tags, parameters and examples. `xds.api.field_texts` describes fields, `xds.api.response_texts` responses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
 
 from xds.api.answers import JSON_TYPE, YAML_TYPE
 from xds.api.examples import EXAMPLES, answers
-from xds.api.problem import MEDIA_TYPE
+from xds.api.field_texts import describe_fields, plain
+from xds.api.request_bodies import BODIES, JSON_ONLY, TEXTS, WITH_PROTOBUF
+from xds.api.response_texts import describe_responses
 from xds.api.routes.backups import TAR_TYPE
 from xds.api.routes.config_entries import EntryRollbackRequest
 from xds.api.routes.revisions import RollbackRequest
+from xds.api.routes.system import StatusItem
 from xds.api.routes.transactions import TransactionRequest
-from xds.api.shapes.assignments import POLICY_SCHEMA
-from xds.api.shapes.endpoints import PATCH_SCHEMA
+from xds.api.shapes.events import EventItem
 
 Json = dict[str, Any]
 
 PROTOBUF_TYPE = "application/x-protobuf"
 BYTES_TYPE = "application/octet-stream"
 SUMMARY_CHARACTERS = 90
-_TEXT: Json = {"type": "string"}
+_MODELS = (TransactionRequest, RollbackRequest, EntryRollbackRequest)
+
+
+def _text(description: str) -> Json:
+    return {"type": "string", "description": description}
+
+
 _FINDING: Json = {
     "type": "object",
+    "description": "One error of a request.",
     "properties": {
-        **dict.fromkeys(("code", "severity", "resource", "pointer", "source", "detail", "hint"), _TEXT),
-        "index": {"type": "integer"},
+        "code": _text("The kind of error, for programs"),
+        "severity": _text("`error`; `warning` for a warning that `strict` turned into an error"),
+        "resource": _text("The resource as `alias/name`; `resources[3]` where it has no name; empty for none"),
+        "pointer": _text("The JSON pointer of the place, within the resource or the body"),
+        "source": _text(
+            "File, line and column as `FILE:LINE:COLUMN` where they are known. For a parameter: where it is"
+        ),
+        "detail": _text("An explanation for people"),
+        "hint": _text("How to correct it; may be empty"),
+        "index": {"type": "integer", "description": "The position among the pushed resources; -1 for none of them"},
     },
     "required": ["code", "severity", "resource", "pointer", "source", "detail"],
 }
 _PROBLEM: Json = {
     "type": "object",
     "title": "Problem",
-    "description": "RFC 9457",
+    "description": "The body of each error: a problem document (RFC 9457).",
     "properties": {
-        **dict.fromkeys(("type", "title", "detail", "instance", "request_id"), _TEXT),
-        "status": {"type": "integer"},
-        "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
-        "revision": {"type": "integer", "description": "412: the present revision and etag of the group"},
-        "override": {"type": "string", "description": "409, 428: the parameter that allows the change"},
-        "reason": {"type": "string", "description": "409, 428: the detail without that parameter's name"},
-        "missing_scope": {"type": "string", "description": "403: the missing scope"},
+        "type": _text("`about:blank`"),
+        "title": _text("The name of the status"),
+        "status": {"type": "integer", "description": "The HTTP status"},
+        "detail": _text("What is wrong, for people"),
+        "instance": _text("The path of the request"),
+        "request_id": _text("The id of the request, which the log of the server and `X-Request-ID` have too"),
+        "errors": {
+            "type": "array",
+            "items": {"$ref": "#/components/schemas/Finding"},
+            "description": "All findings, at most 1000; empty where the detail says everything",
+        },
+        "revision": {
+            "type": "integer",
+            "description": "412: the present revision; 0 where there is none",
+        },
+        "group": _text("412: the name of the group; absent where a document without a group changed"),
+        "override": _text("409, 428: the parameter that permits the change"),
+        "reason": _text("409, 428: the detail without the name of that parameter"),
+        "missing_scope": _text("403: the missing scope"),
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id", "errors"],
 }
-_READING = (400, 401, 403, 404, 422, 500, 503)
-_WRITING = (*_READING, 409, 412, 413, 415, 428)
-
-_RESOURCE: Json = {"type": "object", "description": "A resource with its @type; see /schema/{type}"}
-_PUSH: Json = {
-    "type": "object",
-    "properties": {
-        "resources": {"type": "array", "items": _RESOURCE},
-        "version": {"type": "string"},
-        "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-    "required": ["resources"],
-}
-_NODE: Json = {"type": "object", "description": "A node as Envoy names itself", "properties": {"id": _TEXT}}
-_NAMES: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 100}
-_QUESTION: Json = {
-    "type": "object",
-    "properties": {
-        "certificate": {
-            "type": "object",
-            "description": "The names of a certificate",
-            "properties": {"uris": _NAMES, "dns": _NAMES, "cn": {"type": "string"}},
-            "additionalProperties": False,
-        },
-        "token": {"type": "string", "description": "The name of a token; of this and certificate, one is needed"},
-        "node": {**_NODE, "properties": {"id": {"type": "string", "minLength": 1}}, "required": ["id"]},
-    },
-    "required": ["node"],
-    "additionalProperties": False,
-}
-_SECONDS: Json = {"type": ["number", "null"], "minimum": 0, "maximum": 86400}
-_SETTINGS: Json = {
-    "type": "object",
-    "properties": {
-        "selector": _TEXT,
-        "priority": {"type": "integer"},
-        "on_nack": {"enum": ["", "hold", "proceed"]},
-        "removal_delay_s": _SECONDS,
-        "listener_drain_s": _SECONDS,
-    },
-    "additionalProperties": False,
-}
-_ENTRY: Json = {"type": "object", "description": "A config entry as Consul writes it; see docs/discovery-chain.md"}
-_SERVICE: Json = {
-    "type": "object",
-    "description": "A service as Consul's agent takes it; docs/services.md#registration has all fields",
-    "properties": {
-        "Name": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"},
-        "Address": {"type": "string", "format": "ipv4"},
-        "Port": {"type": "integer", "minimum": 1, "maximum": 65535},
-        "Tags": {"type": "array", "items": {"type": "string"}, "maxItems": 64},
-        "Check": {"type": "object", "properties": {"TTL": {"enum": ["10s", "5m"]}}, "required": ["TTL"]},
-    },
-    "required": ["Name", "Port"],
-}
-_ASSIGNMENT: Json = {"type": "object", "description": "A ClusterLoadAssignment; see /schema/endpoints"}
-_UPSTREAMS: Json = {
-    "type": "object",
-    "description": "The services that the proxies of a group call; docs/mesh.md has all fields",
-    "properties": {
-        "upstreams": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "service": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.~:-]{0,254}$"},
-                    "bind_port": {"type": "integer", "minimum": 0, "maximum": 65535},
-                },
-                "required": ["service"],
-            },
-        }
-    },
-    "required": ["upstreams"],
-}
-_BINDING: Json = {
-    "type": "object",
-    "properties": {
-        **dict.fromkeys(("service", "filter", "port", "datacenter"), _TEXT),
-        "only_passing": {"type": "boolean"},
-    },
-    "required": ["service"],
-    "additionalProperties": False,
-}
-_BODIES: Mapping[str, Json] = {
-    "put_registration": _SERVICE,
-    "put_group": _SETTINGS,
-    "put_config_entry": _ENTRY,
-    "put_config_entries": {"oneOf": [_ENTRY, {"type": "array", "items": _ENTRY}]},
-    "roll_back_config_entries": {"$ref": "#/components/schemas/EntryRollbackRequest"},
-    "put_assignment": POLICY_SCHEMA,
-    "put_upstreams": _UPSTREAMS,
-    "put_binding": _BINDING,
-    "put_endpoints": _ASSIGNMENT,
-    "patch_endpoints": PATCH_SCHEMA,
-    "transact": {"$ref": "#/components/schemas/TransactionRequest"},
-    "rollback": {"$ref": "#/components/schemas/RollbackRequest"},
-    "put_snapshot": _PUSH,
-    "validate": _PUSH,
-    "put_resource": _RESOURCE,
-    "explain_document": _NODE,
-    "test_access": _QUESTION,
-}
-_WITH_PROTOBUF = frozenset({"put_snapshot", "validate", "put_resource"})
-_JSON_ONLY = frozenset({"rollback", "roll_back_config_entries"})
 _CONDITIONAL = frozenset({"get_snapshot", "get_resource", "get_revision", "get_config_entry", "get_discovery_chain"})
 _IN_YAML = _CONDITIONAL | {
     "get_bootstrap",
@@ -167,7 +92,17 @@ _IN_YAML = _CONDITIONAL | {
 }
 
 
-_ABOUT = "Push configuration to fleets of proxies, and see which proxy runs what. docs/admin-api.md has the concepts."
+_ABOUT = """Push configuration to fleets of proxies, and see which proxy runs what.
+
+* Times are RFC 3339 in UTC. Names that end in `_s` are seconds, in `_rps` requests per second, in `_n`
+  numbers of items.
+* A list has at most `limit` items. Send its `next_page_token` as `page_token` to get the next page; the last page has
+  none.
+* A resource type is a type alias such as `clusters`, or a type URL. Path parameters are percent-encoded.
+* Errors are problem documents (RFC 9457). Each response has the id of its request in `X-Request-ID`.
+* Secret values are shown as `[redacted]`, unless `show_secrets` is set.
+
+docs/admin-api.md in the repository has the concepts."""
 _SERVERS = [{"url": "/", "description": "This server"}]
 _TAGS: Mapping[str, str] = {
     "groups": "Groups of nodes and their snapshots: push, read, validate.",
@@ -183,8 +118,8 @@ _TAGS: Mapping[str, str] = {
     "load": "What proxies report: requests, errors, drops.",
     "assignments": "Policies that turn load into traffic weights.",
     "events": "The live stream of events.",
-    "audit": "Who changed what, and who was refused.",
-    "access": "Node authorisation.",
+    "audit": "All writes and all refused writes, with actor and time.",
+    "access": "Tests of which credential may be which node.",
     "watch": "The watched directory.",
     "backups": "Backup and restore.",
     "about": "Version, settings and schemas of the server.",
@@ -192,8 +127,37 @@ _TAGS: Mapping[str, str] = {
 }
 
 
+_ASSIGNMENT = "The name of the ClusterLoadAssignment: that of the cluster, or its `eds_cluster_config.service_name`"
+# Parameters in paths, by name; by tag and name where the name means something else.
+_PATH_PARAMETERS: Mapping[str, str] = {
+    "assignment": _ASSIGNMENT,
+    "authority": "The name or address that a proxy asks for, as `HOST[:PORT]`",
+    "cluster": "The name of the cluster",
+    "group": "The name of the group",
+    "id": "The id of the node",
+    "kind": "The kind of the config entry, such as `service-router`",
+    "name": "The name of the resource",
+    "revision": "The number of the revision",
+    "service": "The name of the service",
+    "type": "The resource type: an alias such as `clusters`, or a type URL",
+    "about type": "The resource type: an alias such as `clusters`, a type URL or a message name; or `snapshot`",
+    "config entries name": "The name of the config entry",
+    "endpoints name": _ASSIGNMENT,
+    "registrations id": "The id of the instance",
+    "services name": "The name of the service",
+    "sources name": "The name of the source, as in the settings; `registration` for instances registered over HTTP",
+}
+_IF_NONE_MATCH: Json = {
+    "name": "if-none-match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Etags of versions that the client has. If the present version is among them, the answer is 304",
+}
+
+
 def describe(app: FastAPI, api_prefix: str) -> None:
-    """Serve a completed description."""
+    """Let the application serve the completed description."""
     made: Json = {}
 
     def openapi() -> Json:
@@ -202,7 +166,7 @@ def describe(app: FastAPI, api_prefix: str) -> None:
             made.update(_completed(app, api_prefix))
         return made
 
-    app.openapi = openapi  # type: ignore[method-assign]  # how FastAPI wants it replaced
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this replacement
 
 
 def _completed(app: FastAPI, api_prefix: str) -> Json:
@@ -212,20 +176,24 @@ def _completed(app: FastAPI, api_prefix: str) -> Json:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
-    for model in (TransactionRequest, RollbackRequest, EntryRollbackRequest):
-        own = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    for model in (*_MODELS, EventItem):
+        own = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas.update(own.pop("$defs", {}))
         schemas[model.__name__] = own
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    answered = (getattr(route, "response_model", None) for route in app.routes)
+    describe_fields(schemas, (*_MODELS, EventItem, StatusItem, *answered))
+    schemas["Problem"], schemas["Finding"] = _PROBLEM, _FINDING
+    token = {"type": "http", "scheme": "bearer", "description": "A token of the setting `auth.tokens`"}
+    document["components"]["securitySchemes"] = {"token": token}
     document["security"] = [{}, {"token": []}]
     for path, method, operation in _operations(document):
         operation["summary"] = _first_sentence(operation["description"])
+        operation["description"] = plain(operation["description"])
+        _describe_parameters(operation)
         _add_body(operation)
         _add_answers(operation)
+        describe_responses(path, method, operation, schemas)
         _add_example(operation)
-        if path.startswith(api_prefix):
-            _add_problems(operation, _READING if method == "get" else _WRITING)
     return document
 
 
@@ -245,6 +213,16 @@ def _first_sentence(description: str) -> str:
     sentence = re.split(r"(?<=[.!?])\s", paragraph, maxsplit=1)[0].rstrip(".:")
     is_long = len(sentence) > SUMMARY_CHARACTERS or "{" in sentence
     return sentence.partition(": ")[0] if is_long else sentence
+
+
+def _describe_parameters(operation: Json) -> None:
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            name = parameter["name"]
+            text = _PATH_PARAMETERS.get(f"{operation['tags'][0]} {name}", _PATH_PARAMETERS[name])
+            parameter.setdefault("description", text)
+    if operation["operationId"] in _CONDITIONAL:
+        operation.setdefault("parameters", []).append(_IF_NONE_MATCH)
 
 
 def _add_example(operation: Json) -> None:
@@ -267,15 +245,17 @@ def _add_example(operation: Json) -> None:
 
 def _add_body(operation: Json) -> None:
     name = operation["operationId"]
-    if name in _BODIES:
-        media_types = (JSON_TYPE,) if name in _JSON_ONLY else (JSON_TYPE, YAML_TYPE)
-        content: Json = {media_type: {"schema": _BODIES[name]} for media_type in media_types}
-        if name in _WITH_PROTOBUF:
+    if name in BODIES:
+        media_types = (JSON_TYPE,) if name in JSON_ONLY else (JSON_TYPE, YAML_TYPE)
+        content: Json = {media_type: {"schema": BODIES[name]} for media_type in media_types}
+        if name in WITH_PROTOBUF:
             content[PROTOBUF_TYPE] = {"schema": {"type": "string", "format": "binary"}}
-        operation["requestBody"] = {"required": True, "content": content}
     elif name == "restore":
         tar: Json = {"schema": {"type": "string", "format": "binary"}}
-        operation["requestBody"] = {"required": True, "content": {TAR_TYPE: tar, BYTES_TYPE: tar}}
+        content = {TAR_TYPE: tar, BYTES_TYPE: tar}
+    else:
+        return
+    operation["requestBody"] = {"required": True, "description": TEXTS[name], "content": content}
 
 
 def _add_answers(operation: Json) -> None:
@@ -284,14 +264,7 @@ def _add_answers(operation: Json) -> None:
         content = responses["200"]["content"]
         content[YAML_TYPE] = content[JSON_TYPE]
     if name in _CONDITIONAL:
-        responses["304"] = {"description": "Nothing has changed since the etag of `If-None-Match`"}
+        responses["304"] = {"description": "The client has this version: its etag is in `If-None-Match`"}
     if any(parameter["name"] == "prefer" for parameter in operation.get("parameters", ())):
-        responses["202"] = {**responses["200"], "description": "Done; nodes are pending still"}
-
-
-def _add_problems(operation: Json, codes: tuple[int, ...]) -> None:
-    for code in codes:
-        operation["responses"][str(code)] = {
-            "description": HTTPStatus(code).phrase,
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
+        done = {"description": "Done, but some nodes had neither ACKed nor NACKed it when the wait was over"}
+        responses["202"] = {**responses["200"], **done}

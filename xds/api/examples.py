@@ -1,6 +1,6 @@
-"""An example of a request for each operation of the API. In this order they make one story, which a test plays.
+"""An example of a request for each operation of the API. A test sends them to a server in this order.
 
-The answers that the server gave stand in ``example_answers.json``; ``tests/api/test_api_examples.py`` writes it.
+The answers of the server are in ``example_answers.json``, which ``tests/api/test_api_examples.py`` writes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What happens to every request before a route sees it: order, request id, path, credentials, readiness.
+"""Middleware of all requests: order, request id, path, credentials, readiness, and refused writes for the audit list.
 
-Requests begin one after the other, each in its own iteration of the event loop. The framework takes milliseconds for
-each, so a burst of pushes would otherwise block the streams for the sum of all.
-
-Refused writes are reported to the audit list.
+Each request begins in its own iteration of the event loop. The framework takes milliseconds for each, so a burst of
+pushes would otherwise block the streams for the sum of all.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from xds.control.push import GROUP_NAME_LIMIT
 from xds.control.tokens import HEADER, READ, XDS
 
 
-class Queue:
-    """First come, first served. The number of waiting requests is bounded by the number of connections."""
+class RequestQueue:
+    """Begins requests in the order of their arrival. The limit on connections bounds the number of waiting requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -44,26 +42,26 @@ class Queue:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._come()
+            await self._wait_for_turn()
         await self._app(scope, receive, send)
 
-    async def _come(self) -> None:
+    async def _wait_for_turn(self) -> None:
         loop = asyncio.get_running_loop()
         if not self._busy:
             self._busy = True
-            loop.call_soon(self._next)
+            loop.call_soon(self._begin_next)
             return
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         await turn
 
-    def _next(self) -> None:
-        """The iteration is over: begin the next request."""
+    def _begin_next(self) -> None:
+        """Begin the next request: the previous iteration is over."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # skip requests that were cancelled
                 turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
+                asyncio.get_running_loop().call_soon(self._begin_next)
                 return
         self._busy = False
 
@@ -86,7 +84,7 @@ Segment = Annotated[str, BeforeValidator(unquote)]
 class RequestId:
     """Gives each request an id, or keeps the caller's ``X-Request-ID``, in the answer and in the log.
 
-    Answers must not be cached: each is the state of a moment for one caller.
+    Answers must not be cached: each is the state at one time, for one caller.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -114,10 +112,7 @@ class RequestId:
 
 
 class RawPath:
-    """Routes the API's paths as they were sent:
-
-    ``%2F`` belongs to a name or type URL and does not separate segments.
-    """
+    """Routes the API's paths undecoded: ``%2F`` belongs to a name or type URL and does not separate segments."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,29 +124,29 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
-class Heads:
-    """Answers HEAD as GET for what lies outside of the API: probes, metrics, pages. uvicorn leaves the body out.
+class HeadRequests:
+    """Answers HEAD as GET outside of the API: probes, metrics, pages. uvicorn leaves the body out.
 
-    Load balancers and monitors probe with HEAD. The API has answers without an end, so its paths take no HEAD.
+    Load balancers and monitors probe with HEAD. Some answers of the API do not end, so its paths take no HEAD.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD" and _is_outside(scope["path"]):
+        if scope["type"] == "http" and scope["method"] == "HEAD" and _is_outside_api(scope["path"]):
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)
 
 
-def _is_outside(path: str) -> bool:
+def _is_outside_api(path: str) -> bool:
     return path == METRICS_PATH or path in OPEN_PATHS | PAGE_PATHS or path.startswith(PAGES_PREFIX)
 
 
 class ConsulToken:
-    """Takes ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
+    """Reads ``X-Consul-Token`` of requests under ``/v1`` as a bearer token, before ``Authorization``, as Consul does.
 
-    A browser lets a page of another origin set neither header without a preflight, so both prove the same.
+    A page of another origin can set neither header without a preflight, so both prove the same.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -166,7 +161,7 @@ class ConsulToken:
         await self._app(scope, receive, send)
 
 
-class Door:
+class Authentication:
     """Refuses requests without a valid credential, and all requests before the stored state is loaded.
 
     The caller is put into ``request.state.identity`` and its scopes into ``request.state.grant``, which
@@ -191,9 +186,9 @@ class Door:
         await app(scope, receive, send)
 
     def _is_page(self, scope: Scope) -> bool:
-        """Whether it asks for a page or an asset. They hold no data, and a browser has no token for them.
+        """Whether the request is for a page or an asset. They hold no data, and a browser sends no token for them.
 
-        A browser does have a certificate, so pages need one where every request does.
+        A browser does send a certificate. So pages need one where every request does.
         """
         path = scope["path"]
         return not self._wants_certificates and (path in PAGE_PATHS or path.startswith(PAGES_PREFIX))
@@ -216,7 +211,7 @@ class Door:
             detail, members = f"{whose} lacks the scope {needed}", {"missing_scope": needed}
             return problem(request, HTTPStatus.FORBIDDEN, detail, headers=challenge, members=members)
         if self._phase() is Phase.STARTING and path != METRICS_PATH:
-            # No answer before the stored state is loaded: this holds for the HTTP port, too.
+            # Before the stored state is loaded, every answer would be wrong.
             retry = {"Retry-After": "1"}
             return problem(request, HTTPStatus.SERVICE_UNAVAILABLE, "the server is starting", headers=retry)
         request.state.identity, request.state.grant = identity, grant
@@ -238,10 +233,10 @@ _NO_WRITES = frozenset({"validate", "explain"})
 
 
 class RefusedWrites:
-    """Reports every write that was refused to the audit list.
+    """Reports every refused write to the audit list.
 
-    Of the values that the caller chooses freely (names of resources, queries), only the group and the claimed author
-    are recorded.
+    It records the group and the claimed author, but no other value that the caller chooses freely, such as the name
+    of a resource.
     """
 
     def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
@@ -249,24 +244,24 @@ class RefusedWrites:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_ours = scope["type"] == "http" and (scope["path"].startswith(API_PREFIX) or is_consul(scope))
-        if not is_ours or scope["method"] in READING:
+        is_of_api = scope["type"] == "http" and (scope["path"].startswith(API_PREFIX) or is_consul(scope))
+        if not is_of_api or scope["method"] in READING:
             await self._app(scope, receive, send)
             return
 
-        async def send_and_tell(message: Message) -> None:
+        async def send_and_report(message: Message) -> None:
             """Report a refusal and pass it on."""
             if message["type"] == "http.response.start":
                 request = Request(scope)
                 # Consul's paths answer 500 for an entry that breaks a rule.
                 if 400 <= message["status"] < 500 or getattr(request.state, "is_refused_write", False):
-                    self._tell(request, message["status"])
+                    self._report(request, message["status"])
             await send(message)
 
-        await self._app(scope, receive, send_and_tell)
+        await self._app(scope, receive, send_and_report)
 
-    def _tell(self, request: Request, status: int) -> None:
-        group, subject = _place(request)
+    def _report(self, request: Request, status: int) -> None:
+        group, subject = _subject_of(request)
         query = parse_qs(request.scope["query_string"].decode("latin-1"))
         if not subject or query.get("dry_run", [""])[-1].lower() in TRUE:
             return
@@ -276,7 +271,7 @@ class RefusedWrites:
         self._audit.refused(caller, f"{request.method} {subject}", group, f"{status} {reason}"[:REASON_LIMIT])
 
 
-def _place(request: Request) -> tuple[str, str]:
+def _subject_of(request: Request) -> tuple[str, str]:
     """The group and the path of a write, without names. The path is empty if the request is no write of the API."""
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem+json, also those of the framework.
+"""Errors as problem documents (RFC 9457), those of the framework included.
 
 ``{"type", "title", "status", "detail", "instance", "request_id", "errors": [{code, severity, resource, pointer, source,
-detail, hint, index}]}``. Internal errors show nothing of the server's inside.
+detail, hint, index}]}``. The answer to an internal error shows no details of the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import Scope
 from xds.api.services import services_of
 from xds.api.shapes.values import FindingItem
 from xds.chain.chain import ChainError
-from xds.chain.index import refused
+from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.control.live_endpoints import OwnedError
 from xds.control.push import ChangeError, EmptyingError
@@ -59,7 +59,7 @@ class RequestError(XdsError):
 
 
 def is_consul(scope: Scope) -> bool:
-    """True for a request of one of Consul's own paths."""
+    """Whether the path is one of Consul's API."""
     return scope["type"] == "http" and str(scope["path"]).startswith(CONSUL_PREFIX)
 
 
@@ -71,7 +71,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     members: Mapping[str, object] | None = None,
 ) -> Response:
-    """One problem as a response; ``members`` extend it. Under Consul's paths it is the detail as text."""
+    """A problem as a response; ``members`` are further fields. On Consul's paths the body is the detail as text."""
     body: Json = {
         "type": "about:blank",
         "title": status.phrase,
@@ -84,11 +84,10 @@ def problem(
     }
     # For the audit list. It must not contain pushed content, which may be secret.
     request.state.refusal = ", ".join(str(error["code"]) for error in list(errors or ())[:3]) or detail
-    own = {"X-Request-ID": request_id(request), "Cache-Control": "no-store"}
-    told = {**own, **(headers or {})}
+    sent_headers = {"X-Request-ID": request_id(request), "Cache-Control": "no-store", **(headers or {})}
     if is_consul(request.scope):
-        return PlainTextResponse(detail, status, told)
-    return JSONResponse(body, status, told, MEDIA_TYPE)
+        return PlainTextResponse(detail, status, sent_headers)
+    return JSONResponse(body, status, sent_headers, MEDIA_TYPE)
 
 
 def request_id(request: Request) -> str:
@@ -97,11 +96,11 @@ def request_id(request: Request) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error with a problem."""
-    app.add_exception_handler(XdsError, _ours)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _parameters)
-    app.add_exception_handler(Exception, _unexpected)
+    """Register the handlers that answer every error with a problem."""
+    app.add_exception_handler(XdsError, _answer_xds_error)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid_parameters)
+    app.add_exception_handler(Exception, _answer_unexpected_error)
 
 
 _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
@@ -118,13 +117,13 @@ _STATUS: tuple[tuple[type[XdsError], HTTPStatus], ...] = (
 )
 
 
-async def _ours(request: Request, error: Exception) -> Response:
+async def _answer_xds_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ValidationError):
         return _violations(request, error)
     if isinstance(error, ChainError):
-        return _violations(request, ValidationError([refused(error, "is broken")]))
+        return _violations(request, ValidationError([chain_finding(error, "is broken")]))
     if isinstance(error, ChangeError) and isinstance(error.cause, ValidationError):
-        found = [placed(violation, error.index) for violation in error.cause.violations]
+        found = [place_in_transaction(violation, error.index) for violation in error.cause.violations]
         return _violations(request, ValidationError(found))
     if isinstance(error, RequestError):
         return problem(request, error.status, str(error), headers=error.headers, members=error.members)
@@ -146,7 +145,7 @@ def _members(error: Exception, cause: Exception) -> dict[str, object]:
 
 
 def overridable(parameter: str, reason: str) -> dict[str, object]:
-    """Members of a problem that a parameter resolves. Clients replace the parameter by their own name for it."""
+    """The fields of a problem that a parameter resolves. Clients show their own name of the parameter instead."""
     return {"override": parameter, "reason": reason}
 
 
@@ -155,8 +154,8 @@ def _change_item(error: ChangeError) -> Json:
     return asdict(Violation("refused", str(error.cause), error.group, f"/changes/{error.index}"))
 
 
-def placed(violation: Violation, change: int, part: str = "/snapshot/resources") -> Violation:
-    """A finding with its pointer from the root of a transaction; ``part`` is the place of the change's resources."""
+def place_in_transaction(violation: Violation, change: int, part: str = "/snapshot/resources") -> Violation:
+    """A finding with its pointer from the root of a transaction; ``part`` is where the change has its resources."""
     within = f"{part}/{violation.index}" if violation.index >= 0 else part.removesuffix("/resources")
     return replace(violation, pointer=f"/changes/{change}{within}{violation.pointer}")
 
@@ -167,15 +166,17 @@ def _violations(request: Request, error: ValidationError) -> Response:
         services_of(request).publisher.journal.invalid(unquote(request.path_params.get("group", "")), error)
     status = HTTPStatus.BAD_REQUEST if isinstance(error, MalformedError) else HTTPStatus.UNPROCESSABLE_ENTITY
     found = [finding_item(violation) for violation in error.violations[:ERRORS_SHOWN]]
-    for limit in {_LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_of_chain(each)}:
+    for limit in {
+        _LIMITS[each.code] for each in error.violations if each.code in _LIMITS and not _is_about_chain(each)
+    }:
         services_of(request).limit_hits[limit] += 1
     count = len(error.violations)
     first = _shorten(error.violations[0].detail) if error.violations else "invalid input"
     return problem(request, status, first if count < 2 else f"{first} (and {count - 1} more)", found)
 
 
-def _is_of_chain(violation: Violation) -> bool:
-    """The codes of chains are those of flaws in what entries say together."""
+def _is_about_chain(violation: Violation) -> bool:
+    """Whether the finding is about a chain: its codes mean other limits than those of the codec."""
     return violation.resource.startswith("chain/")
 
 
@@ -189,7 +190,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "..."
 
 
-async def _framework(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     found = cast(HTTPException, error)
     status = HTTPStatus(found.status_code)
     detail = {
@@ -199,7 +200,7 @@ async def _framework(request: Request, error: Exception) -> Response:
     return problem(request, status, detail, headers=found.headers)
 
 
-async def _parameters(request: Request, error: Exception) -> Response:
+async def _answer_invalid_parameters(request: Request, error: Exception) -> Response:
     found = cast(RequestValidationError, error).errors()
     errors = [
         {
@@ -218,7 +219,7 @@ async def _parameters(request: Request, error: Exception) -> Response:
     return problem(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+async def _answer_unexpected_error(request: Request, error: Exception) -> Response:
     # The server logs the traceback with the request id.
     detail = "internal error; the server's log has the details under this request_id"
     return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)

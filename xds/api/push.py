@@ -1,6 +1,6 @@
-"""What all pushing routes share: preconditions, options, waiting for the fleet.
+"""What all routes that push share: preconditions, options, and the wait for the fleet.
 
-Also `If-Match` and `If-None-Match` of documents without revisions: policies, settings of groups.
+Also ``If-Match`` and ``If-None-Match`` of documents without revisions, such as policies and settings of groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response
 
 from xds.api.problem import RequestError, finding_item, overridable
 from xds.api.routing import Calling
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.groups import PushAnswer, progress_item, push_answer
 from xds.control.etags import ANY_ETAG, NO_ETAG
 from xds.control.progress import PushVerdict, verdict_of
@@ -32,12 +32,18 @@ MESSAGE_LIMIT = 2000
 _ETAG = re.compile(r'\s*(?:W/)?"?(r(\d{1,18})(?:-[0-9a-f]+)?)"?\s*')
 _WAIT = re.compile(r"\bwait\s*=\s*\"?(\d+)\"?")
 
-Strict = Annotated[bool, Query(description="Warnings are errors")]
+Strict = Annotated[bool, Query(description="Treat warnings as errors: they prevent the change (422)")]
 DrainTime = Annotated[
-    float | None, Query(ge=0, le=DAY_S, description="How long removed endpoints drain; 0: they are removed at once")
+    float | None,
+    Query(
+        ge=0,
+        le=DAY_S,
+        description="Seconds that removed endpoints drain; 0: they are removed at once. "
+        "By default the setting `order.endpoint_drain_s`",
+    ),
 ]
 
-# The revision that a group must be at and the etag that it must have, as in ``PushOptions``.
+# The required revision and etag of a group, as ``expect`` and ``etag`` of ``PushOptions``.
 Precondition = tuple[int | None, str]
 
 
@@ -60,50 +66,78 @@ def read_precondition(if_match: str | None, if_none_match: str | None) -> Precon
     return None, tag[1]
 
 
-def check_stated(here: Services, if_match: str | None, if_none_match: str | None) -> None:
+def check_precondition_present(deps: Services, if_match: str | None, if_none_match: str | None) -> None:
     """Raises ``RequestError`` (428) for a write without a precondition where one is required."""
-    if here.options.require_if_match and if_match is None and if_none_match is None:
+    if deps.options.require_if_match and if_match is None and if_none_match is None:
         detail = "this server requires If-Match or If-None-Match for every write (server.require_if_match)"
         reason = "this server requires a precondition for every write (server.require_if_match)"
         members = overridable("if_match", reason)
         raise RequestError(HTTPStatus.PRECONDITION_REQUIRED, detail, members=members)
 
 
-async def preconditions(
-    here: Here,
-    if_match: Annotated[str | None, Header(description='An etag such as `"r42-1f3a9c07"`, or `*`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: the group must not exist")] = None,
-) -> Precondition:
-    """The preconditions of a push to one group, from its headers."""
-    check_stated(here, if_match, if_none_match)
-    return read_precondition(if_match, if_none_match)
+IF_MATCH = (
+    'Succeed only if the present etag is this one, such as `"r42-1f3a9c07"`, or `"r42"` for the revision alone; `*`: '
+    "there must be one. Otherwise 412"
+)
 
 
-async def shared_options(
+def revision_precondition(absent: str) -> Callable[[Services, str | None, str | None], Awaitable[Precondition]]:
+    """A dependency: the precondition of a write to something with revisions, from its headers.
+
+    ``absent`` says in the description what ``If-None-Match: *`` asks for.
+    """
+
+    async def stated(
+        deps: Deps,
+        if_match: str | None = Header(None, description=IF_MATCH),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
+    ) -> Precondition:
+        check_precondition_present(deps, if_match, if_none_match)
+        return read_precondition(if_match, if_none_match)
+
+    return stated
+
+
+GroupPrecondition = Annotated[Precondition, Depends(revision_precondition("succeed only if the group does not exist"))]
+
+
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        max_length=PUSH_ID_LIMIT,
+        description="A repeated request with the same key gets the answer of the first and changes nothing. "
+        "A key is kept for a day. Another body with the same key is refused (422)",
+    ),
+]
+DryRun = Annotated[bool, Query(description="Validate, and show what would change; change nothing")]
+Message = Annotated[str, Query(max_length=MESSAGE_LIMIT, description="Why the change is made; the history has it")]
+
+
+async def keyless_options(
     by: Calling,
-    idempotency_key: Annotated[
-        str,
-        Header(
-            max_length=PUSH_ID_LIMIT, description="A repeated request with the same key gets the answer of the first"
-        ),
-    ] = "",
-    dry_run: Annotated[bool, Query(description="Show what would change; change nothing")] = False,
+    dry_run: DryRun = False,
     allow_empty: Annotated[
-        bool, Query(description="Allow the group to become empty while nodes are connected")
+        bool, Query(description="Permit that connected nodes lose their whole configuration; otherwise 409")
     ] = False,
-    message: Annotated[str, Query(max_length=MESSAGE_LIMIT)] = "",
+    message: Message = "",
     strict: Strict = False,
 ) -> PushOptions:
+    """The options of a change that needs no idempotency key, from its query."""
+    return PushOptions("", None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+
+
+KeylessOptions = Annotated[PushOptions, Depends(keyless_options)]
+
+
+async def shared_options(options: KeylessOptions, idempotency_key: IdempotencyKey = "") -> PushOptions:
     """The options of a push to any number of groups, from its headers and query."""
-    return PushOptions(idempotency_key, None, by.meta(message), dry_run, allow_empty, strict=strict, peer=by.peer)
+    return replace(options, push_id=idempotency_key)
 
 
 SharedOptions = Annotated[PushOptions, Depends(shared_options)]
 
 
-async def push_options(
-    options: SharedOptions, precondition: Annotated[Precondition, Depends(preconditions)]
-) -> PushOptions:
+async def push_options(options: SharedOptions, precondition: GroupPrecondition) -> PushOptions:
     """The options of a push to one group."""
     expect, etag = precondition
     return replace(options, expect=expect, etag=etag)
@@ -111,7 +145,11 @@ async def push_options(
 
 async def wait_preference(
     prefer: Annotated[
-        str, Header(description="`wait=30`: answer when the connected nodes have the push, after at most 30 s")
+        str,
+        Header(
+            description="`wait=30`: answer when each connected node has ACKed or NACKed the push, after at most 30 "
+            "seconds; at most 300. The answer is 202 if nodes are still pending then",
+        ),
     ] = "",
 ) -> float:
     """Seconds to wait for the fleet, from ``Prefer`` (RFC 7240)."""
@@ -127,14 +165,14 @@ Wait = Annotated[float, Depends(wait_preference)]
 class PushContext:
     """The collaborators and options of a pushing request."""
 
-    here: Services
+    deps: Services
     options: PushOptions
     wait_s: float
 
 
-async def push_context(here: Here, options: Options, wait_s: Wait) -> PushContext:
+async def push_context(deps: Deps, options: Options, wait_s: Wait) -> PushContext:
     """Everything that a pushing route needs in addition to its input."""
-    return PushContext(here, options, wait_s)
+    return PushContext(deps, options, wait_s)
 
 
 Pushing = Annotated[PushContext, Depends(push_context)]
@@ -142,23 +180,23 @@ Pushing = Annotated[PushContext, Depends(push_context)]
 
 async def answer(pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()) -> Response:
     """200 with the changes and the warnings of the input; after ``Prefer: wait`` 202 while nodes are pending."""
-    body, pending = await answered(pushing, result, warnings)
+    body, pending = await wait_for_answer(pushing, result, warnings)
     tag = {"ETag": f'"{result.etag}"'} if result.etag else {}
     return await run_sized(
-        JSONResponse, body, status_of(pending), {**tag, **applied(pushing)}, resources=result.touched
+        JSONResponse, body, status_of(pending), {**tag, **preference_headers(pushing)}, resources=result.touched
     )
 
 
-async def answered(
+async def wait_for_answer(
     pushing: PushContext, result: PushResult, warnings: Sequence[Violation] = ()
 ) -> tuple[PushAnswer, bool]:
-    """The answer to a push after the requested wait, and whether nodes are still pending."""
+    """The answer to a push, after the wait that ``Prefer`` asks for, and whether nodes are still pending."""
     body = push_answer(result)
     body["warnings"] = [finding_item(warning) for warning in (*warnings, *result.warnings)]
     if pushing.options.dry_run:
         body["dry_run"] = True
     elif pushing.wait_s:
-        found = await pushing.here.publisher.pushes.settled(result.group, result.revision, pushing.wait_s)
+        found = await pushing.deps.publisher.pushes.wait_for_verdict(result.group, result.revision, pushing.wait_s)
         if found is not None:
             body["progress"] = progress_item(found)
             return body, verdict_of(found) is PushVerdict.PENDING
@@ -170,14 +208,14 @@ def status_of(pending: bool) -> HTTPStatus:
     return HTTPStatus.ACCEPTED if pending else HTTPStatus.OK
 
 
-def applied(pushing: PushContext) -> dict[str, str]:
+def preference_headers(pushing: PushContext) -> dict[str, str]:
     """The header that confirms the preference to wait."""
     waits = pushing.wait_s and not pushing.options.dry_run
     return {"Preference-Applied": f"wait={pushing.wait_s:g}"} if waits else {}
 
 
-def expected_etag(
-    prefix: str, absent: str, shown: str = "An etag such as"
+def etag_precondition(
+    prefix: str, absent: str, shown: str = "Succeed only if the present etag is this one, such as"
 ) -> Callable[[Services, str | None, str | None], Awaitable[str]]:
     """A dependency: the etag that a document without revisions must have; empty if any will do.
 
@@ -186,17 +224,19 @@ def expected_etag(
     """
 
     async def expected(
-        here: Here,
-        if_match: str | None = Header(None, description=f'{shown} `"{prefix}-1f3a9c07"`, or `*`'),
-        if_none_match: str | None = Header(None, description=f"`*`: {absent}"),
+        deps: Deps,
+        if_match: str | None = Header(
+            None, description=f'{shown} `"{prefix}-1f3a9c07"`; `*`: there must be one. Otherwise 412'
+        ),
+        if_none_match: str | None = Header(None, description=f"`*`: {absent}. Otherwise 412"),
     ) -> str:
-        return _wanted_etag(here, prefix, if_match, if_none_match)
+        return _wanted_etag(deps, prefix, if_match, if_none_match)
 
     return expected
 
 
-def _wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
-    check_stated(here, if_match, if_none_match)
+def _wanted_etag(deps: Services, prefix: str, if_match: str | None, if_none_match: str | None) -> str:
+    check_precondition_present(deps, if_match, if_none_match)
     if if_none_match is not None:
         if if_none_match.strip() != ANY_ETAG:
             raise RequestError(HTTPStatus.BAD_REQUEST, "If-None-Match of a write can only be *")
@@ -205,6 +245,6 @@ def _wanted_etag(here: Services, prefix: str, if_match: str | None, if_none_matc
         return "" if if_match is None else ANY_ETAG
     tag = re.fullmatch(rf'\s*(?:W/)?"?({prefix}-[0-9a-f]{{1,32}})"?\s*', if_match)
     if tag is None:
-        detail = f"If-Match is no etag of this kind ({prefix}-...): {if_match[:100]!r}"
+        detail = f"If-Match is not an etag of this kind ({prefix}-...): {if_match[:100]!r}"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail)
     return tag[1]

@@ -2,7 +2,7 @@
 
 Each route needs one scope of the caller's token or certificate. It follows from the method (reading: ``read``; writing
 below a group: ``write:group/<group>``; any other write: ``admin``), unless the route has ``openapi_extra=needs(...)``.
-So a new route is never open by mistake.
+So no new route is open by mistake.
 
 The caller of a write consists of the authenticated actor, the claimed author, and the address.
 """
@@ -27,8 +27,8 @@ API_PREFIX = "/api/v1"
 def api_router(tag: str, prefix: str = "") -> APIRouter:
     """A router whose routes lie under the API's prefix and check the caller's scopes.
 
-    Its routes are complete when they are defined. FastAPI builds other routers again for each application, within the
-    first request: with hundreds of models that blocks the event loop for some tenths of a second.
+    Its routes are complete when they are defined. FastAPI would build the routes of an included router in the first
+    request: with hundreds of models that blocks the event loop for some tenths of a second.
     """
     return APIRouter(
         prefix=f"{API_PREFIX}{prefix}",
@@ -44,7 +44,7 @@ def operation_id(route: APIRoute) -> str:
 
 
 SCOPE_KEY = "x-scope"
-ANY = "any"  # a valid token is enough; the route itself checks further
+ANY = "any"  # a valid credential is enough; the route itself checks scopes
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -111,7 +111,7 @@ def _printable(text: str) -> str:
     return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in text)
 
 
-AUTHOR_LIMIT = 200
+AUTHOR_LIMIT = 200  # characters
 
 
 async def caller(
@@ -120,7 +120,7 @@ async def caller(
         str,
         Query(
             max_length=AUTHOR_LIMIT,
-            description="The author as the client claims; stored beside the authenticated actor",
+            description="Who makes the change, as the client claims; the history has it beside the authenticated actor",
         ),
     ] = "",
 ) -> Caller:

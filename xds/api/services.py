@@ -1,4 +1,4 @@
-"""The collaborators of the routes, passed in by the composition root."""
+"""The collaborators of the routes. The composition root makes them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,19 @@ from xds.store.retention import StoreCondition
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """Limits, credentials and addresses; ``config`` is the answer of ``/config``.
+    """Limits, credentials and addresses.
 
-    ``bodies_in_flight_bytes`` bounds the bodies of all requests together. ``tokens`` are the tokens with their scopes;
-    without any, every caller may do everything. ``access`` has more rules, and then has the tokens.
-    ``wants_certificates``: the port asks for client certificates, so every request needs a credential. ``browser``:
-    which requests must not come from a page. ``envoy`` is the binary that validates on request. ``archive_bytes``
-    bounds a restored archive, which is kept in ``spool`` meanwhile, by default the directory of temporary files. The
-    addresses go into bootstraps; their ports may be known only after the start. ``decoder`` reads pushes, with the
-    limit on a resource.
+    * ``bodies_in_flight_bytes``: the limit on the bodies of all requests together;
+    * ``decoder``: decodes pushes, with the limit on a resource;
+    * ``tokens``: tokens with their scopes; without any, every caller has all scopes;
+    * ``access``: rules for certificates and nodes in addition; it has the tokens, and ``tokens`` is not used;
+    * ``wants_certificates``: the port asks for client certificates, so every request needs a credential;
+    * ``browser``: which requests must prove that no foreign page made them;
+    * ``envoy``: the binary for validation on request; None: there is none;
+    * ``archive_bytes``: the limit on a restored archive; ``spool``: the directory that it is received in, by default
+      that of temporary files;
+    * ``config``: the answer of ``GET /config``;
+    * ``grpc_address``, ``http_address``: for bootstraps; their ports may be known only after the start.
     """
 
     body_bytes: int = 64 * MIB
@@ -62,7 +66,7 @@ class ApiOptions:
     http_address: Callable[[], tuple[str, int]] = lambda: ("127.0.0.1", 18080)
 
     def accepted(self) -> Access:
-        """The access rules at present."""
+        """The access rules that apply now."""
         return self.access if self.access is not None else Access(self.tokens)
 
 
@@ -74,15 +78,19 @@ async def _nobody(node_ids: Collection[str]) -> None:
 class Services:
     """The application's collaborators.
 
-    ``metrics`` renders the Prometheus text, in a thread; ``phase`` is the phase of the server. ``limit_hits`` counts
-    requests beyond a limit by the name of its setting, ``foreign_refused`` requests that `BrowserSafety` refused by
-    reason. ``disconnect`` ends the streams of a node and returns their number; ``let_go`` ends lingering for some
-    nodes. ``load`` is the reported load, ``assignments`` the traffic assignment. ``watched`` is the watched directory,
-    None if there is none. ``by_hand`` has the assignments that are set by hand. ``condition`` is that of the store.
-    ``catalog`` has the services and their instances, ``bindings`` the assignments that follow them, ``sources`` runs
-    what brings them, ``registrations`` are the instances that are registered over HTTP, and ``service_view`` is the
-    catalog with a number that grows with each change. ``destinations`` are those of Linkerd proxies, None where they
-    are not served.
+    * ``assignments``: traffic assignment; ``load``: the reported load;
+    * ``metrics``: renders the Prometheus text; it is called in a thread; ``phase``: the phase of the server;
+    * ``limit_hits``: requests beyond a limit, by the name of its setting;
+    * ``foreign_refused``: requests that `BrowserSafety` refused, by reason;
+    * ``disconnect``: ends the streams of a node and returns their number;
+    * ``let_go``: ends the lingering of removed resources for some nodes;
+    * ``watched``: the watched directory; None: there is none;
+    * ``bodies_in_flight``: bytes of the bodies of open requests; ``event_readers``: the number of event streams;
+    * ``catalog``: services and their instances; ``service_view``: the catalog with a revision;
+    * ``bindings``: assignments that follow services; ``by_hand``: assignments that are set by hand;
+    * ``sources``: runs the sources of instances; ``registrations``: instances that are registered over HTTP;
+    * ``destinations``: those of Linkerd proxies; None: the Linkerd API is not served;
+    * ``condition``: the condition of the store.
     """
 
     publisher: Publisher
@@ -96,7 +104,7 @@ class Services:
     let_go: Callable[[Collection[str]], Awaitable[None]] = _nobody
     load: LoadView = field(default_factory=lambda: LoadView(LoadAggregates()))
     watched: Callable[[], WatchedDirectory | None] = lambda: None
-    bodies_in_flight: int = 0  # bytes
+    bodies_in_flight: int = 0
     event_readers: int = 0
     foreign_refused: Counter[str] = field(default_factory=Counter)
     catalog: ServiceCatalog = field(default_factory=ServiceCatalog)
@@ -111,13 +119,13 @@ class Services:
 
 
 def services_of(request: Request) -> Services:
-    """The services of the application that got the request."""
+    """The collaborators of the application that received the request."""
     return cast(Services, request.app.state.services)
 
 
 async def services(request: Request) -> Services:
-    """The services as a dependency. It is a coroutine, because FastAPI calls plain functions in a thread each time."""
+    """The collaborators as a dependency. FastAPI would call a plain function in a thread, so this is a coroutine."""
     return services_of(request)
 
 
-Here = Annotated[Services, Depends(services)]
+Deps = Annotated[Services, Depends(services)]

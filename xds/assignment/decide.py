@@ -9,7 +9,7 @@ three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from xds.assignment.assignment import (
@@ -25,6 +25,7 @@ from xds.assignment.assignment import (
 )
 from xds.assignment.capacity import estimate_capacities
 from xds.assignment.following import follow, probed_targets, without
+from xds.assignment.free_capacity import DemandChange
 from xds.assignment.freshness import Freshness, estimate_demand
 from xds.assignment.pacing import (
     HysteresisBand,
@@ -203,9 +204,11 @@ class _Decider:
             before = {source: own.shed for source, own in self.previous.sources.items()}
             self.shed = shed_fractions(self.policy, demand, self.capacity, used, self.reachable, before)
             demand = {source: rps * (1.0 - self.shed[source]) for source, rps in demand.items()}
-        variation = self._variation(demand)
-        rise = self._rise(demand)
-        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, variation, rise)
+        is_full = self._is_full(demand, used)
+        if is_full:  # what is estimated too high would stay free, and be lost
+            demand = {source: self._mean_rps(source) for source in sources}
+        change = self._demand_change(demand, is_full)
+        band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, change)
         if band.surplus:
             reasons.append(overload_reason(band.surplus))
         plans = self._plans(sources, demand, used, band)
@@ -213,15 +216,23 @@ class _Decider:
         fraction = step_fraction(self.policy, gaps)
         return {source: self._moved(source, plan, fraction) for source, plan in plans.items()}
 
-    def _variation(self, demand: Mapping[Locality, float]) -> float:
-        """How much the demand of all sources changes between two reports, as a fraction."""
-        memories = [(rps, self.estimates[source].memory) for source, rps in demand.items()]
-        return sum(rps * memory.variation for rps, memory in memories if memory) / sum(demand.values())
+    def _mean_rps(self, source: Locality) -> float:
+        return max(self.estimates[source].mean_rps, self._idle_rps()) * (1.0 - self.shed.get(source, 0.0))
 
-    def _rise(self, demand: Mapping[Locality, float]) -> float:
-        """By how much the demand of the source that rises fastest does so in an interval, as a fraction."""
-        memories = [(rps, self.estimates[source].memory) for source, rps in demand.items()]
-        return max((slope(memory.recent_rps) / rps for rps, memory in memories if memory), default=0.0)
+    def _is_full(self, demand: Mapping[Locality, float], used: Mapping[Locality, float]) -> bool:
+        """Whether some demand fits nowhere."""
+        room = {name: max(rps - used.get(name, 0.0), 0.0) for name, rps in self.capacity.items()}
+        ranked = rank_targets(self.policy, demand, self.capacity, self.reachable)
+        return bool(place(self.policy, demand, room, ranked, capacity=self.capacity).surplus)
+
+    def _demand_change(self, sources: Iterable[Locality], is_full: bool) -> DemandChange:
+        """How the demand of each source changes between two reports."""
+        memories = {source: self.estimates[source].memory for source in sources}
+        return DemandChange(
+            {source: memory.variation for source, memory in memories.items() if memory},
+            {source: slope(memory.recent_rps) for source, memory in memories.items() if memory},
+            is_full,
+        )
 
     def _plans(
         self,
@@ -231,7 +242,7 @@ class _Decider:
         band: HysteresisBand,
     ) -> dict[Locality, _Plan]:
         start = {
-            source: evacuate(self._before(source), self.reachable[source], band.wanted[source]) for source in sources
+            source: evacuate(self._before(source), self.reachable[source], band.relieved[source]) for source in sources
         }
         loads = target_loads(demand, start, used)
         overloaded = band.overloaded(loads, target_loads(demand, band.wanted, used))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
+from statistics import fmean
 
 from xds.assignment.assignment import UNKNOWN_VARIATION, Demand, Reason, ReasonCode, SourceMemory
 from xds.assignment.capacity import smooth
@@ -16,6 +17,10 @@ from xds.assignment.trend import TREND_FIGURES, extrapolate, slope
 # noise makes the estimate a little high, which is the safe side.
 RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
 VARIATION_WEIGHT = 0.1
+_MEAN_FIGURES = 6  # of which the mean is taken where everything is full: a minute
+# A change is a jump where it is more than so many times the usual one, and than this part of demand. A rise that is a
+# jump counts whole: it is no noise. As noise, a jump counts no more than this.
+_JUMP, _LEAST_JUMP = 5.0, 0.02
 _AN_INTERVAL = 0.9  # a timer may fire a little early
 
 
@@ -46,6 +51,22 @@ class DemandEstimate:
         if self.memory is None or self.freshness not in {Freshness.FRESH, Freshness.STALE}:
             return 0.0
         return self.memory.demand_rps
+
+    @property
+    def mean_rps(self) -> float:
+        """The mean of the latest figures since demand last jumped; ``demand_rps`` where it follows a trend.
+
+        ``demand_rps`` is mostly above it: noise makes the smoothed figure too high.
+        """
+        if self.memory is None or not self.memory.recent_rps or slope(self.memory.recent_rps):
+            return self.demand_rps
+        newest = self.memory.recent_rps[-1]
+        figures: list[float] = []
+        for rps in reversed(self.memory.recent_rps[-_MEAN_FIGURES:]):
+            if abs(rps - newest) > _jump(self.memory) * newest:
+                break
+            figures.append(rps)
+        return fmean(figures)
 
 
 def estimate_demand(
@@ -84,13 +105,20 @@ def _variation(rps: float, memory: SourceMemory | None, intervals: float, trend_
     if memory is None or max(rps, memory.measured_rps) <= 0:
         return UNKNOWN_VARIATION
     change = abs(rps - memory.measured_rps - trend_rps) / max(rps, memory.measured_rps)
-    return smooth(memory.variation, change, VARIATION_WEIGHT, intervals)
+    return smooth(memory.variation, min(change, _jump(memory)), VARIATION_WEIGHT, intervals)
+
+
+def _jump(memory: SourceMemory) -> float:
+    """From which change on demand has jumped, as a fraction."""
+    return max(_JUMP * memory.variation, _LEAST_JUMP)
 
 
 def _smoothed_rps(policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float) -> float:
     if memory is None or _is_forgotten(policy, memory, now):
         return demand.rps
     weight = RISE_WEIGHT if demand.rps > memory.demand_rps else FALL_WEIGHT
+    if demand.rps - memory.demand_rps > _jump(memory) * demand.rps:
+        weight = 1.0
     return smooth(memory.demand_rps, demand.rps, weight, intervals)
 
 

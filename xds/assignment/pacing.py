@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from xds.assignment.assignment import UNKNOWN_VARIATION, WEIGHT_TOTAL
+from xds.assignment.assignment import WEIGHT_TOTAL
+from xds.assignment.free_capacity import STEADY, DemandChange, free_capacity
 from xds.assignment.placement import Flows, Placement, RankedTargets, Rates, Reachable, place, rank_targets
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
@@ -21,21 +22,8 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference is none.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
-# Where demand exceeds what all targets serve up to a level of the band, this part of a target's capacity stays free:
-# the requests of its own zone come before those of others, and their number is not known exactly.
-_RESERVED = 0.01
-# Where demand exceeds all capacity, more stays free: this part of what is between the level and the capacity, but no
-# more than fits nowhere. Else each small change of demand would move requests from one full target to another.
+# Where demand does not fit otherwise, no more than this part of what a level leaves free stays free.
 _FREE_WHEN_FULL = 0.5
-# What leaves a target then is above capacity elsewhere, so that noise is no reason to leave it: requests leave a target
-# only where its load is above its capacity by more than demand varies between two reports, or this part of it.
-_MOST_TOLERATED = 0.02
-# Parts of the band. Where demand rises by a trend, its estimate is ahead already: less needs to stay free besides what
-# it will rise by in the next three intervals.
-_LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
-_RISE_INTERVALS = 3.0
-# Steady demand needs to leave free what it changes by, times this.
-_VARIATIONS = 1.5
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
 
@@ -87,33 +75,24 @@ def hysteresis_band(
     capacity: Rates,
     used: Rates,
     reachable: Reachable | None = None,
-    variation: float = UNKNOWN_VARIATION,
-    rise: float = 0.0,
+    change: DemandChange = STEADY,
 ) -> HysteresisBand:
     """Where demand should go. ``used`` is the load of sources that cannot be moved now.
 
-    ``rise`` is by how much demand rises in an interval, as a fraction, where it follows a trend.
-
-    ``variation`` is how much demand changes between two reports, as a fraction. Steady demand fills a target nearer to
-    its capacity, so that a tenth of the band stays free; by default, and at most, half of it does.
+    ``change`` is how demand changes: `xds.assignment.free_capacity` says how much of each target stays free.
     """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    most_free = policy.hysteresis * _MOST_FREE
-    free = min(max(_VARIATIONS * variation, policy.hysteresis * _LEAST_FREE), most_free)
-    relieved_free = most_free
-    if rise > 0:
-        relieved_free = min(policy.hysteresis * _RISING_FREE + _RISE_INTERVALS * rise, most_free)
-    full = _filled(policy, demand, capacity, used, ranked, 0.0)
-    spare = max(_RESERVED, sum(full.surplus.values()) / sum(capacity.values()))
-    levels = (free, policy.hysteresis, relieved_free)
-    placements = [_filled(policy, demand, capacity, used, ranked, below, spare) for below in levels]
+    nothing = dict.fromkeys(capacity, 0.0)
+    full = _filled(policy, demand, capacity, used, ranked, nothing, nothing)
+    free = free_capacity(policy, demand, capacity, full, change)
+    levels = (free.returned, dict.fromkeys(capacity, policy.hysteresis), free.relieved)
+    placements = [_filled(policy, demand, capacity, used, ranked, level, free.when_full) for level in levels]
     upper = _shares_of(full.flows, demand)
     middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
-    tolerated = min(variation, _MOST_TOLERATED) if full.surplus else 0.0
     # A target that keeps a surplus is never below its capacity. The margin keeps noise from moving its traffic.
     ceilings = {
-        name: rps * (1.0 + tolerated)
+        name: rps * (1.0 + free.tolerated[name])
         if loads.get(name, 0.0) <= rps * (1.0 + TOLERANCE)
         else loads[name] * (1.0 + policy.hysteresis)
         for name, rps in capacity.items()
@@ -122,20 +101,23 @@ def hysteresis_band(
 
 
 def _filled(
-    policy: Policy, demand: Rates, capacity: Rates, used: Rates, ranked: RankedTargets, below: float, spare: float = 0.0
+    policy: Policy,
+    demand: Rates,
+    capacity: Rates,
+    used: Rates,
+    ranked: RankedTargets,
+    free: Rates,
+    when_full: Rates,
 ) -> Placement:
-    """The placement that fills every target to ``below`` its capacity, and nearer to it where that is not enough.
-
-    ``spare`` is what stays free then. Both are parts of the capacity.
-    """
-    room = _room(capacity, 1.0 - below, used)
-    full = _room(capacity, 1.0 - min(below * _FREE_WHEN_FULL, spare), used)
-    reserve = {name: full[name] - rps for name, rps in room.items()}
+    """The placement that leaves the part ``free`` of every target free, and ``when_full`` where that is not enough."""
+    room = _room(capacity, free, used)
+    least = {name: min(part * _FREE_WHEN_FULL, when_full[name]) for name, part in free.items()}
+    reserve = {name: rps - room[name] for name, rps in _room(capacity, least, used).items()}
     return place(policy, demand, room, ranked, reserve=reserve, capacity=capacity)
 
 
-def _room(capacity: Rates, part: float, used: Rates) -> dict[Locality, float]:
-    return {name: max(rps * part - used.get(name, 0.0), 0.0) for name, rps in capacity.items()}
+def _room(capacity: Rates, free: Rates, used: Rates) -> dict[Locality, float]:
+    return {name: max(rps * (1.0 - free[name]) - used.get(name, 0.0), 0.0) for name, rps in capacity.items()}
 
 
 def target_loads(demand: Rates, shares: Mapping[Locality, Shares], used: Rates | None = None) -> dict[Locality, float]:

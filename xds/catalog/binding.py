@@ -17,11 +17,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which instances of which service the endpoints of an assignment are.
+    """The service that an assignment follows, and the instances that become its endpoints.
 
-    * ``filter``: in the filter language, over `instance_record`; empty for all instances;
-    * ``port``: the name of the port; empty for the first one;
-    * ``datacenter``: empty for all; instances without one are those of this server's;
+    * ``filter``: selects instances, in the filter language over `instance_record`; empty for all instances;
+    * ``port``: the name of the port; empty for the port without a name;
+    * ``datacenter``: empty for all; an instance without one is in that of this server;
     * ``only_passing``: an instance with a warning gets no requests either.
     """
 
@@ -37,7 +37,7 @@ class Binding:
 
 
 _TYPES: Mapping[str, type] = {each.name: bool if each.name == "only_passing" else str for each in fields(Binding)}
-_WANTED: Mapping[type, str] = {str: f"a string of at most {NAME_CHARACTERS} characters", bool: "true or false"}
+_EXPECTED: Mapping[type, str] = {str: f"a string of at most {NAME_CHARACTERS} characters", bool: "true or false"}
 _FILTER_CHARACTERS = 4096
 
 
@@ -50,7 +50,7 @@ def read_binding(document: object) -> Binding:
     for name, value in values.items():
         limit = _FILTER_CHARACTERS if name == "filter" else NAME_CHARACTERS
         if type(value) is not _TYPES[name] or (isinstance(value, str) and len(value) > limit):
-            found.append(Violation("wrong_type", f"{name} must be {_WANTED[_TYPES[name]]}", pointer=f"/{name}"))
+            found.append(Violation("wrong_type", f"{name} must be {_EXPECTED[_TYPES[name]]}", pointer=f"/{name}"))
     if not found:
         found += check_service_name(values.get("service", ""), "/service")
         found += _check_filter(values.get("filter", ""))
@@ -75,9 +75,9 @@ def _unknown(name: object) -> Violation:
 
 @dataclass(slots=True)
 class InstanceSelection:
-    """The instances that a binding selects. ``failures`` counts instances for which its filter has no answer.
+    """The instances that a binding selects.
 
-    These are not selected.
+    An instance on which the filter cannot be evaluated is not selected, and counted in ``failures``.
     """
 
     binding: Binding
@@ -90,14 +90,14 @@ class InstanceSelection:
 
     def select(self, instances: Iterable[ServiceInstance]) -> Iterator[tuple[Instance, Health]]:
         """The selected instances with their health."""
-        return ((one.instance, one.health) for one in self.selected(instances))
+        return ((one.instance, one.health) for one in self.select_served(instances))
 
-    def selected(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
+    def select_served(self, instances: Iterable[ServiceInstance]) -> Iterator[ServiceInstance]:
         """The selected instances with their state in the catalog."""
         return (one for one in instances if self.is_selected(one))
 
     def is_selected(self, one: ServiceInstance) -> bool:
-        """Whether the binding takes the instance. One that its filter cannot judge is not taken, and counted."""
+        """Whether the binding selects the instance. A filter that cannot be evaluated counts as a failure."""
         wanted = self.binding.datacenter
         if wanted and (one.instance.datacenter or self.datacenter) != wanted:
             return False

@@ -8,17 +8,17 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-SPARE = 100  # entries of keys that are gone
+SPARE = 100  # stale entries that the heap may have besides one for each deadline
 
 
 class Deadlines(Generic[K]):
-    """Deadlines by key, in epoch seconds. Resetting one costs the same, however many there are."""
+    """Deadlines by key, in epoch seconds. The cost of resetting one does not depend on their number."""
 
     __slots__ = ("_due", "_heap", "_number", "_shift")
 
     def __init__(self) -> None:
         self._due: dict[K, float] = {}
-        # A key stands here with a time that is at or before its deadline; both without ``_shift``.
+        # Each key has an entry with a time at or before its deadline. Times here are without ``_shift``.
         self._heap: list[tuple[float, int, K]] = []
         self._number = 0  # orders equal times
         self._shift = 0.0
@@ -32,9 +32,9 @@ class Deadlines(Generic[K]):
     def set(self, key: K, at: float) -> None:
         """Set the deadline of a key."""
         due = at - self._shift
-        before = self._due.get(key)
+        previous = self._due.get(key)
         self._due[key] = due
-        if before is None or due < before:
+        if previous is None or due < previous:
             self._push(due, key)
 
     def drop(self, key: K) -> None:
@@ -42,24 +42,24 @@ class Deadlines(Generic[K]):
         self._due.pop(key, None)
 
     def at(self, key: K) -> float | None:
-        """The deadline of a key; None: it has none."""
+        """The deadline of a key; None if it has none."""
         due = self._due.get(key)
         return due + self._shift if due is not None else None
 
     def take_due(self, now: float, limit: int) -> list[K]:
         """Take the keys with an expired deadline, the earliest first; at most ``limit``."""
-        taken: list[K] = []
-        while self._heap and self._heap[0][0] + self._shift <= now and len(taken) < limit:
+        expired: list[K] = []
+        while self._heap and self._heap[0][0] + self._shift <= now and len(expired) < limit:
             _, _, key = heappop(self._heap)
             due = self._due.get(key)
             if due is None:
                 continue
             if due + self._shift <= now:
                 del self._due[key]
-                taken.append(key)
+                expired.append(key)
             else:
                 self._push(due, key)
-        return taken
+        return expired
 
     def shift(self, seconds: float) -> None:
         """Move all deadlines."""
@@ -77,8 +77,9 @@ class Deadlines(Generic[K]):
 class Clocks(Generic[K]):
     """Clocks by key that end. ``take_ended`` must be called at least every ``longest_tick_s`` seconds.
 
-    A longer time without any call is one in which the process did not run: it was stopped, or its machine slept, or its
-    clock was set. Nobody could be heard, so all clocks stand still for as long. ``lost_s`` is the sum of these times.
+    After a longer time without a call, the process is taken not to have run: it was stopped, its machine slept, or its
+    clock was set. No heartbeat could arrive meanwhile, so all clocks are extended by that time. ``lost_s`` is the sum
+    of these times.
     """
 
     __slots__ = ("_called_at", "_deadlines", "_longest_tick_s", "lost_s")
@@ -94,7 +95,7 @@ class Clocks(Generic[K]):
 
     def begin(self, key: K, span_s: float, now: float) -> None:
         """Start a clock, or restart it."""
-        self._catch_up(now)
+        self._extend_after_pause(now)
         self._deadlines.set(key, now + span_s)
 
     def stop(self, key: K) -> None:
@@ -102,15 +103,15 @@ class Clocks(Generic[K]):
         self._deadlines.drop(key)
 
     def ends_at(self, key: K) -> float | None:
-        """When a clock ends (epoch seconds); None: it does not run."""
+        """When a clock ends (epoch seconds); None if it does not run."""
         return self._deadlines.at(key)
 
     def take_ended(self, now: float, limit: int) -> list[K]:
         """Take the clocks that have ended, at most ``limit``."""
-        self._catch_up(now)
+        self._extend_after_pause(now)
         return self._deadlines.take_due(now, limit)
 
-    def _catch_up(self, now: float) -> None:
+    def _extend_after_pause(self, now: float) -> None:
         passed, self._called_at = now - self._called_at, now
         if not 0 <= passed <= self._longest_tick_s:
             self._deadlines.shift(passed)

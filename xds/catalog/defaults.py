@@ -41,8 +41,8 @@ from xds.catalog.shared import (
     check_choice,
     check_common,
     check_gateway,
-    check_place,
     check_proxy,
+    check_tenancy,
 )
 from xds.codec.findings import Findings, short_repr
 
@@ -169,7 +169,7 @@ class ServiceDefaults:
     partition: str = member("Partition", TEXT)
 
 
-def _named(name: str) -> str:
+def _name_or_global(name: str) -> str:
     return name or GLOBAL
 
 
@@ -191,7 +191,7 @@ class ProxyDefaults:
 
     kind: ClassVar[str] = "proxy-defaults"
 
-    name: str = member("Name", TextShape(_named), always=True, default=GLOBAL)
+    name: str = member("Name", TextShape(_name_or_global), always=True, default=GLOBAL)
     config: Mapping[str, object] = member("Config", OPAQUE, always=True)
     mode: str = member("Mode", TEXT)
     transparent_proxy: TransparentProxy = message("TransparentProxy", TransparentProxy)
@@ -208,10 +208,7 @@ class ProxyDefaults:
 
     @property
     def protocol(self) -> str:
-        """``protocol`` of the config, its key in any case:
-
-        exactly this spelling first, else the alphabetically first one.
-        """
+        """``protocol`` of the config. Its key may be in any case: the lower-case key counts first, else the lowest."""
         keys = (
             [_PROTOCOL] if _PROTOCOL in self.config else sorted(key for key in self.config if key.lower() == _PROTOCOL)
         )
@@ -223,14 +220,14 @@ def check_service_defaults(entry: ServiceDefaults, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name == WILDCARD:
-        told = "service-defaults name must be the name of a service, and not a wildcard"
-        findings.add("bad_name", told, ("Name",))
+        detail = "service-defaults name must be the name of a service, and not a wildcard"
+        findings.add("bad_name", detail, ("Name",))
     check_choice(entry.protocol, PROTOCOLS, "protocol", findings, ("Protocol",))
     check_proxy(entry.mode, entry.mutual_tls_mode, entry.mesh_gateway, entry.envoy_extensions, findings)
     _check_balance(entry.balance_inbound_connections, findings, ("BalanceInboundConnections",))
     if entry.upstream_config is not None and entry.destination is not None:
-        told = "UpstreamConfig and Destination are mutually exclusive for service defaults"
-        findings.add("conflict", told, ("Destination",))
+        detail = "UpstreamConfig and Destination are mutually exclusive for service defaults"
+        findings.add("conflict", detail, ("Destination",))
     if entry.upstream_config is not None:
         for index, override in enumerate(entry.upstream_config.overrides):
             _check_override(override, findings, ("UpstreamConfig", "Overrides", index))
@@ -244,8 +241,8 @@ def check_proxy_defaults(entry: ProxyDefaults, findings: Findings) -> None:
     """Check every rule that concerns the entry alone."""
     check_common(entry.name, entry.meta, entry.namespace, entry.partition, findings)
     if entry.name != GLOBAL:
-        told = f"invalid name ({short_repr(entry.name)}), only {GLOBAL!r} is supported"
-        findings.add("bad_name", told, ("Name",))
+        detail = f"invalid name ({short_repr(entry.name)}), only {GLOBAL!r} is supported"
+        findings.add("bad_name", detail, ("Name",))
     check_proxy(entry.mode, entry.mutual_tls_mode, entry.mesh_gateway, entry.envoy_extensions, findings)
     check_locality(entry.prioritize_by_locality, findings)
     if entry.failover_policy is not None:
@@ -260,7 +257,7 @@ def _check_override(override: UpstreamConfig, findings: Findings, path: Path) ->
         findings.add("missing_name", "an upstream override needs a Name", (*path, "Name"))
     if override.name == WILDCARD:
         findings.add("bad_name", "wildcard name is not supported", (*path, "Name"))
-    check_place(override.namespace, override.partition, findings, path)
+    check_tenancy(override.namespace, override.partition, findings, path)
     _check_upstream(override, findings, path)
 
 
@@ -322,14 +319,14 @@ def _check_destination(destination: Destination, findings: Findings) -> None:
     path = ("Destination",)
     if not destination.addresses:
         findings.add("missing_field", "Destination must contain at least one valid address", (*path, "Addresses"))
-    seen = set()
+    addresses = set()
     for index, address in enumerate(destination.addresses):
-        if address in seen:
+        if address in addresses:
             findings.add("duplicate_address", f"duplicate address {short_repr(address)}", (*path, "Addresses", index))
         elif not _is_address(address):
-            told = f"{short_repr(address)} is no IP address and no host name"
-            findings.add("bad_address", told, (*path, "Addresses", index))
-        seen.add(address)
+            detail = f"{short_repr(address)} is no IP address and no host name"
+            findings.add("bad_address", detail, (*path, "Addresses", index))
+        addresses.add(address)
     if destination.port not in PORTS:
         findings.add("out_of_range", f"invalid Port number {destination.port}", (*path, "Port"))
 

@@ -1,4 +1,4 @@
-"""Removed instances drain for a set time first: their last load reports count, and their connections end well."""
+"""Removed instances drain for a set time, so that their last load reports count and their connections end well."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from xds.catalog.instance import Health, Instance
 
-DRAINING_LIMIT = 10_000  # of one source's instances of one service; beyond it the oldest go at once
+DRAINING_LIMIT = 10_000  # instances of one source and service; beyond it the oldest are removed at once
 
-Place = tuple[str, int]  # address and port
+SocketAddress = tuple[str, int]  # IP address and port
 
 
-def place_of(instance: Instance) -> Place:
-    """Address and port: two instances with the same ones are one endpoint."""
+def socket_address(instance: Instance) -> SocketAddress:
+    """Address and port. Instances with the same ones are one endpoint."""
     return instance.address, instance.port
 
 
 @dataclass(frozen=True, slots=True)
-class SeenInstance:
-    """An instance as a source showed it last.
+class ObservedInstance:
+    """An instance as its source showed it last.
 
-    ``since`` is when it was first seen, ``changed_at`` when it was first seen as it is now (epoch seconds).
+    Times are epoch seconds. The source has observed the instance since ``since``, and unchanged since ``changed_at``.
     """
 
     instance: Instance
@@ -30,55 +30,55 @@ class SeenInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """An instance that drains until ``until`` (epoch seconds) and is gone then."""
+class DrainingInstance:
+    """An instance that drains until ``until`` (epoch seconds), and is then removed."""
 
-    seen: SeenInstance
+    observed: ObservedInstance
     until: float
 
 
 class Draining:
-    """The draining instances of one source and service, by place. At most ``DRAINING_LIMIT``."""
+    """The draining instances of one source and service, by address and port. At most ``DRAINING_LIMIT``."""
 
-    __slots__ = ("_by_place",)
+    __slots__ = ("_by_address",)
 
     def __init__(self) -> None:
-        self._by_place: dict[Place, Drained] = {}
+        self._by_address: dict[SocketAddress, DrainingInstance] = {}
 
-    def __iter__(self) -> Iterator[Drained]:
-        return iter(self._by_place.values())
+    def __iter__(self) -> Iterator[DrainingInstance]:
+        return iter(self._by_address.values())
 
     def __len__(self) -> int:
-        return len(self._by_place)
+        return len(self._by_address)
 
-    def begin(self, seen: SeenInstance, now: float, drain_s: float) -> None:
-        """Let an instance drain. What its source showed as draining since some time has that time behind it."""
-        began = seen.changed_at if seen.instance.health is Health.DRAINING else now
+    def begin(self, observed: ObservedInstance, now: float, drain_s: float) -> None:
+        """Let an instance drain. If its source showed it as draining already, that time counts."""
+        began = observed.changed_at if observed.instance.health is Health.DRAINING else now
         if began + drain_s > now:
-            self.restore(Drained(seen, began + drain_s))
+            self.restore(DrainingInstance(observed, began + drain_s))
 
-    def restore(self, drained: Drained) -> None:
+    def restore(self, draining: DrainingInstance) -> None:
         """Add an instance with its deadline."""
-        place = place_of(drained.seen.instance)
-        self._by_place.pop(place, None)
-        self._by_place[place] = drained
-        if len(self._by_place) > DRAINING_LIMIT:
-            del self._by_place[next(iter(self._by_place))]
+        address = socket_address(draining.observed.instance)
+        self._by_address.pop(address, None)
+        self._by_address[address] = draining
+        if len(self._by_address) > DRAINING_LIMIT:
+            del self._by_address[next(iter(self._by_address))]
 
-    def stop(self, places: Iterable[Place]) -> None:
-        """Instances with these places are present again. They are looked at only if anything drains."""
-        if self._by_place:
-            for place in self._by_place.keys() & set(places):
-                del self._by_place[place]
+    def stop(self, addresses: Iterable[SocketAddress]) -> None:
+        """Remove the instances with these addresses, which are present again. Reads them only if anything drains."""
+        if self._by_address:
+            for address in self._by_address.keys() & set(addresses):
+                del self._by_address[address]
 
     def end(self, now: float) -> bool:
-        """Remove what has drained. True if anything was removed."""
-        ended = [place for place, drained in self._by_place.items() if drained.until <= now]
-        for place in ended:
-            del self._by_place[place]
+        """Remove the instances whose time has ended. True if there were any."""
+        ended = [address for address, draining in self._by_address.items() if draining.until <= now]
+        for address in ended:
+            del self._by_address[address]
         return bool(ended)
 
     @property
     def next_end(self) -> float | None:
-        """When the next instance will have drained; None: there is none."""
-        return min((drained.until for drained in self._by_place.values()), default=None)
+        """When the next instance is to be removed; None if none drains."""
+        return min((draining.until for draining in self._by_address.values()), default=None)

@@ -51,10 +51,10 @@ OTHER_KINDS = (
     "terminating-gateway",
 )
 _KIND_KEYS = ("Kind", "kind")
-# How HCL says of what kind an entry is; it is no YAML, but YAML takes it for one long text.
+# The kind of an entry in HCL. HCL is no YAML, but a YAML parser reads it as one long text.
 _HCL = re.compile(r"^\s*[\"']?kind[\"']?\s*=", re.IGNORECASE | re.MULTILINE)
-_HCL_LOOKED_AT = 64 * 1024  # characters
-# Fields that answers of Consul's API have besides. They say nothing about the content.
+_HCL_SEARCHED = 64 * 1024  # characters
+# Further fields in the answers of Consul's API. They are not part of the entry.
 _IGNORED = frozenset(("kind", "createindex", "modifyindex", "hash"))
 
 
@@ -81,12 +81,12 @@ def read_entries(
 ) -> ReadEntries:
     """Read the entries of a text: one entry, a list, or several documents. ``source`` names the file in findings.
 
-    ``kind`` and ``name`` as in ``read_entry``; then it must be one entry.
+    ``kind`` and ``name`` are as in ``read_entry``. With a ``name``, the text must have exactly one entry.
 
     Raises ``MalformedError`` for text that cannot be parsed, ``ValidationError`` with the findings of all entries
     otherwise.
     """
-    layout, given = read_listed(text, format, source)
+    layout, given = read_entry_values(text, format, source)
     findings = Findings()
     read: dict[Key, ConfigEntry] = {}
     for index, value in enumerate(given):
@@ -101,19 +101,21 @@ def read_entries(
     return ReadEntries(tuple(read.values()), tuple(locate(layout, findings.warnings)) if findings.warnings else ())
 
 
-def read_listed(text: bytes | str, format: TextFormat = "auto", source: str = "") -> tuple[TextLayout, list[object]]:
+def read_entry_values(
+    text: bytes | str, format: TextFormat = "auto", source: str = ""
+) -> tuple[TextLayout, list[object]]:
     """The values of single entries, not validated yet, and their positions in a text. Raises ``MalformedError``."""
-    begins = text[:_HCL_LOOKED_AT]
+    begins = text[:_HCL_SEARCHED]
     if _HCL.search(begins if isinstance(begins, str) else begins.decode("utf-8", "replace")):
         raise malformed("HCL is not read: write JSON or YAML (`consul config read` prints JSON)", source=source)
     values = read_values(text, format, source)
     if not values.documents:
         raise malformed("empty document", source=source)
-    return _laid_out(values)
+    return _single_entries(values)
 
 
-def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
-    """The values of single entries, and their places in the text."""
+def _single_entries(values: TextDocuments) -> tuple[TextLayout, list[object]]:
+    """The values of single entries, and their positions in the text."""
     parts, given = [], list[object]()
     for number, value in values.documents.items():
         listed = value if isinstance(value, list) else [value]
@@ -124,10 +126,10 @@ def _laid_out(values: TextDocuments) -> tuple[TextLayout, list[object]]:
 
 
 def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
-    """Read one entry from plain values. ``kind`` and ``name`` are what the caller knows from the path of a request.
+    """Read one entry from plain values. ``kind`` and ``name`` come from the path of a request.
 
     The value may leave them out, and must not differ from them. Raises ``ValidationError`` with every finding, without
-    places.
+    positions in a text.
     """
     findings = Findings()
     entry = _read(value, findings, kind, name)
@@ -137,7 +139,7 @@ def read_entry(value: object, *, kind: str = "", name: str = "") -> ReadEntries:
 
 
 def entry_from_json(value: Mapping[str, object]) -> ConfigEntry:
-    """An entry that was checked when it was written. Raises ``ValidationError`` if it is not valid any more."""
+    """A stored entry, which was checked when it was written. Raises ``ValidationError`` if it is no longer valid."""
     findings = Findings()
     kind = KINDS.get(str(value.get("Kind")))
     entry: ConfigEntry | None = None if kind is None else read_message(kind, value, findings, (), _IGNORED)
@@ -167,10 +169,10 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
     given = next((value[key] for key in _KIND_KEYS if value.get(key) is not None), expected)
     if not given:
         hint = f"one of {', '.join(KINDS)}"
-        findings.add("missing_kind", "a config entry says what kind it is of", ("Kind",), hint=hint)
+        findings.add("missing_kind", "a config entry needs a Kind", ("Kind",), hint=hint)
         return None
     if not isinstance(given, str) or given not in KINDS:
-        findings.add(*_refusal(given), ("Kind",), hint=_kind_hint(given))
+        findings.add(*_kind_error(given), ("Kind",), hint=_kind_hint(given))
         return None
     if expected and given != expected:
         findings.add("kind_mismatch", f"expected the kind {expected}, not {given}", ("Kind",))
@@ -179,12 +181,12 @@ def _kind(value: Mapping[str, object], expected: str, findings: Findings) -> typ
 
 
 def check_kind(kind: str) -> None:
-    """Raises ``ValidationError`` for a kind that is not ours; those of Consul are refused by name."""
+    """Raises ``ValidationError`` for a kind that is not supported. The message names Consul's other kinds."""
     if kind not in KINDS:
-        raise ValidationError([Violation(*_refusal(kind), hint=_kind_hint(kind))])
+        raise ValidationError([Violation(*_kind_error(kind), hint=_kind_hint(kind))])
 
 
-def _refusal(given: object) -> tuple[str, str]:
+def _kind_error(given: object) -> tuple[str, str]:
     if given in OTHER_KINDS:
         return "unsupported_kind", f"config entries of the kind {given} are not supported"
     return "unknown_kind", f"invalid config entry kind: {short_repr(given)}"

@@ -41,10 +41,10 @@ class ConfigEntries:
         return sum(map(len, self.by_kind.values()))
 
     def __iter__(self) -> Iterator[ConfigEntry]:
-        """By kind and name."""
+        """All entries, by kind and name."""
         for kind in KINDS:
-            held = self.by_kind.get(kind, {})
-            yield from (held[name] for name in sorted(held))
+            entries = self.by_kind.get(kind, {})
+            yield from (entries[name] for name in sorted(entries))
 
     def get(self, key: Key) -> ConfigEntry | None:
         """The entry of a kind and name."""

@@ -1,8 +1,8 @@
-"""What one source has shown of one service: the last good set, losses that are held back, and what drains.
+"""The instances that one source has shown of one service: the last good set, a held loss, and draining instances.
 
-A source that loses more than a share of a service at once is likely to be wrong, not the service: what it no longer
-shows is kept until the source shows enough again, or an operator accepts the loss. Instances that it still shows, and
-new ones, are taken over meanwhile.
+If a source loses more than a share of a service at once, the source is more likely wrong than the service. The lost
+instances are held until the source shows enough again, or an operator accepts the loss. Instances that the source still
+shows, and new ones, are updated meanwhile.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from xds.catalog.draining import Draining, Place, SeenInstance, place_of
+from xds.catalog.draining import Draining, ObservedInstance, SocketAddress, socket_address
 from xds.catalog.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRule:
-    """A loss is held when more than ``share`` of a service's instances go within ``window_s`` seconds.
+    """A loss is held when more than ``share`` of a service's instances disappear within ``window_s`` seconds.
 
-    A ``share`` of 1 holds nothing.
+    With a ``share`` of 1 no loss is held. Removed instances drain for ``drain_s`` seconds.
     """
 
     share: float = 0.5
@@ -32,154 +32,161 @@ class HoldRule:
 
 
 class ServiceHolding:
-    """The instances of one service as one source shows them. All of them are served: present, kept and draining.
+    """The instances of one service as one source shows them. All of them are served: present, lost and draining.
 
-    ``kept`` are those of the last good set that the source no longer shows; it is empty unless a loss is held. Both are
-    by id. ``was_shown``: the source has shown an instance at some time. ``is_gone``: it no longer has the service.
+    ``present`` has the instances that the source shows, by id. ``lost`` has those of the last good set that it no
+    longer shows, by id; it is empty unless a loss is held. ``was_shown``: the source has ever shown an instance.
+    ``is_gone``: the source no longer has the service.
     """
 
     __slots__ = (
-        "_good",
+        "_good_ids",
         "_peak_at",
         "_peak_n",
         "draining",
         "good_n",
         "held_since",
         "is_gone",
-        "kept",
+        "lost",
         "present",
         "was_shown",
     )
 
     def __init__(self) -> None:
-        self.present: dict[str, SeenInstance] = {}
-        self.kept: dict[str, SeenInstance] = {}
+        self.present: dict[str, ObservedInstance] = {}
+        self.lost: dict[str, ObservedInstance] = {}
         self.draining = Draining()
         self.was_shown = False
         self.is_gone = False
         self.held_since = 0.0  # epoch seconds; 0 while nothing is held
-        self.good_n = 0  # instances before the loss that is held
-        self._good: frozenset[str] = frozenset()  # the ids of the last good set while a loss is held
-        self._peak_n = 0  # instances before the latest losses that were not held; they began at ``_peak_at``
+        self.good_n = 0  # instances before the held loss
+        self._good_ids: frozenset[str] = frozenset()  # ids of the last good set while a loss is held
+        self._peak_n = 0  # instances before the latest losses that were not held; these losses began at ``_peak_at``
         self._peak_at = -inf
 
-    def __iter__(self) -> Iterator[SeenInstance]:
+    def __iter__(self) -> Iterator[ObservedInstance]:
+        """All instances but the draining ones."""
         yield from self.present.values()
-        yield from self.kept.values()
+        yield from self.lost.values()
 
     def __len__(self) -> int:
-        return len(self.present) + len(self.kept)
+        return len(self.present) + len(self.lost)
 
     @property
     def is_held(self) -> bool:
         """Whether a loss is held."""
-        return bool(self.kept)
+        return bool(self.lost)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left, not even a draining instance."""
-        return not (self.present or self.kept or len(self.draining))
+        """Whether there is no instance, not even a draining one."""
+        return not (self.present or self.lost or len(self.draining))
 
     def put(self, instances: Mapping[str, Instance], now: float, rule: HoldRule) -> bool:
-        """Take over what the source shows now, by id. True if anything changed."""
-        shown, changed = self._shown(instances, now)
-        gone = [seen for id, seen in self.present.items() if id not in shown]
-        before = self._before(now, rule)
-        is_over = self.is_held and not rule.is_held(before, len(shown))  # the rule may be another one than before
-        if not (changed or gone or is_over):
+        """Set the instances that the source shows now, by id. True if anything changed."""
+        present, changed = self._read(instances, now)
+        missing = [one for id, one in self.present.items() if id not in present]
+        reference_n = self._reference_n(now, rule)
+        # The rule may have changed since the loss.
+        ends_hold = self.is_held and not rule.is_held(reference_n, len(present))
+        if not (changed or missing or ends_hold):
             return False
-        self.was_shown = self.was_shown or bool(shown)
-        present, self.present = self.present, shown
-        moved = [present[id] for id in changed if id in present and _has_moved(present[id], shown[id])]
-        back = [seen for id, seen in self.kept.items() if id in shown and _has_moved(seen, shown[id])]
-        kept = {id: seen for id, seen in self.kept.items() if id not in shown}
-        if rule.is_held(before, len(shown)):
-            self._hold(kept, gone, before, frozenset(present), now, rule)
+        self.was_shown = self.was_shown or bool(present)
+        previous, self.present = self.present, present
+        moved = [previous[id] for id in changed if id in previous and _has_moved(previous[id], present[id])]
+        moved += [one for id, one in self.lost.items() if id in present and _has_moved(one, present[id])]
+        lost = {id: one for id, one in self.lost.items() if id not in present}
+        if rule.is_held(reference_n, len(present)):
+            self._hold(lost, missing, reference_n, frozenset(previous), now, rule)
         else:
-            self._let_go([*kept.values(), *gone], before, now, rule)
-        for seen in (*moved, *back):
-            self.draining.begin(seen, now, rule.drain_s)
-        self.draining.stop(self._places())
+            self._release([*lost.values(), *missing], reference_n, now, rule)
+        for one in moved:
+            self.draining.begin(one, now, rule.drain_s)
+        self.draining.stop(self._addresses())
         return True
 
     def accept(self, now: float, rule: HoldRule) -> int:
-        """Accept the loss that is held: what is kept drains. Returns the number of these instances."""
-        lost = len(self.kept)
-        self._let_go(list(self.kept.values()), len(self.present), now, rule)
+        """Accept the held loss: the lost instances drain. Returns their number."""
+        lost_n = len(self.lost)
+        self._release(list(self.lost.values()), len(self.present), now, rule)
         self._peak_at = -inf
-        self.draining.stop(self._places())
-        return lost
+        self.draining.stop(self._addresses())
+        return lost_n
 
-    def restore(self, present: Iterable[SeenInstance]) -> None:
-        """Take over the last good set from before a restart."""
-        self.present = {seen.instance.id: seen for seen in present}
+    def restore(self, present: Iterable[ObservedInstance]) -> None:
+        """Set the last good set from before a restart."""
+        self.present = {one.instance.id: one for one in present}
 
-    def restore_loss(self, kept: Iterable[SeenInstance], late: Collection[str], good_n: int, held_since: float) -> None:
-        """Take over the loss that was held before a restart; ``late`` are the present ids that came after it."""
-        self.kept = {seen.instance.id: seen for seen in kept}
-        self._good = frozenset((self.present.keys() | self.kept.keys()).difference(late))
+    def restore_loss(
+        self, lost: Iterable[ObservedInstance], late: Collection[str], good_n: int, held_since: float
+    ) -> None:
+        """Set the loss that was held before a restart. ``late`` are the ids of ``present`` that came after the loss."""
+        self.lost = {one.instance.id: one for one in lost}
+        self._good_ids = frozenset((self.present.keys() | self.lost.keys()).difference(late))
         self.good_n, self.held_since = good_n, held_since
 
     @property
     def late(self) -> list[str]:
-        """The present ids that came after the loss that is held."""
-        return [id for id in self.present if id not in self._good] if self.kept else []
+        """The ids of ``present`` that came after the held loss."""
+        return [id for id in self.present if id not in self._good_ids] if self.lost else []
 
-    def _places(self) -> Iterator[Place]:
-        return (place_of(seen.instance) for seen in self)
+    def _addresses(self) -> Iterator[SocketAddress]:
+        return (socket_address(one.instance) for one in self)
 
-    def _shown(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, SeenInstance], list[str]]:
-        """The instances of the source by id, and the ids of new and changed ones. Most is the same object as before."""
-        shown: dict[str, SeenInstance] = {}
+    def _read(self, instances: Mapping[str, Instance], now: float) -> tuple[dict[str, ObservedInstance], list[str]]:
+        """The instances of the source by id, and the ids of new and changed ones. Others stay the same objects."""
+        present: dict[str, ObservedInstance] = {}
         changed = []
-        present = self.present.get
+        previous = self.present.get
         for id, instance in instances.items():
-            seen = present(id)
-            if seen is None or (seen.instance is not instance and seen.instance != instance):
+            one = previous(id)
+            if one is None or (one.instance is not instance and one.instance != instance):
                 changed.append(id)
-                known = seen or self.kept.get(id)
-                seen = SeenInstance(instance, known.since if known is not None else now, now)
-            shown[id] = seen
-        return shown, changed
+                known = one or self.lost.get(id)
+                one = ObservedInstance(instance, known.since if known is not None else now, now)
+            present[id] = one
+        return present, changed
 
-    def _before(self, now: float, rule: HoldRule) -> int:
+    def _reference_n(self, now: float, rule: HoldRule) -> int:
         """The number of instances that a loss is compared with."""
-        if self.kept:
+        if self.lost:
             return self.good_n
         recent = self._peak_n if now - self._peak_at <= rule.window_s else 0
         return max(len(self.present), recent)
 
     def _hold(
         self,
-        kept: dict[str, SeenInstance],
-        gone: list[SeenInstance],
-        before: int,
-        good: frozenset[str],
+        lost: dict[str, ObservedInstance],
+        missing: list[ObservedInstance],
+        reference_n: int,
+        good_ids: frozenset[str],
         now: float,
         rule: HoldRule,
     ) -> None:
-        if not self.kept:
-            self.good_n, self.held_since, self._good = before, now, good
-        for seen in gone:
-            if seen.instance.id in self._good:
-                kept[seen.instance.id] = seen
+        """Begin to hold a loss, or continue. ``lost`` is held already; of ``missing``, later instances drain."""
+        if not self.lost:
+            self.good_n, self.held_since, self._good_ids = reference_n, now, good_ids
+        for one in missing:
+            if one.instance.id in self._good_ids:
+                lost[one.instance.id] = one
             else:  # it came after the loss
-                self.draining.begin(seen, now, rule.drain_s)
-        self.kept = kept
-        if not kept:  # all of them are back, or none was left to keep
+                self.draining.begin(one, now, rule.drain_s)
+        self.lost = lost
+        if not lost:  # all instances of the last good set are present again
             self._end_hold()
 
-    def _let_go(self, gone: list[SeenInstance], before: int, now: float, rule: HoldRule) -> None:
-        for seen in gone:
-            self.draining.begin(seen, now, rule.drain_s)
-        if gone and now - self._peak_at > rule.window_s:
-            self._peak_n, self._peak_at = before, now
-        self.kept = {}
+    def _release(self, lost: list[ObservedInstance], reference_n: int, now: float, rule: HoldRule) -> None:
+        """Let lost instances drain, and hold no loss."""
+        for one in lost:
+            self.draining.begin(one, now, rule.drain_s)
+        if lost and now - self._peak_at > rule.window_s:
+            self._peak_n, self._peak_at = reference_n, now
+        self.lost = {}
         self._end_hold()
 
     def _end_hold(self) -> None:
-        self.good_n, self.held_since, self._good = 0, 0.0, frozenset()
+        self.good_n, self.held_since, self._good_ids = 0, 0.0, frozenset()
 
 
-def _has_moved(before: SeenInstance, now: SeenInstance) -> bool:
-    return place_of(before.instance) != place_of(now.instance)
+def _has_moved(before: ObservedInstance, now: ObservedInstance) -> bool:
+    return socket_address(before.instance) != socket_address(now.instance)

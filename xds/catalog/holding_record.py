@@ -1,4 +1,4 @@
-"""What one source has shown of one service, as it is stored: JSON. Defaults are left out."""
+"""The stored form of what one source has observed of one service: JSON without defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from xds.catalog.draining import Drained, SeenInstance
+from xds.catalog.draining import DrainingInstance, ObservedInstance
 from xds.catalog.holding import ServiceHolding
 from xds.catalog.instance import NOWHERE, Check, Health, Instance, require_instance
 from xds.model.errors import ValidationError
@@ -17,60 +17,60 @@ from xds.model.node import Locality
 
 Json = dict[str, Any]
 
-REMEMBERED_FROM = 200  # instances of a service
-REMEMBERED = 100_000  # instances, of all services
+CACHED_FROM = 200  # instances of a service
+CACHE_LIMIT = 100_000  # instances, of all services
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 _NONE_PRESENT = '"present":[]'
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 _shared_locality = lru_cache(4096)(Locality)  # one object for all equal ones
 
 
 class HoldingEncoder:
-    """Encodes holdings. Instances of large ones are remembered as text: only those that have changed are encoded.
+    """Encodes holdings. The texts of instances of large holdings are cached, so that only changed ones are encoded.
 
-    A holding is large from ``remembered_from`` instances on. ``limit`` instances are remembered at most, those of the
-    latest holdings, and always those of the last one.
+    A holding is large from ``cached_from`` instances on. The texts of at most ``limit`` instances are cached, those of
+    the latest holdings; those of the last holding always.
     """
 
-    def __init__(self, remembered_from: int = REMEMBERED_FROM, limit: int = REMEMBERED) -> None:
-        self._remembered_from = remembered_from
+    def __init__(self, cached_from: int = CACHED_FROM, limit: int = CACHE_LIMIT) -> None:
+        self._cached_from = cached_from
         self._limit = limit
-        self._texts: OrderedDict[Hashable, dict[int, tuple[SeenInstance, str]]] = OrderedDict()
-        self._remembered_n = 0
+        self._texts: OrderedDict[Hashable, dict[int, tuple[ObservedInstance, str]]] = OrderedDict()
+        self._cached_n = 0
 
     def encoded(self, key: Hashable, holding: ServiceHolding) -> bytes:
-        """The stored form of a holding. ``key`` is its own."""
+        """The stored form of a holding, which ``key`` identifies."""
         document: Json = {"present": []}
         if holding.is_held:
-            document["kept"] = [_seen_json(seen) for seen in holding.kept.values()]
+            document["kept"] = [_observed_json(observed) for observed in holding.lost.values()]
             document |= {"late": holding.late, "good_n": holding.good_n, "held_since": holding.held_since}
         if holding.draining:
-            document["draining"] = [{**_seen_json(one.seen), "until": one.until} for one in holding.draining]
+            document["draining"] = [{**_observed_json(one.observed), "until": one.until} for one in holding.draining]
         document |= {name: True for name in ("was_shown", "is_gone") if getattr(holding, name)}
         present = ",".join(self._present(key, list(holding.present.values())))
         return _dump(document).replace(_NONE_PRESENT, f'"present":[{present}]', 1).encode()
 
-    def _present(self, key: Hashable, present: list[SeenInstance]) -> Iterator[str]:
+    def _present(self, key: Hashable, present: list[ObservedInstance]) -> Iterator[str]:
         before = self._texts.pop(key, {})
-        self._remembered_n -= len(before)
-        if len(present) < self._remembered_from:
-            return (_dump(_seen_json(seen)) for seen in present)
-        # What was seen is what it was as long as it is the same object, which is kept alive here.
-        pairs = [before.get(id(seen)) or (seen, _dump(_seen_json(seen))) for seen in present]
-        self._remember(key, dict(zip(map(id, present), pairs, strict=True)))
+        self._cached_n -= len(before)
+        if len(present) < self._cached_from:
+            return (_dump(_observed_json(observed)) for observed in present)
+        # The cached text is valid for the same object. The cache keeps the object alive, so that its id is not reused.
+        pairs = [before.get(id(observed)) or (observed, _dump(_observed_json(observed))) for observed in present]
+        self._cache(key, dict(zip(map(id, present), pairs, strict=True)))
         return (text for _, text in pairs)
 
-    def _remember(self, key: Hashable, texts: dict[int, tuple[SeenInstance, str]]) -> None:
+    def _cache(self, key: Hashable, texts: dict[int, tuple[ObservedInstance, str]]) -> None:
         self._texts[key] = texts
-        self._remembered_n += len(texts)
-        while self._remembered_n > self._limit and len(self._texts) > 1:
+        self._cached_n += len(texts)
+        while self._cached_n > self._limit and len(self._texts) > 1:
             _, oldest = self._texts.popitem(last=False)
-            self._remembered_n -= len(oldest)
+            self._cached_n -= len(oldest)
 
 
 def decoded(body: bytes) -> ServiceHolding:
-    """The holding of a stored form. Raises ``ValueError`` for one that this release cannot read."""
+    """The holding of a stored form. Raises ``ValueError`` if this release cannot read it."""
     try:
         return _holding(json.loads(body))
     except (TypeError, KeyError, AttributeError, ValidationError) as error:
@@ -79,22 +79,22 @@ def decoded(body: bytes) -> ServiceHolding:
 
 def _holding(document: Json) -> ServiceHolding:
     holding = ServiceHolding()
-    holding.restore(map(_seen, document["present"]))
+    holding.restore(map(_observed, document["present"]))
     if "kept" in document:
-        kept = map(_seen, document["kept"])
-        holding.restore_loss(kept, document["late"], int(document["good_n"]), float(document["held_since"]))
+        lost = map(_observed, document["kept"])
+        holding.restore_loss(lost, document["late"], int(document["good_n"]), float(document["held_since"]))
     for one in document.get("draining", ()):
-        holding.draining.restore(Drained(_seen(one), float(one["until"])))
+        holding.draining.restore(DrainingInstance(_observed(one), float(one["until"])))
     holding.was_shown, holding.is_gone = "was_shown" in document, "is_gone" in document
     return holding
 
 
-def _seen_json(seen: SeenInstance) -> Json:
-    return {"since": seen.since, "changed_at": seen.changed_at, **_instance_json(seen.instance)}
+def _observed_json(observed: ObservedInstance) -> Json:
+    return {"since": observed.since, "changed_at": observed.changed_at, **_instance_json(observed.instance)}
 
 
-def _seen(document: Json) -> SeenInstance:
-    return SeenInstance(_instance(document), float(document["since"]), float(document["changed_at"]))
+def _observed(document: Json) -> ObservedInstance:
+    return ObservedInstance(_instance(document), float(document["since"]), float(document["changed_at"]))
 
 
 def _instance_json(one: Instance) -> Json:
@@ -139,7 +139,7 @@ def _instance(document: Json) -> Instance:
 
 
 def _frozen(document: Json, name: str) -> Mapping[str, Any]:
-    return document.get(name) or _NOTHING
+    return document.get(name) or _EMPTY
 
 
 def _check_json(check: Check) -> Json:

@@ -1,4 +1,4 @@
-"""Instances of services: where a service can be reached, and how it is.
+"""Instances of services: where a service can be reached, with its health.
 
 Sources observe instances (`xds.catalog.source`); proxies get them as endpoints. Instances are observed state: they make
 no revision and are never rolled back (docs/services.md). Filters see them as records, in the names of Consul
@@ -32,13 +32,13 @@ OUTPUT_CHARACTERS = 4096  # of a check; longer output is cut
 VIRTUAL_TAGS = ("virtual", "consul-virtual")  # of Consul's tagged addresses
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.~:-]*")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 _NO_PORTS: Mapping[str, int] = MappingProxyType({})
 NOWHERE = Locality()
 
 
 class Health(StrEnum):
-    """The status of a check and of an instance, in Consul's words. ``DRAINING``: the instance is about to go."""
+    """The status of a check and of an instance, in Consul's words. ``DRAINING``: the instance is about to end."""
 
     PASSING = "passing"
     WARNING = "warning"
@@ -65,28 +65,28 @@ class Check:
 class Instance:
     """One instance of a service, as a source observes it.
 
-    * ``id``: unique among the instances of the service that the source knows;
-    * ``address``: an IP address, since Envoy resolves no names in assignments. Whatever its spelling is, it is kept in
-      the canonical one (RFC 5952): Envoy takes two spellings for one endpoint, and keeps the first;
-    * ``ports``: further ports by name; ``port`` is the one without a name;
+    * ``id``: unique among the instances that the source shows of the service;
+    * ``address``: an IP address, since Envoy resolves no names in assignments. IPv6 addresses are stored in their
+      canonical spelling (RFC 5952): Envoy takes two spellings for one endpoint, and keeps the first;
+    * ``ports``: further ports by name; ``port`` is the port without a name;
     * ``weight`` counts while the instance is passing, ``warning_weight`` while a check warns;
     * ``datacenter``: empty for that of this server;
-    * ``node``: the machine or pod that it runs on;
-    * ``virtual_addresses``: the IP addresses by which clients mean the service as a whole.
+    * ``node``: the machine or pod that runs the instance;
+    * ``virtual_addresses``: IP addresses that stand for the service as a whole.
     """
 
     id: str
     address: str
     port: int
     ports: Mapping[str, int] = field(default_factory=lambda: _NO_PORTS, hash=False)
-    meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
+    meta: Mapping[str, str] = field(default_factory=lambda: _NO_TEXTS, hash=False)
     tags: tuple[str, ...] = ()
     weight: int = 1
     warning_weight: int = 1
     locality: Locality = NOWHERE
     datacenter: str = ""
     node: str = ""
-    node_meta: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
+    node_meta: Mapping[str, str] = field(default_factory=lambda: _NO_TEXTS, hash=False)
     checks: tuple[Check, ...] = ()
     virtual_addresses: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ class Instance:
 
     @property
     def health(self) -> Health:
-        """The worst status of the checks; passing without one."""
+        """The worst status of the checks; passing if there are none."""
         if len(self.checks) == 1:
             return self.checks[0].status
         return worst(check.status for check in self.checks)
@@ -108,7 +108,7 @@ def worst(statuses: Iterable[Health]) -> Health:
 
 
 def check_service_name(name: str, pointer: str = "") -> list[Violation]:
-    """What is wrong with the name of a service."""
+    """The findings in the name of a service."""
     if len(name) <= NAME_CHARACTERS and _NAME.fullmatch(name):
         return []
     detail = f"{name!r} is no name of a service: letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
@@ -116,10 +116,10 @@ def check_service_name(name: str, pointer: str = "") -> list[Violation]:
 
 
 def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
-    """What is wrong with an instance. A source leaves out the instances with findings, and reports them."""
-    if not _has_sound_values(one) and (wrong := list(_check_values(one, pointer))):
+    """The findings in an instance. The catalog leaves out an instance with findings, and reports them."""
+    if not _has_plain_values(one) and (wrong := list(_check_values(one, pointer))):
         return wrong
-    found = [*_check_place(one, pointer), *_check_sizes(one, pointer)]
+    found = [*_check_addresses(one, pointer), *_check_sizes(one, pointer)]
     for label, weight in (("weight", one.weight), ("warning_weight", one.warning_weight)):
         if not 0 <= weight <= WEIGHT_LIMIT:
             detail = f"{label} is {weight}, not in 0..{WEIGHT_LIMIT}"
@@ -128,18 +128,18 @@ def check_instance(one: Instance, pointer: str = "") -> list[Violation]:
 
 
 def require_instance(one: Instance, pointer: str = "") -> Instance:
-    """The instance itself. Raises ``ValidationError`` with everything that is wrong with it."""
+    """The instance itself. Raises ``ValidationError`` with all findings in it."""
     found = check_instance(one, pointer)
     if found:
         raise ValidationError(found)
     return one
 
 
-# A source may be of any make: what it passes may have other types, or texts that cannot be encoded.
+# A source may be foreign code: its values may have wrong types, or texts that cannot be encoded.
 
 
-def _has_sound_values(one: Instance) -> bool:
-    """Whether all values have their types and all texts are ASCII. A fast look; False says nothing."""
+def _has_plain_values(one: Instance) -> bool:
+    """Whether all values have their types and all texts are ASCII. A fast check; False proves nothing."""
     try:
         where = one.locality
         texts = [one.id, one.address, one.datacenter, one.node, where.region, where.zone, where.sub_zone]
@@ -155,10 +155,10 @@ def _has_sound_values(one: Instance) -> bool:
 
 
 def _check_values(one: Instance, pointer: str) -> Iterator[Violation]:
-    """What is wrong with the types of values and with texts."""
-    for name, is_sound in _SOUND_VALUES.items():
+    """The findings in the types of values, and in texts."""
+    for name, is_valid in _VALUE_CHECKS.items():
         try:
-            wrong = "" if is_sound(getattr(one, name)) else "a value of another type"
+            wrong = "" if is_valid(getattr(one, name)) else "a value of another type"
         except UnicodeEncodeError:
             wrong = "a text with half a surrogate pair"
         except (TypeError, AttributeError):
@@ -168,7 +168,7 @@ def _check_values(one: Instance, pointer: str) -> Iterator[Violation]:
 
 
 def _are_texts(*values: str) -> bool:
-    """Raises ``TypeError`` for what is no text, ``UnicodeEncodeError`` for one that cannot be encoded."""
+    """True for texts. Raises ``TypeError`` for other values, ``UnicodeEncodeError`` for unencodable text."""
     return "".join(values).encode() is not None
 
 
@@ -187,7 +187,7 @@ def _are_checks(checks: Iterable[Check]) -> bool:
     )
 
 
-_SOUND_VALUES: Mapping[str, Callable[[Any], bool]] = {
+_VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("id", "address", "datacenter", "node"), _are_texts),
     **dict.fromkeys(("port", "weight", "warning_weight"), _is_integer),
     **dict.fromkeys(("tags", "virtual_addresses"), lambda texts: _are_texts(*texts)),
@@ -198,7 +198,7 @@ _SOUND_VALUES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _check_place(one: Instance, pointer: str) -> list[Violation]:
+def _check_addresses(one: Instance, pointer: str) -> list[Violation]:
     found = []
     if not one.id or len(one.id) > NAME_CHARACTERS:
         found.append(Violation("invalid_id", f"an id has 1 to {NAME_CHARACTERS} characters", pointer=f"{pointer}/id"))
@@ -210,9 +210,9 @@ def _check_place(one: Instance, pointer: str) -> list[Violation]:
             pointer_to = f"{pointer}/virtual_addresses/{index}"
             found.append(Violation("invalid_address", f"{address!r} is no IP address", pointer=pointer_to))
     ports = {f"{pointer}/port": one.port, **{f"{pointer}/ports/{name}": port for name, port in one.ports.items()}}
-    for place, port in ports.items():
+    for port_pointer, port in ports.items():
         if not 0 < port <= 65_535:
-            found.append(Violation("invalid_port", f"port {port} is not in 1..65535", pointer=place))
+            found.append(Violation("invalid_port", f"port {port} is not in 1..65535", pointer=port_pointer))
     return found
 
 
@@ -243,7 +243,7 @@ def is_ip_address(text: str) -> bool:
 
 
 def canonical_ipv6(text: str) -> str:
-    """The spelling of RFC 5952; what is no IPv6 address stays."""
+    """The spelling of RFC 5952 for an IPv6 address; any other text unchanged."""
     if not is_ip_address(text):
         return text
     address = IPv6Address(text)

@@ -1,6 +1,6 @@
-"""Quantities as Consul writes them: durations (``1m30s``, ``250ms``, held as nanoseconds) and the weights of splits.
+"""Quantities as Consul writes them: durations (``1m30s``, ``250ms``), in nanoseconds here, and the weights of splits.
 
-Weights are percentages in steps of 0.01, held as basis points (0 to 10,000) so that sums are exact.
+Weights are percentages in steps of 0.01. They are basis points here (0 to 10,000), so that sums are exact.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BASIS_POINTS = 100  # of one percent
 
 def parse_duration(text: str) -> int:
     """The nanoseconds of a Go duration; fractions of a nanosecond are cut off. Raises ``ValueError``."""
-    sign, left = (-1 if text[:1] == "-" else 1), text[text[:1] in ("-", "+") :]
-    if left == "0":
+    sign, rest = (-1 if text[:1] == "-" else 1), text[text[:1] in ("-", "+") :]
+    if rest == "0":
         return 0
-    if not left or len(left) > _TEXT_LIMIT:
+    if not rest or len(rest) > _TEXT_LIMIT:
         raise ValueError("not a duration")
     total, at = 0, 0
-    while at < len(left):
-        found = _PART.match(left, at)
+    while at < len(rest):
+        found = _PART.match(rest, at)
         if found is None:
             raise ValueError("not a duration")
         total += _part_ns(found)
@@ -61,16 +61,16 @@ def _part_ns(found: re.Match[str]) -> int:
 
 def duration_text(value_ns: int) -> str:
     """The duration as Go prints it: ``5s``, ``1m30s``, ``1.5ms``, ``0s``."""
-    sign, left = ("-" if value_ns < 0 else ""), abs(value_ns)
-    if left == 0:
+    sign, magnitude = ("-" if value_ns < 0 else ""), abs(value_ns)
+    if magnitude == 0:
         return "0s"
-    if left < MICROSECOND_NS:
-        return f"{sign}{left}ns"
-    if left < MILLISECOND_NS:
-        return f"{sign}{_decimal(left, MICROSECOND_NS)}\u00b5s"
-    if left < SECOND_NS:
-        return f"{sign}{_decimal(left, MILLISECOND_NS)}ms"
-    minutes, rest = divmod(left, MINUTE_NS)
+    if magnitude < MICROSECOND_NS:
+        return f"{sign}{magnitude}ns"
+    if magnitude < MILLISECOND_NS:
+        return f"{sign}{_decimal(magnitude, MICROSECOND_NS)}\u00b5s"
+    if magnitude < SECOND_NS:
+        return f"{sign}{_decimal(magnitude, MILLISECOND_NS)}ms"
+    minutes, rest = divmod(magnitude, MINUTE_NS)
     hours, minutes = divmod(minutes, 60)
     before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
     return f"{sign}{before}{_decimal(rest, SECOND_NS)}s"

@@ -1,4 +1,4 @@
-"""Registered instances and nodes: what a service has said of itself, and how they are kept. Pure.
+"""Registered instances, nodes and checks, and their stored form. Pure.
 
 An instance is registered on a node, under an id that is unique there. Instances that register themselves (Consul's
 ``/v1/agent`` paths) are all on `AGENT_NODE`; those that another program registers (``/v1/catalog``) are on nodes with a
@@ -75,8 +75,8 @@ class NamedPort:
 class RegisteredCheck:
     """A check, and its last reported status.
 
-    With ``ttl_ns`` the status must be reported again within that time. ``deregister_after_ns``: when the check has been
-    critical for longer, its instance is deregistered. 0: neither.
+    With ``ttl_ns`` the status must be reported again within that time. An instance whose check has been critical for
+    longer than ``deregister_after_ns`` is deregistered. 0 means no such limit.
     """
 
     id: str = member("CheckID", TEXT, always=True)
@@ -112,8 +112,9 @@ class RegisteredCheck:
 class Registration:
     """A registered instance.
 
-    ``address`` is what was registered, ``host`` the IP address that it is reached at: that of its node, or the one that
-    it registered from, where it registered none. ``actor`` registered it, at ``registered_s`` (epoch seconds).
+    ``address`` is the registered address, which may be empty. ``host`` is the IP address where the instance is reached:
+    ``address``, else that of its node, or the one that it registered from. ``actor`` registered it, at ``registered_s``
+    (epoch seconds).
     """
 
     node: str = member("Node", TEXT, always=True)
@@ -138,12 +139,12 @@ class Registration:
 
     @property
     def key(self) -> Key:
-        """Where it is registered."""
+        """The node and id under which it is registered."""
         return Key(self.node, self.id)
 
     @property
     def instance_id(self) -> str:
-        """The id of its instance in the catalog, where ids of all nodes come together."""
+        """The id of its instance in the catalog, unique over all nodes."""
         return self.id if self.node == AGENT_NODE else f"{self.node}/{self.id}"
 
     @property
@@ -171,7 +172,7 @@ class Registration:
         )
 
     def _virtual_addresses(self) -> tuple[str, ...]:
-        """Tagged addresses need not be IP addresses. A proxy cannot use host names."""
+        """The tagged addresses of clients. Host names are left out, because a proxy cannot use them."""
         tagged = (self.tagged_addresses.get(tag) for tag in VIRTUAL_TAGS)
         found = (one.address for one in tagged if one is not None)
         return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
@@ -204,10 +205,10 @@ def find_check(one: Registered, id: str) -> RegisteredCheck | None:
 
 
 def with_check(one: R, check: RegisteredCheck) -> R:
-    """The same with a check, which takes the place of one with the same id."""
+    """The same with a check, which replaces one with the same id."""
     if find_check(one, check.id) is None:
         return replace(one, checks=(*one.checks, check))
-    return replace(one, checks=tuple(check if held.id == check.id else held for held in one.checks))
+    return replace(one, checks=tuple(check if each.id == check.id else each for each in one.checks))
 
 
 def without_check(one: R, id: str) -> R:
@@ -221,7 +222,7 @@ def encode(one: Registered) -> bytes:
 
 
 def decode(body: bytes) -> Registered:
-    """Read what ``encode`` has written. Raises ``ValueError``."""
+    """The registration or node of a stored form. Raises ``ValueError``."""
     value = json.loads(body)
     if not isinstance(value, dict):
         raise ValueError("not an object")

@@ -1,7 +1,7 @@
 """The forms in which services are registered: those of Consul's agent and catalog, in JSON.
 
-Only shapes are read here; `xds.catalog.registration_rules` checks what they say. Fields that Consul's clients send and
-that have no meaning here are named, so that they are not taken for mistakes.
+This module reads shapes only; `xds.catalog.registration_rules` checks the values. `IGNORED` lists the fields that
+Consul's clients send and that have no effect here, so that they are not reported as unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from xds.catalog.shape import (
 from xds.codec.findings import Findings
 from xds.codec.scalar import json_kind
 
-# Of no meaning here: tokens, indices of answers, and details of checks that are refused by their kind.
+# Without effect here: tokens, indices of answers, and details of checks that are refused by their kind.
 _OF_CHECKS = """
     header method body disableredirects timeout shell tlsservername tlsskipverify grpcusetls h2pingusetls tcpusetls
     successbeforepassing failuresbeforewarning failuresbeforecritical outputmaxsize proxyhttp proxygrpc exposedport
@@ -39,10 +39,10 @@ IGNORED = frozenset(("token", "createindex", "modifyindex", "contenthash", "peer
 
 @dataclass(frozen=True, slots=True)
 class FormMessage(Message):
-    """An object in a form: fields of no meaning are skipped."""
+    """An object in a form. Fields without effect are skipped."""
 
     def read(self, value: object, findings: Findings, path: Path) -> Any:
-        """The form; an empty one in place of what is no object."""
+        """The form; an empty one if the value is not an object."""
         if isinstance(value, dict):
             return read_message(self.kind, value, findings, path, IGNORED)
         findings.add("wrong_type", f"expected an object, not {json_kind(value)}", path)
@@ -68,7 +68,7 @@ class LocalityForm:
 
 @dataclass(frozen=True, slots=True)
 class CheckForm:
-    """A check. All but ``ttl_ns`` of what says how it is made is here to be refused by name."""
+    """A check. Only TTL checks are supported; the fields of other kinds are read so that errors can name the kind."""
 
     check_id: str = member("CheckID", TEXT)
     id: str = member("ID", TEXT)
@@ -114,7 +114,7 @@ class CheckForm:
 
 @dataclass(frozen=True, slots=True)
 class ServiceForm:
-    """A service as it registers itself. ``service`` stands for ``name`` in the forms of the catalog."""
+    """A service as it registers itself. In the forms of the catalog, ``service`` has its name."""
 
     id: str = member("ID", TEXT)
     name: str = member("Name", TEXT)
@@ -140,7 +140,7 @@ class ServiceForm:
 
 @dataclass(frozen=True, slots=True)
 class CatalogCheckForm:
-    """A check in the catalog: a status that another program maintains. ``definition`` says how that one makes it."""
+    """A check in the catalog: a status that another program maintains. ``definition`` says how that program checks."""
 
     node: str = member("Node", TEXT)
     check_id: str = member("CheckID", TEXT)
@@ -159,7 +159,7 @@ class CatalogCheckForm:
 
 @dataclass(frozen=True, slots=True)
 class CatalogForm:
-    """A registration in the catalog: a node, and what is on it."""
+    """A registration in the catalog: a node, with a service and checks on it."""
 
     node: str = member("Node", TEXT)
     id: str = member("ID", TEXT)
@@ -178,7 +178,7 @@ class CatalogForm:
 
 @dataclass(frozen=True, slots=True)
 class DeregistrationForm:
-    """What is taken out of the catalog: an instance, a check, or a node with all that is on it."""
+    """A removal from the catalog: of an instance, a check, or a node with all its instances."""
 
     node: str = member("Node", TEXT)
     address: str = member("Address", TEXT)
@@ -193,6 +193,6 @@ F = TypeVar("F", ServiceForm, CheckForm, CatalogForm, DeregistrationForm)
 
 
 def read_form(kind: type[F], value: object, findings: Findings) -> F:
-    """Read one form; what is wrong with its shape becomes findings."""
+    """Read one form. Errors in its shape become findings."""
     found: F | None = FormMessage(kind).read(value, findings, ())
     return found if found is not None else kind()

@@ -1,7 +1,7 @@
-"""What a registration may say, and what it means (docs/services.md#registration). Pure.
+"""The rules of registrations, and how forms become registrations (docs/services.md#registration). Pure.
 
-The rules are those of Consul, and beside them those of an endpoint: an IP address and a port. Checks that Consul's
-agent would make itself (HTTP, TCP, gRPC, scripts ...) are refused by name, because Envoy checks health.
+The rules are those of Consul. In addition an instance needs an IP address and a port, because it becomes an endpoint.
+Checks that Consul's agent would run itself (HTTP, TCP, gRPC, scripts ...) are refused, because Envoy checks health.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from xds.catalog.registration_forms import (
     read_form,
 )
 from xds.catalog.shape import Path
-from xds.catalog.shared import check_meta, check_place
+from xds.catalog.shared import check_meta, check_tenancy
 from xds.codec.findings import Findings, short_repr
 from xds.model.errors import ValidationError
 
@@ -49,10 +49,10 @@ _ANY_ADDRESS = frozenset(("0.0.0.0", "::", "[::]"))  # noqa: S104 - they are ref
 
 @dataclass(frozen=True, slots=True)
 class CatalogRegistration:
-    """What is registered in the catalog: a node, and perhaps an instance and checks on it.
+    """A registration in the catalog: a node, and perhaps an instance and checks on it.
 
-    ``checks`` are pairs of the id of an instance, empty for a check of the node, and a check. With ``keeps_node``, a
-    node that is there stays as it is.
+    ``checks`` has pairs of an instance id (empty for a check of the node) and a check. With ``keeps_node``, an existing
+    node is not changed.
     """
 
     node: RegisteredNode
@@ -62,19 +62,20 @@ class CatalogRegistration:
 
 
 def read_service(value: object, id: str = "") -> Registration:
-    """The registration of an instance by itself, without the address that it is reached at.
+    """The registration of an instance that registers itself. Its ``host`` is not set yet.
 
-    ``id`` is what the caller knows of it: the value may leave it out, and must not differ. Raises ``ValidationError``.
+    ``id`` comes from the path of the request: the value may leave it out, and must not differ. Raises
+    ``ValidationError``.
     """
     findings = Findings()
     form = read_form(ServiceForm, value, findings)
-    _stop(findings)
+    _raise_if_any(findings)
     if id and form.id not in ("", id):
         findings.add("conflict", f"ID is {short_repr(form.id)}, not {short_repr(id)}", ("ID",))
     form = replace(form, id=id or form.id)
     found = _registration(form, AGENT_NODE, findings, ())
     checks = tuple(_service_checks(form, found, findings))
-    _stop(findings)
+    _raise_if_any(findings)
     return replace(found, checks=checks)
 
 
@@ -82,15 +83,15 @@ def read_check(value: object) -> tuple[str, RegisteredCheck]:
     """A check that is registered by itself, and the id of its instance. Raises ``ValidationError``."""
     findings = Findings()
     form = read_form(CheckForm, value, findings)
-    _stop(findings)
+    _raise_if_any(findings)
     if not form.name:
         findings.add("missing_name", "Missing check name", ("Name",))
     if not form.service_id:
-        told = "checks of an agent's node are not supported: name the instance"
-        findings.add("missing_field", told, ("ServiceID",))
-    check_place(form.namespace, form.partition, findings, ())
+        detail = "checks of an agent's node are not supported: name the instance"
+        findings.add("missing_field", detail, ("ServiceID",))
+    check_tenancy(form.namespace, form.partition, findings, ())
     found = _ttl_check(form, form.check_id or form.id or form.name, form.name, findings, ())
-    _stop(findings)
+    _raise_if_any(findings)
     return form.service_id, found
 
 
@@ -98,42 +99,42 @@ def read_catalog_registration(value: object) -> CatalogRegistration:
     """A registration in the catalog. Raises ``ValidationError``."""
     findings = Findings()
     form = read_form(CatalogForm, value, findings)
-    _stop(findings)
+    _raise_if_any(findings)
     _check_node(form, findings)
     registration = None
     if form.service is not None:
         registration = _registration(form.service, form.node, findings, ("Service",))
         if form.service.check is not None or form.service.checks:
-            told = "checks of the catalog belong into the field Checks beside Service"
-            findings.add("unknown_field", told, ("Service", "Checks"))
+            detail = "write checks of the catalog into the field Checks beside Service"
+            findings.add("unknown_field", detail, ("Service", "Checks"))
         if form.locality is not None and form.service.locality is None:
             where = form.locality
             registration = replace(registration, region=where.region, zone=where.zone, sub_zone=where.sub_zone)
     checks = tuple(_catalog_checks(form, findings))
-    _stop(findings)
+    _raise_if_any(findings)
     node = RegisteredNode(form.node, form.address, form.id, form.tagged_addresses, form.node_meta)
     return CatalogRegistration(node, registration, checks, form.skip_node_update)
 
 
 def read_deregistration(value: object) -> DeregistrationForm:
-    """What is taken out of the catalog. Raises ``ValidationError``."""
+    """A removal from the catalog. Raises ``ValidationError``."""
     findings = Findings()
     form = read_form(DeregistrationForm, value, findings)
     if not form.node and not findings:
         findings.add("missing_field", "Must provide node", ("Node",))
-    check_place(form.namespace, form.partition, findings, ())
-    _stop(findings)
+    check_tenancy(form.namespace, form.partition, findings, ())
+    _raise_if_any(findings)
     return form
 
 
 def cut_output(text: str) -> str:
-    """The output of a check, as long as it may be."""
+    """The output of a check, cut to ``OUTPUT_CHARACTERS``."""
     if len(text) <= OUTPUT_CHARACTERS:
         return text
     return f"{text[:OUTPUT_CHARACTERS]} ... (captured {OUTPUT_CHARACTERS} of {len(text)} characters)"
 
 
-def _stop(findings: Findings) -> None:
+def _raise_if_any(findings: Findings) -> None:
     if findings:
         raise ValidationError(findings.violations)
 
@@ -145,14 +146,14 @@ def _registration(form: ServiceForm, node: str, findings: Findings, path: Path) 
     name = form.name or form.service
     _check_name(form, name, findings, path)
     _check_kind(form, findings, path)
-    check_place(form.namespace, form.partition, findings, path)
+    check_tenancy(form.namespace, form.partition, findings, path)
     _check_address(form.address, findings, (*path, "Address"))
     _check_ports(form, findings, path)
     _check_meta_keys(form.meta, findings, (*path, "Meta"))
     check_meta(form.meta, findings)
     if len(form.tags) > TAGS:
         findings.add("too_many", f"{len(form.tags)} tags, at most {TAGS}", (*path, "Tags"))
-    least = 0 if path else 1  # the catalog takes 0, which is what Consul's clients send in place of nothing
+    least = 0 if path else 1  # the catalog accepts 0, which Consul's clients send for a missing weight
     weight, warning_weight = _weights(form, least, findings, (*path, "Weights"))
     where = form.locality
     return Registration(
@@ -175,40 +176,40 @@ def _registration(form: ServiceForm, node: str, findings: Findings, path: Path) 
 
 
 def _check_name(form: ServiceForm, name: str, findings: Findings, path: Path) -> None:
-    place = (*path, "Service" if path else "Name")
+    name_path = (*path, "Service" if path else "Name")
     if form.name and form.service and form.name != form.service:
-        findings.add("conflict", f"Name {short_repr(form.name)} and Service {short_repr(form.service)}", place)
+        findings.add("conflict", f"Name {short_repr(form.name)} and Service {short_repr(form.service)}", name_path)
     if not name:
-        findings.add("missing_name", "Missing service name", place)
+        findings.add("missing_name", "Missing service name", name_path)
     elif check_service_name(name):
-        findings.add("invalid_service_name", check_service_name(name)[0].detail, place)
+        findings.add("invalid_service_name", check_service_name(name)[0].detail, name_path)
     if len(form.id) > NAME_CHARACTERS:
         findings.add("invalid_id", f"an ID has at most {NAME_CHARACTERS} characters", (*path, "ID"))
 
 
 def _check_kind(form: ServiceForm, findings: Findings, path: Path) -> None:
-    """Sidecars and gateways of Consul's mesh are no instances that requests go to."""
+    """Refuse sidecars and gateways of Consul's mesh: requests do not go to them."""
     for field, value in (("Kind", form.kind), ("Proxy", form.proxy), ("Connect", form.connect)):
         if value and any(value.values() if isinstance(value, Mapping) else value):
-            told = f"{field} is of Consul's mesh, which is not here"
-            findings.add("not_allowed", told, (*path, field), hint="register the service itself")
+            detail = f"{field} belongs to Consul's mesh, which is not supported"
+            findings.add("not_allowed", detail, (*path, field), hint="register the service itself")
     if form.socket_path:
         findings.add("not_allowed", "sockets are not supported: register an address and a port", (*path, "SocketPath"))
 
 
 def _check_address(address: str, findings: Findings, path: Path) -> None:
     if address in _ANY_ADDRESS:
-        findings.add("invalid_address", f"Invalid service address: {address} is every address", path)
+        findings.add("invalid_address", f"Invalid service address: {address} is a wildcard address", path)
     elif address and not is_ip_address(address):
-        told = f"{short_repr(address)} is no IP address: Envoy resolves no names in endpoints"
-        findings.add("invalid_address", told, path)
+        detail = f"{short_repr(address)} is no IP address: Envoy resolves no names in endpoints"
+        findings.add("invalid_address", detail, path)
 
 
 def _check_ports(form: ServiceForm, findings: Findings, path: Path) -> None:
-    places = [(form.port, (*path, "Port")), *((each.port, (*path, "Ports", at)) for at, each in enumerate(form.ports))]
-    for port, place in places:
+    ports = [(form.port, (*path, "Port")), *((each.port, (*path, "Ports", at)) for at, each in enumerate(form.ports))]
+    for port, port_path in ports:
         if port not in PORTS:
-            findings.add("invalid_port", f"port {port} is not in 1..65535", place, hint="an endpoint needs a port")
+            findings.add("invalid_port", f"port {port} is not in 1..65535", port_path, hint="an endpoint needs a port")
     names = [each.name for each in form.ports]
     if len(set(names)) < len(names) or "" in names:
         findings.add("duplicate_name", "each of Ports needs a name of its own", (*path, "Ports"))
@@ -236,19 +237,19 @@ def _weights(form: ServiceForm, least: int, findings: Findings, path: Path) -> t
 
 
 def _service_checks(form: ServiceForm, of: Registration, findings: Findings) -> Iterator[RegisteredCheck]:
-    """The checks of an instance. Those without an id are named after it, and numbered if there are several."""
+    """The checks of an instance. A check without an id is named after the instance, with a number if it has several."""
     single = [(form.check, ("Check",))] if form.check is not None and form.check != CheckForm() else []
     listed: list[tuple[CheckForm, Path]] = [*single, *((one, ("Checks", at)) for at, one in enumerate(form.checks))]
     _check_count(len(listed), findings)
-    seen: set[str] = set()
+    ids: set[str] = set()
     for number, (one, path) in enumerate(listed, 1):
         default = f"service:{of.id}:{number}" if len(listed) > 1 else f"service:{of.id}"
         found = _ttl_check(
             one, one.check_id or one.id or default, one.name or f"Service '{of.service}' check", findings, path
         )
-        if found.id in seen:
+        if found.id in ids:
             findings.add("duplicate_id", f"a second check with the id {short_repr(found.id)}", path)
-        seen.add(found.id)
+        ids.add(found.id)
         yield found
 
 
@@ -258,10 +259,10 @@ def _check_count(count: int, findings: Findings) -> None:
 
 
 def _ttl_check(form: CheckForm, id: str, name: str, findings: Findings, path: Path) -> RegisteredCheck:
-    """A check that needs regular heartbeats. Any other is refused by name."""
+    """A check that needs heartbeats. Other kinds are refused with an error that names the kind."""
     if form.kind:
-        told = f"checks of the type {form.kind} are not made here"
-        findings.add("unsupported_check", told, path, hint=ENVOY_CHECKS)
+        detail = f"checks of the type {form.kind} are not supported"
+        findings.add("unsupported_check", detail, path, hint=ENVOY_CHECKS)
     elif form.ttl_ns > 0 and form.interval_ns > 0:
         findings.add("conflict", "Interval and TTL cannot both be specified", path)
     elif form.ttl_ns <= 0:
@@ -276,8 +277,8 @@ def _ttl_check(form: CheckForm, id: str, name: str, findings: Findings, path: Pa
 
 def _status(status: str, findings: Findings, path: Path) -> str:
     if status and status not in STATUSES:
-        told = f"{short_repr(status)} is no status: {', '.join(STATUSES)}"
-        findings.add("bad_choice", told, (*path, "Status"))
+        detail = f"{short_repr(status)} is no status: {', '.join(STATUSES)}"
+        findings.add("bad_choice", detail, (*path, "Status"))
         return Health.CRITICAL.value
     return status or Health.CRITICAL.value
 
@@ -305,7 +306,7 @@ def _check_node(form: CatalogForm, findings: Findings) -> None:
             findings.add("bad_name", f"{short_repr(text)} is too long, or has a slash", (field,))
     if len(form.tagged_addresses) > NAMED_PORTS:
         findings.add("too_many", f"{len(form.tagged_addresses)} addresses, at most {NAMED_PORTS}", ("TaggedAddresses",))
-    check_place(form.namespace, form.partition, findings, ())
+    check_tenancy(form.namespace, form.partition, findings, ())
     _check_meta_keys(form.node_meta, findings, ("NodeMeta",))
     check_meta(form.node_meta, findings)
 
@@ -324,10 +325,10 @@ def _catalog_checks(form: CatalogForm, findings: Findings) -> Iterator[tuple[str
             findings.add("missing_name", "a check needs a CheckID or a Name", path)
         made_by = one.definition.kind if one.definition is not None else ""
         if made_by:
-            told = f"checks of the type {made_by} are not made here"
-            findings.add("unsupported_check", told, (*path, "Definition"), hint=ENVOY_CHECKS)
+            detail = f"checks of the type {made_by} are not supported"
+            findings.add("unsupported_check", detail, (*path, "Definition"), hint=ENVOY_CHECKS)
         id, name = one.check_id or one.name, one.name
         _check_texts(id, name, one.notes, findings, path)
-        check_place(one.namespace, one.partition, findings, path)
+        check_tenancy(one.namespace, one.partition, findings, path)
         status = _status(one.status, findings, path)
         yield one.service_id, RegisteredCheck(id, name, status, one.kind[:64], one.notes, cut_output(one.output))

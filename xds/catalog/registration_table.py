@@ -11,17 +11,17 @@ from xds.catalog.registered_instance import CheckKey, Key, Registered, Registere
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a request changes: registrations and nodes to put, and keys that go."""
+    """The changes of a request: registrations and nodes to put, and keys to delete."""
 
     put: tuple[Registered, ...] = ()
-    gone: tuple[Key, ...] = ()
+    delete: tuple[Key, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.put or self.gone)
+        return bool(self.put or self.delete)
 
 
 class RegistrationTable:
-    """Registrations and nodes in the order in which they came, and the instances that follow from them."""
+    """Registrations and nodes in the order of arrival, and the instances made from them."""
 
     def __init__(self) -> None:
         self._registrations: dict[Key, Registration] = {}
@@ -60,7 +60,7 @@ class RegistrationTable:
         return self._of_service.keys()
 
     def count(self, service: str) -> int:
-        """How many instances a service has."""
+        """The number of instances of a service."""
         return len(self._of_service.get(service, ()))
 
     def instances(self, service: str) -> tuple[Instance, ...]:
@@ -68,47 +68,47 @@ class RegistrationTable:
         return tuple(self._instance(key) for key in self._of_service.get(service, ()))
 
     def at(self, key: Key) -> Registered | None:
-        """What is under a key: a registration, or a node."""
+        """The registration or the node of a key."""
         return self._registrations.get(key) if key.id else self._nodes.get(key.node)
 
     def owner(self, check: CheckKey) -> Registered | None:
-        """The registration or the node that a check is of."""
+        """The registration or the node that a check belongs to."""
         key = self._check_owners.get(check)
         return self.at(key) if key is not None else None
 
     # Changing
 
     def apply(self, edit: Edit) -> set[str]:
-        """Make a change. Returns the services with changed instances."""
-        touched: set[str] = set()
-        for key in edit.gone:
-            touched |= self._remove(key)
+        """Apply an edit. Returns the services whose instances changed."""
+        services: set[str] = set()
+        for key in edit.delete:
+            services |= self._remove(key)
         for one in edit.put:
-            touched |= self._put(one) if isinstance(one, Registration) else self._put_node(one)
-        return touched
+            services |= self._put(one) if isinstance(one, Registration) else self._put_node(one)
+        return services
 
     def _put(self, one: Registration) -> set[str]:
-        before = self._registrations.get(one.key)
-        if before == one:
+        previous = self._registrations.get(one.key)
+        if previous == one:
             return set()
-        touched = {one.service}
-        if before is not None:
-            self._forget_checks(before)
-            if before.service != one.service:
-                touched |= self._leave(before)
+        services = {one.service}
+        if previous is not None:
+            self._forget_checks(previous)
+            if previous.service != one.service:
+                services |= self._remove_from_service(previous)
         self._registrations[one.key] = one
         self._on_node.setdefault(one.node, {})[one.id] = None
         self._of_service.setdefault(one.service, {})[one.key] = None
         self._check_owners.update((CheckKey(one.node, check.id), one.key) for check in one.checks)
         self._instances.pop(one.key, None)
-        return touched
+        return services
 
     def _put_node(self, node: RegisteredNode) -> set[str]:
-        before = self._nodes.get(node.name)
-        if before == node:
+        previous = self._nodes.get(node.name)
+        if previous == node:
             return set()
-        if before is not None:
-            self._forget_checks(before)
+        if previous is not None:
+            self._forget_checks(previous)
         self._nodes[node.name] = node
         self._check_owners.update((CheckKey(node.name, check.id), node.key) for check in node.checks)
         return self._forget_instances(node.name)
@@ -119,18 +119,18 @@ class RegistrationTable:
             if node is not None:
                 self._forget_checks(node)
             return self._forget_instances(key.node)
-        before = self._registrations.pop(key, None)
-        if before is None:
+        previous = self._registrations.pop(key, None)
+        if previous is None:
             return set()
-        self._forget_checks(before)
+        self._forget_checks(previous)
         ids = self._on_node[key.node]
         del ids[key.id]
         if not ids:
             del self._on_node[key.node]
         self._instances.pop(key, None)
-        return self._leave(before)
+        return self._remove_from_service(previous)
 
-    def _leave(self, one: Registration) -> set[str]:
+    def _remove_from_service(self, one: Registration) -> set[str]:
         keys = self._of_service[one.service]
         del keys[one.key]
         if not keys:
@@ -144,7 +144,7 @@ class RegistrationTable:
                 del self._check_owners[key]
 
     def _forget_instances(self, node: str) -> set[str]:
-        """Build the instances on a node again."""
+        """Forget the built instances on a node, whose address, meta or checks changed. Returns their services."""
         found = self.on_node(node)
         for one in found:
             self._instances.pop(one.key, None)

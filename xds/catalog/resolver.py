@@ -25,7 +25,7 @@ from xds.catalog.shape import (
     Span,
     member,
 )
-from xds.catalog.shared import check_choice, check_common, check_enterprise, check_place
+from xds.catalog.shared import check_choice, check_common, check_enterprise, check_tenancy
 from xds.codec.findings import Findings, short_repr
 from xds.filter.expression import FilterSyntaxError
 from xds.filter.filter import compile_filter
@@ -37,7 +37,7 @@ SUBSET_NAME_LIMIT = 63
 _SUBSET_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _POLICY_MODES = ("", "sequential", "default", "order-by-locality")
 _LOCALITY_MODES = ("", "none", "failover")
-_FILTERS_REMEMBERED = 8_192
+_FILTERS_CACHED = 8_192
 
 Pair = tuple[str, str]
 
@@ -233,21 +233,21 @@ def _check_subsets(entry: ServiceResolver, findings: Findings) -> None:
         if not name:
             findings.add("bad_subset", "Subset defined with empty name", path)
         elif len(name) > SUBSET_NAME_LIMIT or not _SUBSET_NAME.fullmatch(name):
-            told = f"Subset {short_repr(name)} is invalid"
+            detail = f"Subset {short_repr(name)} is invalid"
             hint = f"{SUBSET_NAME_LIMIT} small letters, digits and dashes at most, no dash at either end"
-            findings.add("bad_subset", told, path, hint=hint)
+            findings.add("bad_subset", detail, path, hint=hint)
         error = _filter_error(subset.filter)
         if error is not None:
-            told = (
+            detail = (
                 f"Filter for subset {short_repr(name)} is not a valid expression: column {error.column}: {error.detail}"
             )
-            findings.add("bad_filter", told, (*path, "Filter"), hint=error.hint)
+            findings.add("bad_filter", detail, (*path, "Filter"), hint=error.hint)
     if entry.default_subset and entry.default_subset not in entry.subsets:
-        told = f"DefaultSubset {short_repr(entry.default_subset)} is not a valid subset"
-        findings.add("unknown_subset", told, ("DefaultSubset",), hint=_known(entry))
+        detail = f"DefaultSubset {short_repr(entry.default_subset)} is not a valid subset"
+        findings.add("unknown_subset", detail, ("DefaultSubset",), hint=_subsets_hint(entry))
 
 
-@lru_cache(maxsize=_FILTERS_REMEMBERED)
+@lru_cache(maxsize=_FILTERS_CACHED)
 def _filter_error(text: str) -> FilterSyntaxError | None:
     """The syntax error of a filter; cached, because many services have equal filters."""
     try:
@@ -257,7 +257,7 @@ def _filter_error(text: str) -> FilterSyntaxError | None:
     return None
 
 
-def _known(entry: ServiceResolver) -> str:
+def _subsets_hint(entry: ServiceResolver) -> str:
     names = sorted(entry.subsets)
     return f"there are {', '.join(names[:10])}" if names else "the entry has no Subsets"
 
@@ -265,8 +265,8 @@ def _known(entry: ServiceResolver) -> str:
 def _check_own_subset(entry: ServiceResolver, service: str, subset: str, findings: Findings, path: Path) -> None:
     """Check that a subset of the entry's own service exists. Subsets of others are checked when chains are compiled."""
     if subset and service in ("", entry.name) and subset not in entry.subsets:
-        told = f"ServiceSubset {short_repr(subset)} is not a valid subset of {short_repr(entry.name)}"
-        findings.add("unknown_subset", told, (*path, "ServiceSubset"), hint=_known(entry))
+        detail = f"ServiceSubset {short_repr(subset)} is not a valid subset of {short_repr(entry.name)}"
+        findings.add("unknown_subset", detail, (*path, "ServiceSubset"), hint=_subsets_hint(entry))
 
 
 def _check_pairs(values: dict[str, object], pairs: tuple[Pair, ...], findings: Findings, path: Path) -> None:
@@ -306,7 +306,7 @@ def _check_redirect(entry: ServiceResolver, redirect: Redirect, findings: Findin
                 findings.add("missing_service", f"Redirect.{field} defined without Redirect.Service", (*path, field))
     else:
         _check_own_subset(entry, redirect.service, redirect.service_subset, findings, path)
-    check_place(redirect.namespace, redirect.partition, findings, path)
+    check_tenancy(redirect.namespace, redirect.partition, findings, path)
     _check_sameness(redirect.sameness_group, findings, path)
 
 
@@ -343,22 +343,22 @@ def _check_failover(entry: ServiceResolver, subset: str, failover: Failover, fin
         "Datacenters": failover.datacenters,
     }
     if subset != WILDCARD and subset not in entry.subsets:
-        told = f"Failover[{short_repr(subset)}]: not a valid subset"
-        findings.add("unknown_subset", told, path, hint=f"{_known(entry)}; {WILDCARD} means any subset")
+        detail = f"Failover[{short_repr(subset)}]: not a valid subset"
+        findings.add("unknown_subset", detail, path, hint=f"{_subsets_hint(entry)}; {WILDCARD} means any subset")
     if not any(values.values()):
-        told = f"Failover[{short_repr(subset)}]: one of {', '.join(values)} is required"
-        findings.add("empty_failover", told, path)
+        detail = f"Failover[{short_repr(subset)}]: one of {', '.join(values)} is required"
+        findings.add("empty_failover", detail, path)
     _check_own_subset(entry, failover.service, failover.service_subset, findings, path)
     _check_pairs(values, _FAILOVER_PAIRS, findings, path)
     for index, target in enumerate(failover.targets):
         _check_target(entry, target, findings, (*path, "Targets", index))
     for index, datacenter in enumerate(failover.datacenters):
         if not datacenter:
-            told = f"Failover[{short_repr(subset)}].Datacenters: found empty datacenter"
-            findings.add("empty_datacenter", told, (*path, "Datacenters", index))
+            detail = f"Failover[{short_repr(subset)}].Datacenters: found empty datacenter"
+            findings.add("empty_datacenter", detail, (*path, "Datacenters", index))
     if failover.policy is not None:
         check_policy_mode(failover.policy.mode, failover.policy.regions, findings, (*path, "Policy"))
-    check_place(failover.namespace, "", findings, path)
+    check_tenancy(failover.namespace, "", findings, path)
     _check_sameness(failover.sameness_group, findings, path)
 
 
@@ -371,7 +371,7 @@ def _check_target(entry: ServiceResolver, target: FailoverTarget, findings: Find
     }
     _check_pairs(values, _TARGET_PAIRS, findings, path)
     _check_own_subset(entry, target.service, target.service_subset, findings, path)
-    check_place(target.namespace, target.partition, findings, path)
+    check_tenancy(target.namespace, target.partition, findings, path)
 
 
 def check_balancer(balancer: LoadBalancer, findings: Findings) -> None:
@@ -380,16 +380,16 @@ def check_balancer(balancer: LoadBalancer, findings: Findings) -> None:
     _check_config(balancer, "RingHashConfig", balancer.ring_hash_config, "ring_hash", findings)
     _check_config(balancer, "LeastRequestConfig", balancer.least_request_config, "least_request", findings)
     if balancer.hash_policies and not balancer.is_hash_based:
-        told = f"HashPolicies specified for non-hash-based Policy: {short_repr(balancer.policy)}"
-        findings.add("incompatible_policy", told, (*_BALANCER, "HashPolicies"), hint="ring_hash and maglev have them")
+        detail = f"HashPolicies specified for non-hash-based Policy: {short_repr(balancer.policy)}"
+        findings.add("incompatible_policy", detail, (*_BALANCER, "HashPolicies"), hint="ring_hash and maglev have them")
     for index, policy in enumerate(balancer.hash_policies):
         _check_hash_policy(policy, index, findings)
 
 
 def _check_config(balancer: LoadBalancer, field: str, config: object, policy: str, findings: Findings) -> None:
     if config is not None and balancer.policy != policy:
-        told = f"{field} specified for incompatible load balancing policy {short_repr(balancer.policy)}"
-        findings.add("incompatible_policy", told, (*_BALANCER, field), hint=f"it needs the policy {policy}")
+        detail = f"{field} specified for incompatible load balancing policy {short_repr(balancer.policy)}"
+        findings.add("incompatible_policy", detail, (*_BALANCER, field), hint=f"it needs the policy {policy}")
 
 
 def _check_hash_policy(policy: HashPolicy, index: int, findings: Findings) -> None:
@@ -397,14 +397,14 @@ def _check_hash_policy(policy: HashPolicy, index: int, findings: Findings) -> No
     label = f"HashPolicy[{index}]"
     check_choice(policy.field, HASH_FIELDS, "field to hash", findings, (*path, "Field"))
     if policy.source_ip and policy.field:
-        told = f"{label}: a single hash policy cannot hash both a source address and a {short_repr(policy.field)}"
-        findings.add("conflict", told, (*path, "SourceIP"))
+        detail = f"{label}: a single hash policy cannot hash both a source address and a {short_repr(policy.field)}"
+        findings.add("conflict", detail, (*path, "SourceIP"))
     if policy.source_ip and policy.field_value:
-        told = f"{label}: a FieldValue cannot be specified when hashing SourceIP"
-        findings.add("conflict", told, (*path, "FieldValue"))
+        detail = f"{label}: a FieldValue cannot be specified when hashing SourceIP"
+        findings.add("conflict", detail, (*path, "FieldValue"))
     if policy.field and not policy.field_value:
-        told = f"{label}: Field {short_repr(policy.field)} was specified without a FieldValue"
-        findings.add("missing_field", told, (*path, "FieldValue"))
+        detail = f"{label}: Field {short_repr(policy.field)} was specified without a FieldValue"
+        findings.add("missing_field", detail, (*path, "FieldValue"))
     if policy.field_value and not policy.field:
         findings.add("missing_field", f"{label}: FieldValue requires a Field to apply to", (*path, "Field"))
     _check_cookie(policy, label, findings, (*path, "CookieConfig"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xds.catalog.shape import COUNT, COUNTS, FLAG, SPAN, TEXT, TEXT_MAP, TEXTS, ListOf, Message, Path, TextShape, member
-from xds.catalog.shared import HeaderModifiers, check_choice, check_common, check_place
+from xds.catalog.shared import HeaderModifiers, check_choice, check_common, check_tenancy
 from xds.codec.findings import Findings, short_repr
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE")
@@ -74,7 +74,7 @@ class RouteMatch:
 
 @dataclass(frozen=True, slots=True)
 class RouteDestination:
-    """Where matching requests go (empty: the router's own service), and how they are changed on the way."""
+    """Where matching requests go (empty: the router's own service), and how they are changed."""
 
     service: str = member("Service", TEXT)
     service_subset: str = member("ServiceSubset", TEXT)
@@ -136,11 +136,11 @@ def _check_route(route: Route, index: int, findings: Findings) -> None:
 def _check_paths(http: HttpMatch, index: int, findings: Findings, path: Path) -> None:
     for field, value in (("PathExact", http.path_exact), ("PathPrefix", http.path_prefix)):
         if value and not value.startswith("/"):
-            told = f"Route[{index}] {field} doesn't start with '/': {short_repr(value)}"
-            findings.add("bad_path", told, (*path, field), hint=f'write "/{value[:80]}"')
+            detail = f"Route[{index}] {field} doesn't start with '/': {short_repr(value)}"
+            findings.add("bad_path", detail, (*path, field), hint=f'write "/{value[:80]}"')
     if sum(map(bool, (http.path_exact, http.path_prefix, http.path_regex))) > 1:
-        told = f"Route[{index}] should only contain at most one of PathExact, PathPrefix, or PathRegex"
-        findings.add("conflict", told, path)
+        detail = f"Route[{index}] should only contain at most one of PathExact, PathPrefix, or PathRegex"
+        findings.add("conflict", detail, path)
 
 
 def _check_header(header: HeaderMatch, label: str, findings: Findings, path: Path) -> None:
@@ -148,8 +148,8 @@ def _check_header(header: HeaderMatch, label: str, findings: Findings, path: Pat
         findings.add("missing_name", f"{label} missing required Name field", (*path, "Name"))
     given = (header.present, header.exact, header.prefix, header.suffix, header.regex)
     if sum(map(bool, given)) != 1:
-        told = f"{label} should only contain one of Present, Exact, Prefix, Suffix, or Regex"
-        findings.add("not_one", told, path, hint=_which(_HEADER_KINDS, given))
+        detail = f"{label} should only contain one of Present, Exact, Prefix, Suffix, or Regex"
+        findings.add("not_one", detail, path, hint=_which(_HEADER_KINDS, given))
 
 
 def _check_parameter(parameter: QueryParamMatch, label: str, findings: Findings, path: Path) -> None:
@@ -157,8 +157,8 @@ def _check_parameter(parameter: QueryParamMatch, label: str, findings: Findings,
         findings.add("missing_name", f"{label} missing required Name field", (*path, "Name"))
     given = (parameter.present, parameter.exact, parameter.regex)
     if sum(map(bool, given)) != 1:
-        told = f"{label} should only contain one of Present, Exact, or Regex"
-        findings.add("not_one", told, path, hint=_which(_QUERY_KINDS, given))
+        detail = f"{label} should only contain one of Present, Exact, or Regex"
+        findings.add("not_one", detail, path, hint=_which(_QUERY_KINDS, given))
 
 
 def _which(kinds: tuple[str, ...], given: tuple[object, ...]) -> str:
@@ -167,22 +167,22 @@ def _which(kinds: tuple[str, ...], given: tuple[object, ...]) -> str:
 
 
 def _check_methods(methods: tuple[str, ...], index: int, findings: Findings, path: Path) -> None:
-    seen = set()
+    found = set()
     for at, method in enumerate(methods):
         if method not in METHODS:
-            told = f"Route[{index}] Methods contains an invalid method {short_repr(method)}"
-            findings.add("bad_method", told, (*path, at), hint=f"one of {', '.join(METHODS)}")
-        if method in seen:
-            told = f"Route[{index}] Methods contains {short_repr(method)} more than once"
-            findings.add("duplicate_method", told, (*path, at))
-        seen.add(method)
+            detail = f"Route[{index}] Methods contains an invalid method {short_repr(method)}"
+            findings.add("bad_method", detail, (*path, at), hint=f"one of {', '.join(METHODS)}")
+        if method in found:
+            detail = f"Route[{index}] Methods contains {short_repr(method)} more than once"
+            findings.add("duplicate_method", detail, (*path, at))
+        found.add(method)
 
 
 def _check_destination(one: RouteDestination, http: HttpMatch | None, index: int, findings: Findings) -> None:
     path = ("Routes", index, "Destination")
-    check_place(one.namespace, one.partition, findings, path)
+    check_tenancy(one.namespace, one.partition, findings, path)
     if one.prefix_rewrite and not (http is not None and (http.path_exact or http.path_prefix)):
-        told = f"Route[{index}] cannot make use of PrefixRewrite without configuring either PathExact or PathPrefix"
-        findings.add("rewrite_without_path", told, (*path, "PrefixRewrite"))
+        detail = f"Route[{index}] cannot make use of PrefixRewrite without configuring either PathExact or PathPrefix"
+        findings.add("rewrite_without_path", detail, (*path, "PrefixRewrite"))
     for at, condition in enumerate(one.retry_on):
         check_choice(condition, RETRY_CONDITIONS, "retry condition", findings, (*path, "RetryOn", at))

@@ -1,4 +1,4 @@
-"""All services with their instances by source: the served instances, the changes, the state of the sources. Pure."""
+"""All services with their instances by source: served instances, changes, and what each source has observed. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 
-from xds.catalog.draining import Place, SeenInstance, place_of
+from xds.catalog.draining import ObservedInstance, SocketAddress, socket_address
 from xds.catalog.holding import HoldRule, ServiceHolding
 from xds.catalog.instance import Health, Instance, check_instance, check_service_name
 from xds.catalog.source import Instances
@@ -15,12 +15,12 @@ from xds.model.errors import Violation
 
 FINDINGS_LIMIT = 20  # of one service
 SERVICES_WITH_FINDINGS = 1_000  # of one source
-REUSED_FROM = 200  # instances: what is served of so large a service is made from what was served before
+REUSE_FROM = 200  # instances of a service from which the served tuple is made from the previous one
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogLimits:
-    """What is kept at most; the rest is left out and reported. The last is per source."""
+    """Upper limits. What exceeds them is left out and reported. The last one is per source."""
 
     services: int = 20_000
     instances_per_service: int = 10_000
@@ -31,29 +31,29 @@ class CatalogLimits:
 class ServiceInstance:
     """An instance as it is served.
 
-    ``is_kept``: its source no longer shows it, but the loss is held. ``drains_until`` (epoch seconds): it is about to
-    go.
+    ``is_held``: its source no longer shows it, but the loss is held. ``drains_until`` is when a draining instance is
+    removed (epoch seconds); None if it does not drain.
     """
 
     source: str
-    seen: SeenInstance
-    is_kept: bool = False
+    observed: ObservedInstance
+    is_held: bool = False
     drains_until: float | None = None
 
     @property
     def instance(self) -> Instance:
         """The instance as its source showed it last."""
-        return self.seen.instance
+        return self.observed.instance
 
     @property
     def health(self) -> Health:
         """The health that is served to proxies."""
-        return Health.DRAINING if self.drains_until is not None else self.seen.instance.health
+        return Health.DRAINING if self.drains_until is not None else self.observed.instance.health
 
 
 @dataclass(slots=True)
 class SourceHoldings:
-    """What one source has shown. ``is_retired``: it was taken out of the settings."""
+    """What one source has observed. ``is_retired``: the source was removed from the settings."""
 
     name: str
     rule: HoldRule
@@ -61,30 +61,30 @@ class SourceHoldings:
     instances_n: int = 0
     is_retired: bool = False
     findings: dict[str, tuple[Violation, ...]] = field(default_factory=dict)  # by service
-    held: set[str] = field(default_factory=set)  # the services with a loss that is held
+    held_services: set[str] = field(default_factory=set)  # services with a held loss
 
 
 class ServiceIndex:
     """Services by name. Times are epoch seconds.
 
-    ``changed`` are the services with possibly changed instances, ``unsaved`` the sources and services with an unsaved
-    holding; the caller removes them.
+    ``changed`` has the services whose instances may have changed, ``unsaved`` the sources and services whose holding is
+    not stored yet. The caller empties both.
     """
 
-    def __init__(self, limits: CatalogLimits, first_revision: int = 1, reused_from: int = REUSED_FROM) -> None:
+    def __init__(self, limits: CatalogLimits, first_revision: int = 1, reuse_from: int = REUSE_FROM) -> None:
         self.limits = limits
-        self._reused_from = reused_from
+        self._reuse_from = reuse_from
         self.revision = first_revision  # grows with each change
         self._revisions: dict[str, int] = {}  # of the last change, by service
-        self._forgotten_at = first_revision  # the revision at which a service went last
+        self._forgotten_at = first_revision  # the revision at which a service was last removed
         self.changed: set[str] = set()
         self.unsaved: set[tuple[str, str]] = set()
         self.wanted: frozenset[str] = frozenset()
         self._sources: dict[str, SourceHoldings] = {}
         self._services: dict[str, dict[str, ServiceHolding]] = {}  # by service and source
         self._served: dict[str, tuple[ServiceInstance, ...]] = {}
-        self._outdated: dict[str, tuple[ServiceInstance, ...]] = {}  # what was served of large services that changed
-        self._ends: list[tuple[float, str, str]] = []  # of draining instances: when, source, service
+        self._previously_served: dict[str, tuple[ServiceInstance, ...]] = {}  # of large services that changed since
+        self._ends: list[tuple[float, str, str]] = []  # when an instance has drained, its source and service
 
     # Reading
 
@@ -98,46 +98,46 @@ class ServiceIndex:
         return len(self._services)
 
     def sources(self) -> list[SourceHoldings]:
-        """What each source has shown, by name."""
+        """What each source has observed, by name."""
         return [self._sources[name] for name in sorted(self._sources)]
 
     def of_source(self, source: str) -> SourceHoldings | None:
-        """What a source has shown."""
+        """What a source has observed."""
         return self._sources.get(source)
 
     def holding(self, source: str, service: str) -> ServiceHolding | None:
-        """What a source has shown of a service."""
+        """What a source has observed of a service."""
         return self._services.get(service, {}).get(source)
 
     def served(self, service: str) -> tuple[ServiceInstance, ...]:
-        """The instances of a service by address and port; each place once: the first source by name has it."""
+        """The instances of a service, ordered by address and port. Each address is of the first source by name."""
         found = self._served.get(service)
         if found is None:
-            before = self._outdated.pop(service, ())
-            found = self._served[service] = _united(self._services.get(service, {}), before)
+            before = self._previously_served.pop(service, ())
+            found = self._served[service] = _merge_sources(self._services.get(service, {}), before)
         return found
 
     def is_known(self, service: str) -> bool:
-        """Whether a source has ever shown an instance of a service, so that having none means that all are gone.
+        """Whether a source has ever observed an instance of a service, so that an empty service has lost all instances.
 
-        It is remembered while a source has the service, or something uses it.
+        This is remembered while a source has the service, or something uses it.
         """
         return any(holding.was_shown for holding in self._services.get(service, {}).values())
 
     def revision_of(self, service: str) -> int:
-        """The revision of the last change of a service; for an unknown one, of the last service that went."""
+        """The revision of the last change of a service. For an unknown service: of the last removal of any service."""
         return self._revisions.get(service, self._forgotten_at)
 
     # Changing
 
     def add_source(self, name: str, rule: HoldRule) -> SourceHoldings:
-        """Add a source, or change the rule of one that is there."""
+        """Add a source, or change the rule of an existing one."""
         source = self._sources.setdefault(name, SourceHoldings(name, rule))
         source.rule, source.is_retired = rule, False
         return source
 
     def show(self, source: SourceHoldings, service: str, instances: Instances, now: float) -> None:
-        """Take over what a source shows of a service now. What cannot be used is left out, with findings."""
+        """Set the instances of a service that a source shows now. Unusable ones are left out, with findings."""
         holding, found = source.by_service.get(service), check_service_name(service)
         if holding is None and not found and service not in self._services and len(self) >= self.limits.services:
             detail = f"more than {self.limits.services} services: {service!r} is left out"
@@ -148,40 +148,40 @@ class ServiceIndex:
         usable, found = self._usable(source, holding, instances)
         self._report(source, service, found)
         holding = holding if holding is not None else self._add(source, service)
-        self._mark(source, service, holding, is_gone=False)
+        self._set_gone(source, service, holding, is_gone=False)
         before_n = len(holding)
         if holding.put(usable, now, source.rule):
             source.instances_n += len(holding) - before_n
-            self._note(source, service, holding)
+            self._on_changed(source, service, holding)
 
     def drop(self, source: SourceHoldings, service: str, now: float) -> None:
         """A source no longer has a service."""
         source.findings.pop(service, None)
         if service in source.by_service:
             self.show(source, service, (), now)
-            self._mark(source, service, source.by_service[service], is_gone=True)
-            self._forget_gone(source, service)
+            self._set_gone(source, service, source.by_service[service], is_gone=True)
+            self._forget_empty(source, service)
 
     def restore(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
-        """Take over a holding from before a restart."""
+        """Add a holding from before a restart."""
         source.by_service[service] = holding
         source.instances_n += len(holding)
         self._services.setdefault(service, {})[source.name] = holding
-        self._note(source, service, holding)
+        self._on_changed(source, service, holding)
 
     def accept(self, source: SourceHoldings, services: Collection[str], now: float) -> dict[str, int]:
-        """Accept the losses that are held of these services. Returns the number of removed instances, by service."""
+        """Accept the held losses of these services. Returns the number of removed instances, by service."""
         accepted = {}
-        for service in sorted(source.held.intersection(services)):
+        for service in sorted(source.held_services.intersection(services)):
             holding = source.by_service[service]
             accepted[service] = holding.accept(now, source.rule)
             source.instances_n -= accepted[service]
-            self._note(source, service, holding)
-            self._forget_gone(source, service)
+            self._on_changed(source, service, holding)
+            self._forget_empty(source, service)
         return accepted
 
     def forget_source(self, name: str, now: float) -> None:
-        """A source was taken out of the settings: what it has shown drains."""
+        """Retire a source that was removed from the settings: its instances drain."""
         source = self._sources.get(name)
         if source is None:
             return
@@ -191,12 +191,12 @@ class ServiceIndex:
         if not source.by_service:
             del self._sources[name]
 
-    def use(self, wanted: frozenset[str]) -> None:
-        """Set the services that something uses. An unused service without instances in a source is not stored."""
+    def set_wanted(self, wanted: frozenset[str]) -> None:
+        """Set the services that something uses. Unused ones without instances are forgotten."""
         dropped, self.wanted = self.wanted - wanted, wanted
         for source in list(self._sources.values()):
             for service in dropped & source.by_service.keys():
-                self._forget_gone(source, service)
+                self._forget_empty(source, service)
 
     def end_drains(self, now: float) -> None:
         """Remove the instances that have drained."""
@@ -204,34 +204,34 @@ class ServiceIndex:
             _, name, service = heappop(self._ends)
             source, holding = self._sources.get(name), self.holding(name, service)
             if source is not None and holding is not None and holding.draining.end(now):
-                self._note(source, service, holding)
-                self._forget_gone(source, service)
+                self._on_changed(source, service, holding)
+                self._forget_empty(source, service)
 
     @property
     def next_end(self) -> float | None:
-        """When the next instance will have drained; None: none drains."""
+        """When the next instance is to be removed; None if none drains."""
         return self._ends[0][0] if self._ends else None
 
     def _usable(
         self, source: SourceHoldings, holding: ServiceHolding | None, instances: Instances
     ) -> tuple[dict[str, Instance], list[Violation]]:
         known = holding.present if holding is not None else {}
-        left = max(self.limits.instances_per_source - source.instances_n, 0)  # the limit may be lower than before
-        room = min(self.limits.instances_per_service, left + len(known))
+        free = max(self.limits.instances_per_source - source.instances_n, 0)  # the limit may be lower than before
+        room = min(self.limits.instances_per_service, free + len(known))
         found: list[Violation] = []
         candidates: Iterable[tuple[int, Instance]] = enumerate(instances)
         if len(instances) > room:
             detail = f"{len(instances)} instances, {room} are taken over at most"
             found.append(Violation("too_many_instances", detail))
-            candidates = _known_first(instances, known)
+            candidates = _present_first(instances, known)
         usable: dict[str, Instance] = {}
         for index, instance in islice(candidates, room):
-            id, held = instance.id, known.get(instance.id)
+            id, existing = instance.id, known.get(instance.id)
             if id in usable:
                 detail = f"two instances have the id {id!r}: the first one counts"
                 found.append(Violation("duplicate_id", detail, pointer=f"/{index}/id"))
-            elif held is not None and (held.instance is instance or held.instance == instance):
-                usable[id] = held.instance  # the same object says that nothing has changed
+            elif existing is not None and (existing.instance is instance or existing.instance == instance):
+                usable[id] = existing.instance  # the same object means that nothing has changed
             elif wrong := check_instance(instance, f"/{index}"):
                 found += wrong
             else:
@@ -247,104 +247,112 @@ class ServiceIndex:
     def _add(self, source: SourceHoldings, service: str) -> ServiceHolding:
         holding = source.by_service[service] = ServiceHolding()
         self._services.setdefault(service, {})[source.name] = holding
-        self._note(source, service, holding)
+        self._on_changed(source, service, holding)
         return holding
 
-    def _mark(self, source: SourceHoldings, service: str, holding: ServiceHolding, is_gone: bool) -> None:
+    def _set_gone(self, source: SourceHoldings, service: str, holding: ServiceHolding, is_gone: bool) -> None:
         if holding.is_gone is not is_gone:
             holding.is_gone = is_gone
-            self.changed.add(service)  # whether there is a service is told, too
+            self.changed.add(service)  # readers also see whether the service exists
             self.unsaved.add((source.name, service))
 
-    def _note(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
-        """The holding has changed."""
-        self._touch(source, service)
-        (source.held.add if holding.is_held else source.held.discard)(service)
+    def _on_changed(self, source: SourceHoldings, service: str, holding: ServiceHolding) -> None:
+        """Record that a holding has changed."""
+        self._mark_changed(source, service)
+        (source.held_services.add if holding.is_held else source.held_services.discard)(service)
         ends = holding.draining.next_end
         if ends is not None:
             heappush(self._ends, (ends, source.name, service))
 
-    def _touch(self, source: SourceHoldings, service: str) -> None:
+    def _mark_changed(self, source: SourceHoldings, service: str) -> None:
         self.revision += 1
         self._revisions[service] = self.revision
         self.changed.add(service)
         self.unsaved.add((source.name, service))
         served = self._served.pop(service, ())
-        if len(served) >= self._reused_from:
-            self._outdated[service] = served
+        if len(served) >= self._reuse_from:
+            self._previously_served[service] = served
 
-    def _forget_gone(self, source: SourceHoldings, service: str) -> None:
-        """Forget the holding of a service that the source no longer has, when nothing of it is left.
+    def _forget_empty(self, source: SourceHoldings, service: str) -> None:
+        """Forget an empty holding of a service that the source no longer has.
 
-        Of a service that something uses, it is remembered that there are no instances.
+        The holding of a used service stays, so that it is known to have lost all instances.
         """
         holding = source.by_service[service]
         if not (holding.is_gone and holding.is_empty) or (service in self.wanted and not source.is_retired):
             return
         del source.by_service[service]
-        rest = self._services[service]
-        del rest[source.name]
-        self._touch(source, service)
-        if not rest:
+        others = self._services[service]
+        del others[source.name]
+        self._mark_changed(source, service)
+        if not others:
             del self._services[service]
             del self._revisions[service]
-            self._outdated.pop(service, None)
+            self._previously_served.pop(service, None)
             self._forgotten_at = self.revision
         if source.is_retired and not source.by_service:
             del self._sources[source.name]
 
 
-def _known_first(instances: Instances, known: Collection[str]) -> Iterator[tuple[int, Instance]]:
-    """The instances with their places, those with known ids first. Of a flood no more is looked at than is taken."""
-    if known:
-        yield from (each for each in enumerate(instances) if each[1].id in known)
-    yield from (each for each in enumerate(instances) if each[1].id not in known)
+def _present_first(instances: Instances, present: Collection[str]) -> Iterator[tuple[int, Instance]]:
+    """The instances with their indices, those with ids in ``present`` first. Lazy: a flood costs only its limit."""
+    if present:
+        yield from (each for each in enumerate(instances) if each[1].id in present)
+    yield from (each for each in enumerate(instances) if each[1].id not in present)
 
 
-def _united(holdings: Mapping[str, ServiceHolding], before: tuple[ServiceInstance, ...]) -> tuple[ServiceInstance, ...]:
-    """Each place once: present before kept before draining, then by the name of the source.
+def _merge_sources(
+    holdings: Mapping[str, ServiceHolding], previous: tuple[ServiceInstance, ...]
+) -> tuple[ServiceInstance, ...]:
+    """Each address once: present instances count before lost ones, these before draining ones, then by source name.
 
-    What is the same as ``before`` is the same object.
+    An unchanged instance is the same object as in ``previous``.
     """
     if len(holdings) == 1:
         (name, holding), *_ = holdings.items()
-        if not holding.kept and not len(holding.draining):
-            replaced = _replaced(name, holding.present, before)
+        if not holding.lost and not len(holding.draining):
+            replaced = _update_each(name, holding.present, previous)
             if replaced is not None:
                 return replaced
-    known = {(id(one.seen), one.is_kept, one.drains_until): one for one in before}
-    found: dict[Place, ServiceInstance] = {}
+    known = {(id(one.observed), one.is_held, one.drains_until): one for one in previous}
+    by_address: dict[SocketAddress, ServiceInstance] = {}
     names = sorted(holdings)
     for name in names:
-        _add_first(found, known, (ServiceInstance(name, seen) for seen in holdings[name].present.values()))
+        _add_first(by_address, known, (ServiceInstance(name, observed) for observed in holdings[name].present.values()))
     for name in names:
-        _add_first(found, known, (ServiceInstance(name, seen, is_kept=True) for seen in holdings[name].kept.values()))
+        _add_first(
+            by_address,
+            known,
+            (ServiceInstance(name, observed, is_held=True) for observed in holdings[name].lost.values()),
+        )
     for name in names:
-        drained = holdings[name].draining
-        _add_first(found, known, (ServiceInstance(name, each.seen, drains_until=each.until) for each in drained))
-    return tuple(found[place] for place in sorted(found))
+        draining = holdings[name].draining
+        _add_first(
+            by_address, known, (ServiceInstance(name, each.observed, drains_until=each.until) for each in draining)
+        )
+    return tuple(by_address[place] for place in sorted(by_address))
 
 
-def _replaced(
-    source: str, present: Mapping[str, SeenInstance], before: tuple[ServiceInstance, ...]
+def _update_each(
+    source: str, present: Mapping[str, ObservedInstance], previous: tuple[ServiceInstance, ...]
 ) -> tuple[ServiceInstance, ...] | None:
-    """``before`` with each instance as it is now; None if an instance has come, gone or moved."""
-    if len(present) != len(before):
+    """``previous`` with each instance as it is now; None if an instance was added, removed or moved."""
+    if len(present) != len(previous):
         return None
-    after = []
-    for one in before:
-        seen = present.get(one.seen.instance.id)
-        if seen is one.seen:  # what was kept or drained, and is present again, is another object
-            after.append(one)
-        elif seen is None or place_of(seen.instance) != place_of(one.seen.instance):
+    updated = []
+    for one in previous:
+        observed = present.get(one.observed.instance.id)
+        if observed is one.observed:  # an instance that was lost or drained, and is present again, is another object
+            updated.append(one)
+        elif observed is None or socket_address(observed.instance) != socket_address(one.observed.instance):
             return None
         else:
-            after.append(ServiceInstance(source, seen))
-    return tuple(after)
+            updated.append(ServiceInstance(source, observed))
+    return tuple(updated)
 
 
 def _add_first(
-    found: dict[Place, ServiceInstance],
+    by_address: dict[SocketAddress, ServiceInstance],
     known: Mapping[tuple[int, bool, float | None], ServiceInstance],
     instances: Iterable[ServiceInstance],
 ) -> None:
@@ -352,11 +360,11 @@ def _add_first(
 
     If two instances of a source have the same address and port, the one with the smaller id is added.
     """
-    taken = set(found)
+    used = set(by_address)
     for one in instances:
-        place = place_of(one.instance)
-        if place in taken:
+        address = socket_address(one.instance)
+        if address in used:
             continue
-        other = found.get(place)
+        other = by_address.get(address)
         if other is None or one.instance.id < other.instance.id:
-            found[place] = known.get((id(one.seen), one.is_kept, one.drains_until), one)
+            by_address[address] = known.get((id(one.observed), one.is_held, one.drains_until), one)

@@ -21,11 +21,11 @@ Path = tuple[str | int, ...]
 UINT32 = range(2**32)
 UINT64 = range(2**64)
 INT64 = range(-(2**63), 2**63)
-# Real entries have fewer. This also bounds what is compiled from one entry.
+# Real entries have fewer items. The limit also bounds the chain that is compiled from one entry.
 ITEMS_LIMIT = 10_000
 KEY_LIMIT = 1_024  # characters of a key, and of a name
 SHAPE = "shape"
-_NAMES_REMEMBERED = 4_096
+_NAMES_CACHED = 4_096
 
 
 class Shape(ABC):
@@ -37,7 +37,7 @@ class Shape(ABC):
 
     @abstractmethod
     def read(self, value: object, findings: Findings, path: Path) -> Any:
-        """The field's value; on an error an empty value and a finding."""
+        """The value of the field. On an error: the empty value, and a finding."""
 
     def write(self, value: Any) -> object:
         """The JSON value."""
@@ -90,7 +90,7 @@ class Flag(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Integer(Shape):
-    """An integer within a range. An ``optional`` one distinguishes 0 from a missing value. ``normal`` as for texts."""
+    """An integer within a range. An ``optional`` one is None if it is not given. ``normal`` normalises it."""
 
     valid: range = INT64
     optional: bool = False
@@ -128,7 +128,7 @@ class Weight(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Span(Shape):
-    """A duration in nanoseconds: a Go duration, or an integer. ``as_number``: written as an integer."""
+    """A duration in nanoseconds, given as a Go duration or an integer. ``as_number``: written as an integer."""
 
     as_number: bool = False
     optional: bool = False
@@ -145,8 +145,8 @@ class Span(Shape):
         try:
             return parse_duration(value)
         except ValueError as error:
-            told = f"expected a duration such as 5s or 1m30s, not {short_repr(value)}: {error}"
-            findings.add("bad_duration", told, path, hint=_unit_hint(value))
+            detail = f"expected a duration such as 5s or 1m30s, not {short_repr(value)}: {error}"
+            findings.add("bad_duration", detail, path, hint=_unit_hint(value))
         empty: int | None = self.empty()
         return empty
 
@@ -159,7 +159,7 @@ def _unit_hint(value: str) -> str:
     return f'write "{value.strip()}s" for seconds' if duration_hint(value) and value.strip().isdigit() else ""
 
 
-def _listed(value: object, findings: Findings, path: Path) -> list[Any]:
+def _items(value: object, findings: Findings, path: Path) -> list[Any]:
     """The items of a list. A single value counts as a list of one."""
     if not isinstance(value, list):
         findings.warn("lax", "read as a list of one", path, hint="write a list")
@@ -181,9 +181,9 @@ class ListOf(Shape):
         return ()
 
     def read(self, value: object, findings: Findings, path: Path) -> tuple[Any, ...]:
-        """The items. One with an error is read as an empty value."""
-        listed = _listed(value, findings, path)
-        return tuple(_item(self.item, one, findings, (*path, index)) for index, one in enumerate(listed))
+        """The items. An item with an error is read as an empty value."""
+        items = _items(value, findings, path)
+        return tuple(_item(self.item, one, findings, (*path, index)) for index, one in enumerate(items))
 
     def write(self, value: tuple[Any, ...]) -> object:
         """The items as JSON."""
@@ -225,9 +225,9 @@ class MapOf(Shape):
 
 
 def _item(shape: Shape, value: object, findings: Findings, path: Path) -> Any:
-    """An item of a list or map. In place of what is no object, an empty one: rules look at all items."""
-    made = shape.read(value, findings, path)
-    return shape.kind() if made is None and isinstance(shape, Message) else made
+    """An item of a list or map. An invalid object is read as an empty one, because rules look at all items."""
+    found = shape.read(value, findings, path)
+    return shape.kind() if found is None and isinstance(shape, Message) else found
 
 
 class Opaque(Shape):
@@ -243,7 +243,7 @@ class Opaque(Shape):
 
 
 def _object(value: object, findings: Findings, path: Path) -> dict[str, object] | None:
-    """An object. A list of one object counts as that object, as HCL writes blocks."""
+    """An object; None with a finding for another value. A list of one object counts as the object, as HCL writes it."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         findings.warn("lax", "a list of one is read as the object in it", path, hint="write the object")
         return value[0]
@@ -257,7 +257,7 @@ def _object(value: object, findings: Findings, path: Path) -> dict[str, object] 
 class Message(Shape):
     """An object with fields of its own, read as a dataclass.
 
-    An ``optional`` one distinguishes an empty object from none.
+    An ``optional`` object is None if it is not given, which differs from an empty object.
     """
 
     kind: type[Any]
@@ -328,26 +328,28 @@ def read_message(
 
     Keys whose bare name is in ``ignored`` are skipped.
     """
-    known, values, spelt = members(kind), {}, dict[str, str]()
+    known, values, spellings = members(kind), {}, dict[str, str]()
     for key, value in given.items():
-        one = known.get(_plain(key))
+        one = known.get(_bare_name(key))
         if one is None:
-            if _plain(key) not in ignored:
-                place = (*path, key) if len(key) <= KEY_LIMIT else path
-                findings.add("unknown_field", f"unknown field {short_repr(key)}", place, hint=_field_hint(key, known))
+            if _bare_name(key) not in ignored:
+                key_path = (*path, key) if len(key) <= KEY_LIMIT else path
+                findings.add(
+                    "unknown_field", f"unknown field {short_repr(key)}", key_path, hint=_field_hint(key, known)
+                )
             continue
-        if one.attribute in spelt:
-            told = f"{short_repr(key)} and {short_repr(spelt[one.attribute])} are the same field"
-            findings.add("duplicate_field", told, (*path, key))
+        if one.attribute in spellings:
+            detail = f"{short_repr(key)} and {short_repr(spellings[one.attribute])} are the same field"
+            findings.add("duplicate_field", detail, (*path, key))
             continue
-        spelt[one.attribute] = key
+        spellings[one.attribute] = key
         if value is not None:
             values[one.attribute] = one.shape.read(value, findings, (*path, one.name))
     return kind(**values)
 
 
-@lru_cache(maxsize=_NAMES_REMEMBERED)
-def _plain(key: str) -> str:
+@lru_cache(maxsize=_NAMES_CACHED)
+def _bare_name(key: str) -> str:
     """The bare name, which is the same for CamelCase and snake_case. Results are cached, because names repeat."""
     return key.replace("_", "").lower()
 
@@ -361,7 +363,7 @@ def write_message(value: Any) -> dict[str, object]:
     """The JSON object of a dataclass without empty fields, except for those that are always written."""
     written: dict[str, object] = {}
     for one in members(type(value)).values():
-        held = getattr(value, one.attribute)
-        if one.always or (held != one.empty and held is not None):
-            written[one.name] = None if held is None else one.shape.write(held)
+        content = getattr(value, one.attribute)
+        if one.always or (content != one.empty and content is not None):
+            written[one.name] = None if content is None else one.shape.write(content)
     return written

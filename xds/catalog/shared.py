@@ -90,13 +90,13 @@ class Expose:
 
 
 def check_common(name: str, meta: Mapping[str, str], namespace: str, partition: str, findings: Findings) -> None:
-    """Check what holds for every entry: a name, bounded meta, only the default namespace and partition."""
+    """Check the rules of every entry: a name, bounded meta, only the default namespace and partition."""
     if not name:
         findings.add("missing_name", "Name is required", ("Name",))
     if len(name) > KEY_LIMIT:
         findings.add("bad_name", f"a name of {len(name)} characters; {KEY_LIMIT} are allowed", ("Name",))
     check_meta(meta, findings)
-    check_place(namespace, partition, findings, ())
+    check_tenancy(namespace, partition, findings, ())
 
 
 def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
@@ -107,16 +107,16 @@ def check_meta(meta: Mapping[str, str], findings: Findings) -> None:
         if len(key.encode()) > META_KEY_LIMIT:
             findings.add("bad_meta", f"Meta key {short_repr(key)} is longer than {META_KEY_LIMIT}", ("Meta", key))
         if len(value.encode()) > META_VALUE_LIMIT:
-            told = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
-            findings.add("bad_meta", told, ("Meta", key))
+            detail = f"the Meta value of {short_repr(key)} is longer than {META_VALUE_LIMIT}"
+            findings.add("bad_meta", detail, ("Meta", key))
 
 
-def check_place(namespace: str, partition: str, findings: Findings, path: Path) -> None:
-    """Check that namespace and partition are the default ones; others need Consul Enterprise."""
+def check_tenancy(namespace: str, partition: str, findings: Findings, path: Path) -> None:
+    """Check that namespace and partition are empty or ``default``; others need Consul Enterprise."""
     for field, value in (("Namespace", namespace), ("Partition", partition)):
         if value not in ("", DEFAULT):
-            told = f"{field} {short_repr(value)} requires Consul Enterprise"
-            findings.add("enterprise", told, (*path, field), hint=_ENTERPRISE)
+            detail = f"{field} {short_repr(value)} requires Consul Enterprise"
+            findings.add("enterprise", detail, (*path, field), hint=_ENTERPRISE)
 
 
 def check_enterprise(field: str, is_set: bool, findings: Findings, path: Path) -> None:
@@ -143,7 +143,7 @@ def check_proxy(
     extensions: tuple[EnvoyExtension, ...],
     findings: Findings,
 ) -> None:
-    """Check what service-defaults and proxy-defaults share."""
+    """Check the fields that service-defaults and proxy-defaults share."""
     check_choice(mode, _PROXY_MODES, "proxy mode", findings, ("Mode",))
     check_choice(mutual_tls_mode, _MUTUAL_TLS_MODES, "mode of mutual TLS", findings, ("MutualTLSMode",))
     check_gateway(gateway, findings, ())

@@ -1,7 +1,7 @@
 """The contract of a source: where instances come from (docs/services.md#sources).
 
-A source observes some system and gives what it sees to its sink. It keeps nothing itself: the catalog keeps the last
-good set while the source is gone, holds back sudden losses and drains what goes.
+A source observes some system and passes the instances to its sink. It stores nothing itself: the catalog keeps the last
+good set while the source cannot be read, holds sudden losses, and drains removed instances.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ Instances = Sequence[Instance]
 
 
 class SourceError(XdsError):
-    """The source cannot be read now. The message says what was asked, and what the answer was."""
+    """The source cannot be read now. The message names the request and the answer."""
 
 
 class Sink(Protocol):
-    """Where one source puts what it observes. All methods return at once; what they change reaches proxies soon."""
+    """Receives what one source observes. All methods return at once; changes reach proxies soon."""
 
     def put(self, service: str, instances: Instances) -> None:
-        """The present instances of a service, all of them. Instances with findings are left out and reported."""
+        """Set all present instances of a service. Instances with findings are left out and reported."""
 
     def remove(self, service: str) -> None:
-        """The service is gone from the source, with all of its instances."""
+        """Remove a service that the source no longer has, with all its instances."""
 
     def replace(self, services: Mapping[str, Instances]) -> None:
-        """Everything that the source has: a service that is not named is gone."""
+        """Set all services of the source. Services that are not named are removed."""
 
     def alive(self) -> None:
-        """The source was read, and nothing has changed since."""
+        """Report that the source was read, and nothing has changed."""
 
     def failed(self, message: str) -> None:
-        """The source cannot be read now. It continues to try; its last good set stays in force."""
+        """Report that the source cannot be read now. It retries; its last good set stays in force."""
 
     def rejected(self, findings: Sequence[Violation]) -> None:
-        """Something in the source cannot be used and is left out; ``pointer`` of a finding names the place."""
+        """Report parts of the source that are left out; ``pointer`` of a finding names the place."""
 
     def wanted(self) -> frozenset[str]:
         """The names of the services that something here uses."""
 
-    async def wait_for_wanted(self, seen: frozenset[str]) -> frozenset[str]:
-        """``wanted``, as soon as it differs from ``seen``."""
+    async def wait_for_wanted(self, known: frozenset[str]) -> frozenset[str]:
+        """Wait until ``wanted`` differs from ``known``, and return it."""
 
 
 class Source(Protocol):
@@ -56,11 +56,11 @@ class Source(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it reads."""
+        """The kind of system that it reads."""
 
     async def run(self, sink: Sink) -> None:
         """Observe until cancelled.
 
-        An exception ends this run only: it is reported, and ``run`` is called again after a growing delay. Faults that
-        a source expects, such as a server that does not answer, it reports by ``sink.failed`` and retries itself.
+        An exception is reported and ends this run only: ``run`` is called again after a growing delay. A source reports
+        expected faults, such as a server that does not answer, by ``sink.failed``, and retries itself.
         """

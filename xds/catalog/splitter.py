@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from xds.catalog.quantities import WHOLE, percent
 from xds.catalog.shape import TEXT, TEXT_MAP, WEIGHT, ListOf, Message, member
-from xds.catalog.shared import HeaderModifiers, check_common, check_place
+from xds.catalog.shared import HeaderModifiers, check_common, check_tenancy
 from xds.codec.findings import Findings, short_repr
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One leg. ``weight`` is in basis points. Without ``service`` it leads to the splitter's own service."""
+    """One leg. ``weight`` is in basis points. An empty ``service`` means the splitter's own service."""
 
     weight: int = member("Weight", WEIGHT, always=True)
     service: str = member("Service", TEXT)
@@ -47,8 +47,8 @@ def check_splitter(entry: ServiceSplitter, findings: Findings) -> None:
     _check_destinations(entry, findings)
     total = sum(split.weight for split in entry.splits)
     if total != WHOLE:
-        told = f"the sum of all split weights must be 100, not {percent(total)}"
-        findings.add("bad_sum", told, ("Splits",), hint="weights count in steps of 0.01")
+        detail = f"the sum of all split weights must be 100, not {percent(total)}"
+        findings.add("bad_sum", detail, ("Splits",), hint="weights count in steps of 0.01")
 
 
 def _check_destinations(entry: ServiceSplitter, findings: Findings) -> None:
@@ -56,8 +56,10 @@ def _check_destinations(entry: ServiceSplitter, findings: Findings) -> None:
     first: dict[tuple[str, str, str, str], int] = {}
     for index, split in enumerate(entry.splits):
         path = ("Splits", index)
-        check_place(split.namespace, split.partition, findings, path)
+        check_tenancy(split.namespace, split.partition, findings, path)
         key = (split.service or entry.name, split.service_subset, split.namespace, split.partition)
         if first.setdefault(key, index) != index:
-            told = f"split destination occurs more than once: service={short_repr(key[0])}, subset={short_repr(key[1])}"
-            findings.add("duplicate_destination", told, path, hint=f"the other one is Splits[{first[key]}]")
+            detail = (
+                f"split destination occurs more than once: service={short_repr(key[0])}, subset={short_repr(key[1])}"
+            )
+            findings.add("duplicate_destination", detail, path, hint=f"the other one is Splits[{first[key]}]")

@@ -1,7 +1,7 @@
-"""The first pass: from the service's router or splitter down to the resolvers.
+"""The first pass of a compilation: from the service's router or splitter down to the resolvers.
 
-There, redirects and default subsets are followed, settings are looked up, and failover is listed. Redirects are
-followed in a loop, and failover is one level deep, so nothing recurses.
+At resolvers, the pass follows redirects and default subsets, looks up settings, and lists failover targets. Redirects
+are followed in a loop, and failover is one level deep, so nothing recurses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_SUBSET = Subset()
 
 
 def assemble(compilation: Compilation) -> None:
-    """Make all nodes that the service's chain may reach. Raises ``ChainError``."""
+    """Create all nodes that the service's chain may reach. Raises ``ChainError``."""
     service = compilation.request.service
     _describe(compilation, service)
     router = compilation.entries.router(service)
@@ -58,7 +58,9 @@ def _route(compilation: Compilation, router: ServiceRouter) -> str:
         destination = route.destination
         service = (destination.service if destination is not None else "") or router.name
         subset = destination.service_subset if destination is not None else ""
-        next_node = _resolver(compilation, service, subset) if subset else _splitter_or_resolver(compilation, service)
+        next_node = (
+            _resolver_key(compilation, service, subset) if subset else _splitter_or_resolver(compilation, service)
+        )
         node.routes.append(ChainRoute(route, next_node))
     compilation.leave(0)
     compilation.record(node)
@@ -66,18 +68,18 @@ def _route(compilation: Compilation, router: ServiceRouter) -> str:
 
 
 def _catch_all(service: str, has_partitions: bool) -> Route:
-    """The last route of every router, which matches whatever the others do not."""
+    """The last route of every router. It matches all requests."""
     match = RouteMatch(HttpMatch(path_prefix="/"))
     partition = DEFAULT if has_partitions else ""
     return Route(match, RouteDestination(service=service, namespace=DEFAULT, partition=partition))
 
 
-def _resolver(compilation: Compilation, service: str, subset: str = "") -> str:
+def _resolver_key(compilation: Compilation, service: str, subset: str = "") -> str:
     return node_key(RESOLVER, resolve(compilation, compilation.target(service, subset)).name)
 
 
 def _splitter_or_resolver(compilation: Compilation, service: str) -> str:
-    return _split(compilation, service) or _resolver(compilation, service)
+    return _split(compilation, service) or _resolver_key(compilation, service)
 
 
 # Splitters
@@ -85,11 +87,11 @@ def _splitter_or_resolver(compilation: Compilation, service: str) -> str:
 
 @dataclass(slots=True)
 class _Frame:
-    """A splitter whose legs are being followed; ``at`` is the index of the next one."""
+    """A splitter whose legs are being followed; ``next_leg`` is the index of the next one."""
 
     node: SplitterDraft
     entry: ServiceSplitter
-    at: int = 0
+    next_leg: int = 0
 
 
 def _split(compilation: Compilation, service: str) -> str:
@@ -124,12 +126,12 @@ def _frame(compilation: Compilation, service: str) -> _Frame | None:
 def _advance(compilation: Compilation, stack: list[_Frame]) -> None:
     """Follow the next leg of the topmost splitter, or finish the splitter."""
     frame = stack[-1]
-    if frame.at == len(frame.entry.splits):
+    if frame.next_leg == len(frame.entry.splits):
         stack.pop()
         compilation.leave(len(compilation.path) - 1)
         return
-    leg = frame.entry.splits[frame.at]
-    frame.at += 1
+    leg = frame.entry.splits[frame.next_leg]
+    frame.next_leg += 1
     service = leg.service or frame.entry.name
     key = ""
     if service != frame.entry.name and not leg.service_subset:  # a leg to its own service is not split again
@@ -164,15 +166,15 @@ def resolve(compilation: Compilation, target: TargetDraft) -> ResolverDraft:
         compilation.record(node)
         # The redirects that lead to the node stay in the path: a failover may fail as well.
         for other in _failover_targets(compilation, node.target, entry):
-            spare, _ = _resolved(compilation, other)
-            node.failover.append(spare.target.id)
+            failover, _ = _resolve_redirects(compilation, other)
+            node.failover.append(failover.target.id)
     finally:
         compilation.leave(depth)
     return node
 
 
-def _resolved(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
-    """The node where redirects end, and its entry. A node that is recorded already comes without an entry."""
+def _resolve_redirects(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraft, ServiceResolver | None]:
+    """The node where redirects end, and its entry; None instead of the entry if the node was recorded before."""
     depth = len(compilation.path)
     try:
         return _follow(compilation, target)
@@ -186,37 +188,34 @@ def _follow(compilation: Compilation, target: TargetDraft) -> tuple[ResolverDraf
         known = compilation.resolvers.get(target.id)
         if known is not None:
             return known, None
-        service = target.place.service
+        service = target.key.service
         compilation.enter(node_key(RESOLVER, target.id))
-        if not target.place.peer:
+        if not target.key.peer:
             compilation.record_protocol(service)
         entry = compilation.entries.resolver(service) or ServiceResolver(service)
         if target.id in visited:
-            told = f"detected circular resolver redirect: [{path_text((*visited, target.id))}]"
-            raise compilation.error(Flaw.CIRCULAR_REDIRECT, told)
+            detail = f"detected circular resolver redirect: [{path_text((*visited, target.id))}]"
+            raise compilation.error(Flaw.CIRCULAR_REDIRECT, detail)
         visited[target.id] = None
-        following = _redirected(compilation, target, entry)
-        if following is None:
+        next_target = _redirect(compilation, target, entry)
+        if next_target is None:
             return _node(compilation, target, entry), entry
-        target = following
+        target = next_target
 
 
-def _redirected(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
-    """The target of the entry's redirect; None if it is to be resolved here.
-
-    A redirect to the same target counts as followed.
-    """
+def _redirect(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> TargetDraft | None:
+    """The target that the entry redirects to; None if there is no redirect, or one to the same target."""
     if entry.redirect is not None:
-        moved = _rewritten_by(compilation, target, entry.redirect)
-        if moved.id != target.id:
-            return moved
-    if not target.place.subset and entry.default_subset:
-        return compilation.rewritten(target, subset=entry.default_subset)
+        redirected = _apply_redirect(compilation, target, entry.redirect)
+        if redirected.id != target.id:
+            return redirected
+    if not target.key.subset and entry.default_subset:
+        return compilation.rewrite(target, subset=entry.default_subset)
     return None
 
 
-def _rewritten_by(compilation: Compilation, target: TargetDraft, redirect: Redirect) -> TargetDraft:
-    return compilation.rewritten(
+def _apply_redirect(compilation: Compilation, target: TargetDraft, redirect: Redirect) -> TargetDraft:
+    return compilation.rewrite(
         target,
         redirect.service,
         redirect.service_subset,
@@ -227,10 +226,10 @@ def _rewritten_by(compilation: Compilation, target: TargetDraft, redirect: Redir
 
 
 def _node(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> ResolverDraft:
-    service, subset = target.place.service, target.place.subset
+    service, subset = target.key.service, target.key.subset
     if subset and subset not in entry.subsets:
-        told = f'service "{service}" does not have a subset named "{subset}"'
-        raise compilation.error(Flaw.UNKNOWN_SUBSET, told)
+        detail = f'service "{service}" does not have a subset named "{subset}"'
+        raise compilation.error(Flaw.UNKNOWN_SUBSET, detail)
     timeout_ns = _connect_timeout_ns(compilation, entry)
     node = ResolverDraft(target.id, target, entry.is_default, timeout_ns, entry.request_timeout_ns, entry.load_balancer)
     target.connect_timeout_ns = timeout_ns
@@ -242,7 +241,7 @@ def _node(compilation: Compilation, target: TargetDraft, entry: ServiceResolver)
         _check_external(compilation, service, entry)
     else:
         _look_up_proxy_settings(compilation, target)
-    compilation.retained.add(target.id)
+    compilation.resolved_targets.add(target.id)
     return node
 
 
@@ -257,19 +256,19 @@ def _connect_timeout_ns(compilation: Compilation, entry: ServiceResolver) -> int
 
 def _check_external(compilation: Compilation, service: str, entry: ServiceResolver) -> None:
     """Check that a service outside the mesh has no redirect, subset or failover."""
-    for flaw, is_set, what in (
+    for flaw, is_set, setting in (
         (Flaw.EXTERNAL_REDIRECT, entry.redirect is not None, "redirects"),
         (Flaw.EXTERNAL_SUBSETS, bool(entry.subsets), "subsets"),
         (Flaw.EXTERNAL_FAILOVER, bool(entry.failover), "failover"),
     ):
         if is_set:
-            told = f'service "{service}" has an external SNI set; cannot define {what} for external services'
-            raise compilation.error(flaw, told)
+            detail = f'service "{service}" has an external SNI set; cannot define {setting} for external services'
+            raise compilation.error(flaw, detail)
 
 
 def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> None:
-    """Look up mesh gateway and transparent proxy: those of the service, else of all proxies, else of the override."""
-    defaults, proxy_defaults = compilation.entries.defaults(target.place.service), compilation.entries.proxy_defaults()
+    """Look up mesh gateway and transparent proxy: of the service, else of all proxies. An override counts most."""
+    defaults, proxy_defaults = compilation.entries.defaults(target.key.service), compilation.entries.proxy_defaults()
     if defaults is not None:
         target.mesh_gateway_mode = defaults.mesh_gateway.mode
         target.is_dialed_directly = defaults.transparent_proxy.dialed_directly
@@ -286,20 +285,20 @@ def _look_up_proxy_settings(compilation: Compilation, target: TargetDraft) -> No
 
 
 def _failover_targets(compilation: Compilation, target: TargetDraft, entry: ServiceResolver) -> list[TargetDraft]:
-    """The failover targets before their own redirects; never the target itself."""
-    failover = entry.failover.get(target.place.subset) or entry.failover.get(WILDCARD)
+    """The failover targets before their own redirects are followed. The target itself is left out."""
+    failover = entry.failover.get(target.key.subset) or entry.failover.get(WILDCARD)
     if failover is None:
         return []
-    return [one for one in _places(compilation, target, failover) if one.id != target.id]
+    return [one for one in _failover_drafts(compilation, target, failover) if one.id != target.id]
 
 
-def _places(compilation: Compilation, target: TargetDraft, failover: Failover) -> list[TargetDraft]:
+def _failover_drafts(compilation: Compilation, target: TargetDraft, failover: Failover) -> list[TargetDraft]:
     service, subset, namespace = failover.service, failover.service_subset, failover.namespace
     if failover.datacenters:
-        return [compilation.rewritten(target, service, subset, namespace, one) for one in failover.datacenters]
+        return [compilation.rewrite(target, service, subset, namespace, one) for one in failover.datacenters]
     if failover.targets:
         return [
-            compilation.rewritten(target, one.service, one.service_subset, one.namespace, one.datacenter, one.peer)
+            compilation.rewrite(target, one.service, one.service_subset, one.namespace, one.datacenter, one.peer)
             for one in failover.targets
         ]
-    return [compilation.rewritten(target, service, subset, namespace)]
+    return [compilation.rewrite(target, service, subset, namespace)]

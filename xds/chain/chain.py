@@ -1,4 +1,4 @@
-"""The compiled discovery chain of one service: its nodes, its targets and their names; and what its compilation raises.
+"""The compiled discovery chain of one service: its nodes, its targets, their names, and the errors of compilation.
 
 Names of nodes and targets are opaque to clients, and equal to Consul's.
 """
@@ -48,7 +48,7 @@ class RouterNode:
 
 @dataclass(frozen=True, slots=True)
 class ChainSplit:
-    """A leg. ``weight`` is the effective one, in basis points; the definition keeps its own."""
+    """A leg. ``weight`` is the effective weight in basis points; the weight in ``definition`` is unchanged."""
 
     definition: Split
     weight: int
@@ -57,7 +57,7 @@ class ChainSplit:
 
 @dataclass(frozen=True, slots=True)
 class SplitterNode:
-    """Legs that share the requests. ``load_balancer`` is that of the first leg with a hash-based one."""
+    """Legs that share the requests. ``load_balancer`` is that of the first leg with a hash-based load balancer."""
 
     name: str
     splits: tuple[ChainSplit, ...]
@@ -102,10 +102,10 @@ Node = RouterNode | SplitterNode | ResolverNode
 
 @dataclass(frozen=True, slots=True)
 class ChainTarget:
-    """A set of instances. ``name`` is the opaque name; ``sni`` may be set by the service."""
+    """A set of instances. ``name`` is opaque. ``sni`` is the TLS server name, which ``ExternalSNI`` overrides."""
 
     id: str
-    place: TargetKey
+    key: TargetKey
     name: str
     sni: str
     subset: Subset
@@ -144,7 +144,7 @@ class DiscoveryChain:
 
 
 class TargetKey(NamedTuple):
-    """The identity of a target: a set of instances and its place."""
+    """The identity of a target: service, subset, and where the instances are."""
 
     service: str
     subset: str
@@ -170,20 +170,20 @@ class Naming:
         """The name of a router or splitter."""
         return f"{name}.{DEFAULT}.{DEFAULT}" if self.has_partitions else f"{name}.{DEFAULT}"
 
-    def target(self, place: TargetKey) -> str:
+    def target(self, key: TargetKey) -> str:
         """The ID of a target. A target of a peer has no subset and no datacenter."""
-        partition = f".{place.partition}" if self.has_partitions else ""
-        if place.peer:
-            return f"{place.service}.{place.namespace}{partition}.external.{place.peer}"
-        subset = f"{place.subset}." if place.subset else ""
-        return f"{subset}{place.service}.{place.namespace}{partition}.{place.datacenter}"
+        partition = f".{key.partition}" if self.has_partitions else ""
+        if key.peer:
+            return f"{key.service}.{key.namespace}{partition}.external.{key.peer}"
+        subset = f"{key.subset}." if key.subset else ""
+        return f"{subset}{key.service}.{key.namespace}{partition}.{key.datacenter}"
 
-    def sni(self, place: TargetKey) -> str:
+    def sni(self, key: TargetKey) -> str:
         """The TLS server name of a target; empty for a target of a peer."""
-        if place.peer:
+        if key.peer:
             return ""
-        subset = f"{place.subset}." if place.subset else ""
-        return f"{subset}{place.service}.{place.namespace}.{place.datacenter}.internal.{self.trust_domain}"
+        subset = f"{key.subset}." if key.subset else ""
+        return f"{subset}{key.service}.{key.namespace}.{key.datacenter}.internal.{self.trust_domain}"
 
 
 class Flaw(Enum):
@@ -214,13 +214,13 @@ class ChainError(XdsError):
         self.path = path
 
 
-PATH_SHOWN = 20  # nodes of a path that a message shows
+PATH_NODES_LIMIT = 20  # a message shows at most this many nodes of a path
 
 
 def path_text(path: tuple[str, ...]) -> str:
     """``a -> b -> c``; a long path is shortened in the middle."""
     shown = path
-    if len(path) > PATH_SHOWN:
-        half = PATH_SHOWN // 2
-        shown = (*path[:half], f"... {len(path) - PATH_SHOWN} more ...", *path[-half:])
+    if len(path) > PATH_NODES_LIMIT:
+        half = PATH_NODES_LIMIT // 2
+        shown = (*path[:half], f"... {len(path) - PATH_NODES_LIMIT} more ...", *path[-half:])
     return " -> ".join(shown)

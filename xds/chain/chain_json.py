@@ -1,4 +1,4 @@
-"""The JSON of a compiled chain, with the names and omissions of Consul; the JSON of a request's way through a chain.
+"""The JSON of a compiled chain, with the names and omissions of Consul; the JSON of a request's walk through a chain.
 
 As in Consul, RequestTimeout of a resolver and TTL of a cookie are integers of nanoseconds.
 """
@@ -40,7 +40,7 @@ def chain_json(chain: DiscoveryChain) -> Json:
         "Namespace": chain.namespace,
         "Partition": chain.partition,
         "Datacenter": chain.datacenter,
-        **_given(
+        **_non_empty(
             CustomizationHash=chain.customization_hash,
             Default=chain.is_default,
             Protocol=chain.protocol,
@@ -60,7 +60,7 @@ def _unpartitioned(chain: DiscoveryChain) -> Json:
         "ServiceName": chain.service,
         "Namespace": chain.namespace,
         "Datacenter": chain.datacenter,
-        **_given(
+        **_non_empty(
             CustomizationHash=chain.customization_hash,
             Protocol=chain.protocol,
             StartNode=chain.start_node,
@@ -70,7 +70,7 @@ def _unpartitioned(chain: DiscoveryChain) -> Json:
     }
 
 
-def _given(**fields: object) -> Json:
+def _non_empty(**fields: object) -> Json:
     """The fields that are not empty."""
     return {name: value for name, value in fields.items() if value}
 
@@ -83,22 +83,22 @@ def _node(node: Node, *, has_definitions: bool = True) -> Json:
         routes = [{"Definition": write_message(one.definition), "NextNode": one.next_node} for one in node.routes]
         return {"Type": ROUTER, "Name": node.name, "Routes": routes}
     if isinstance(node, ResolverNode):
-        return {"Type": RESOLVER, "Name": node.name, "Resolver": _resolver(node), **_balanced(node.load_balancer)}
+        return {"Type": RESOLVER, "Name": node.name, "Resolver": _resolver(node), **_load_balancer(node.load_balancer)}
     splits = [_split(one, has_definitions) for one in node.splits]
-    return {"Type": SPLITTER, "Name": node.name, "Splits": splits, **_balanced(node.load_balancer)}
+    return {"Type": SPLITTER, "Name": node.name, "Splits": splits, **_load_balancer(node.load_balancer)}
 
 
 def _split(split: ChainSplit, has_definition: bool) -> Json:
     definition = {"Definition": write_message(split.definition)} if has_definition else {}
-    return {**definition, **_given(Weight=percent(split.weight)), "NextNode": split.next_node}
+    return {**definition, **_non_empty(Weight=percent(split.weight)), "NextNode": split.next_node}
 
 
-def _balanced(balancer: object) -> Json:
+def _load_balancer(balancer: object) -> Json:
     return {} if balancer is None else {"LoadBalancer": write_message(balancer)}
 
 
 def _resolver(node: ResolverNode) -> Json:
-    return _given(
+    return _non_empty(
         Default=node.is_default,
         ConnectTimeout=duration_text(node.connect_timeout_ns),
         RequestTimeout=node.request_timeout_ns,
@@ -111,24 +111,24 @@ def _resolver(node: ResolverNode) -> Json:
 
 
 def _target(target: ChainTarget) -> Json:
-    place = target.place
+    key = target.key
     return {
-        **_given(
+        **_non_empty(
             ID=target.id,
-            Service=place.service,
-            ServiceSubset=place.subset,
-            Namespace=place.namespace,
-            Partition=place.partition,
-            Datacenter=place.datacenter,
-            Peer=place.peer,
+            Service=key.service,
+            ServiceSubset=key.subset,
+            Namespace=key.namespace,
+            Partition=key.partition,
+            Datacenter=key.datacenter,
+            Peer=key.peer,
             Locality=_locality(target),
         ),
-        "MeshGateway": _given(Mode=target.mesh_gateway_mode),
+        "MeshGateway": _non_empty(Mode=target.mesh_gateway_mode),
         "Subset": write_message(target.subset),
-        "TransparentProxy": _given(
+        "TransparentProxy": _non_empty(
             OutboundListenerPort=target.outbound_listener_port, DialedDirectly=target.is_dialed_directly
         ),
-        **_given(
+        **_non_empty(
             ConnectTimeout=duration_text(target.connect_timeout_ns),
             External=target.is_external,
             SNI=target.sni,
@@ -138,32 +138,32 @@ def _target(target: ChainTarget) -> Json:
 
 
 def _locality(target: ChainTarget) -> Mapping[str, str]:
-    return {} if target.locality is None else _given(Region=target.locality.region, Zone=target.locality.zone)
+    return {} if target.locality is None else _non_empty(Region=target.locality.region, Zone=target.locality.zone)
 
 
 def _old_target(target: ChainTarget) -> Json:
-    place = target.place
+    key = target.key
     return {
-        **_given(
+        **_non_empty(
             ID=target.id,
-            Service=place.service,
-            ServiceSubset=place.subset,
-            Namespace=place.namespace,
-            Datacenter=place.datacenter,
-            Peer=place.peer,
+            Service=key.service,
+            ServiceSubset=key.subset,
+            Namespace=key.namespace,
+            Datacenter=key.datacenter,
+            Peer=key.peer,
         ),
-        "MeshGateway": _given(Mode=target.mesh_gateway_mode),
+        "MeshGateway": _non_empty(Mode=target.mesh_gateway_mode),
         "Subset": write_message(target.subset),
-        **_given(External=target.is_external, SNI=target.sni, Name=target.name),
+        **_non_empty(External=target.is_external, SNI=target.sni, Name=target.name),
     }
 
 
 def walk_json(chain: DiscoveryChain, request: HttpRequest, found: Walk) -> Json:
-    """The chain, the request, and its way: the routes that were tried, in order, and where it may end.
+    """The chain, the request, the routes that were tried in order, and the resolvers where the request may end.
 
     ``routes`` have a ``route`` number from 1 and a ``mismatch``, empty for the last one, which matches. ``next_node``
-    is the node of the chain that the router sends to, the start where there is none. Each of ``ways`` gets ``weight``
-    percent of such requests. ``path`` is the one that is sent on.
+    is the node that the router leads to; without a router it is the start. Each of ``ways`` gets ``weight`` percent of
+    such requests. ``path`` is the path that the service receives.
     """
     return {
         **response_json(chain),
@@ -173,14 +173,14 @@ def walk_json(chain: DiscoveryChain, request: HttpRequest, found: Walk) -> Json:
             "query": [list(each) for each in request.query],
             "headers": [list(each) for each in request.headers],
         },
-        "routes": [_tried(one) for one in found.tried],
+        "routes": [_tried_route(one) for one in found.tried],
         "next_node": found.node,
         "path": found.path,
         "ways": [_way(one) for one in found.ways],
     }
 
 
-def _tried(tried: TriedRoute) -> Json:
+def _tried_route(tried: TriedRoute) -> Json:
     return {"route": tried.index + 1, "matches": tried.matches, "mismatch": tried.mismatch}
 
 

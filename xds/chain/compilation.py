@@ -1,7 +1,7 @@
-"""The state of one compilation. Only its passes, each in its own module, change it.
+"""The state of one compilation. Only the passes change it (`xds.chain.assembling`, `xds.chain.compile`).
 
-``ConsultedEntries`` records which entries it looked up. That is the chain's invalidation set: changes of other entries
-do not change the chain. A missing entry counts as well, because it may be added.
+``ConsultedEntries`` records the entries that were looked up. They are the chain's invalidation set: changes of other
+entries do not change the chain. A missing entry counts as well, because it may be added.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROXY_DEFAULTS: Key = (ProxyDefaults.kind, GLOBAL)
 TCP = "tcp"
 HTTP_LIKE = frozenset(("http", "http2", "grpc"))
 
-# The depth of redirects, splitters and the like. Real chains have a handful; a deep chain costs every chain above it.
+# The depth of redirects and splitters. Real chains have a handful; a deep chain costs every chain that leads to it.
 DEPTH_LIMIT = 100
 _NO_SUBSET = Subset()
 
@@ -95,7 +95,7 @@ class TargetDraft:
     """A target while its settings are looked up."""
 
     id: str
-    place: TargetKey
+    key: TargetKey
     name: str
     sni: str
     subset: Subset = _NO_SUBSET
@@ -174,7 +174,7 @@ class Compilation:
         self.nodes: dict[str, NodeDraft] = {}
         self.resolvers: dict[str, ResolverDraft] = {}  # by target ID
         self.targets: dict[str, TargetDraft] = {}
-        self.retained: set[str] = set()
+        self.resolved_targets: set[str] = set()  # IDs of the targets that the chain contains
         self.path: list[str] = []  # the nodes from the start to the one that is being followed
         self.protocol = ""
         self.start_node = ""
@@ -193,8 +193,8 @@ class Compilation:
         """Follow a node: errors from here on have it in their path. Raises ``ChainError`` if the path is too deep."""
         self.path.append(key)
         if len(self.path) > DEPTH_LIMIT:
-            told = f"more than {DEPTH_LIMIT} redirects and splits behind each other: [{path_text(tuple(self.path))}]"
-            raise self.error(Flaw.TOO_LARGE, told)
+            detail = f"more than {DEPTH_LIMIT} redirects and splits behind each other: [{path_text(tuple(self.path))}]"
+            raise self.error(Flaw.TOO_LARGE, detail)
 
     def leave(self, depth: int) -> None:
         """Return to the first ``depth`` nodes of the path."""
@@ -207,19 +207,16 @@ class Compilation:
             self.resolvers[node.target.id] = node
 
     def record_protocol(self, service: str) -> None:
-        """Record the protocol.
-
-        The first service decides it; raises ``ChainError`` if another service has a different one.
-        """
-        spoken = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
+        """Record the protocol of a service. Raises ``ChainError`` if an earlier service has a different one."""
+        protocol = service_protocol(self.entries.defaults(service), self.entries.proxy_defaults())
         if not self.protocol:
-            self.protocol = spoken
-        elif self.protocol != spoken:
-            told = (
+            self.protocol = protocol
+        elif self.protocol != protocol:
+            detail = (
                 f'discovery chain "{self.request.service}" uses inconsistent protocols; '
-                f'service "{service}" has "{spoken}" which is not "{self.protocol}"'
+                f'service "{service}" has "{protocol}" which is not "{self.protocol}"'
             )
-            raise self.error(Flaw.PROTOCOL_MISMATCH, told)
+            raise self.error(Flaw.PROTOCOL_MISMATCH, detail)
 
     # Targets
 
@@ -228,17 +225,17 @@ class Compilation:
         request = self.request
         return self.target_at(TargetKey(service, subset, request.namespace, request.partition, request.datacenter, ""))
 
-    def target_at(self, place: TargetKey) -> TargetDraft:
-        """The target of a key; one object for each ID."""
-        found_id = self.naming.target(place)
-        found = self.targets.get(found_id)
+    def target_at(self, key: TargetKey) -> TargetDraft:
+        """The target with this key; one object for each ID."""
+        id = self.naming.target(key)
+        found = self.targets.get(id)
         if found is None:
-            sni = self.naming.sni(place)
-            found = self.targets[found_id] = TargetDraft(found_id, place, sni, sni)
-            found.locality = self.request.peers.get(place.peer) if place.peer else None
+            sni = self.naming.sni(key)
+            found = self.targets[id] = TargetDraft(id, key, sni, sni)
+            found.locality = self.request.peers.get(key.peer) if key.peer else None
         return found
 
-    def rewritten(
+    def rewrite(
         self,
         target: TargetDraft,
         service: str = "",
@@ -251,13 +248,11 @@ class Compilation:
 
         Another service starts without a subset, and without a peer it is local.
         """
-        request, place = self.request, target.place
-        if not service or service == place.service:
-            service, subset = place.service, subset or place.subset
+        request, key = self.request, target.key
+        if not service or service == key.service:
+            service, subset = key.service, subset or key.subset
         if peer:
             # A target of a peer has no datacenter, and is seen from the own partition.
             return self.target_at(TargetKey(service, subset, namespace or DEFAULT, request.partition, "", peer))
-        datacenter = datacenter or place.datacenter or request.datacenter
-        return self.target_at(
-            TargetKey(service, subset, namespace or place.namespace, place.partition, datacenter, peer)
-        )
+        datacenter = datacenter or key.datacenter or request.datacenter
+        return self.target_at(TargetKey(service, subset, namespace or key.namespace, key.partition, datacenter, peer))

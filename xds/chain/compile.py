@@ -2,7 +2,7 @@
 
 Pure and deterministic: equal entries and parameters give an equal chain, in any order of the entries.
 
-The passes: `assemble` (a module of its own), `find_cycles`, `flatten`; then the result is put together.
+The passes are `assemble` (in a module of its own), `find_cycles` and `flatten`. `_build` then makes the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEGS_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A chain, or the error. ``consulted`` are the entries, present or not, that the result depends on."""
+    """A chain, or the error. ``consulted`` has the entries, present or not, that the result depends on."""
 
     chain: DiscoveryChain | None
     error: ChainError | None
@@ -74,20 +74,20 @@ def compile_recorded(request: CompileRequest) -> Compiled:
     """As ``compile_chain``, with the entries that the result depends on. Raises ``CompileRequestError``."""
     compilation = Compilation(request, check_request(request))
     try:
-        chain, error = _compiled(compilation), None
+        chain, error = _compile(compilation), None
     except ChainError as raised:
-        chain, error = None, raised.with_traceback(None)  # without the traceback, whose frames hold the whole state
+        chain, error = None, raised.with_traceback(None)  # the frames of a traceback would keep the whole state alive
     return Compiled(chain, error, frozenset(compilation.entries.keys))
 
 
-def _compiled(compilation: Compilation) -> DiscoveryChain:
+def _compile(compilation: Compilation) -> DiscoveryChain:
     assemble(compilation)
     order = find_cycles(compilation)
     flatten(compilation, order)
-    kept = _reachable(compilation)
+    reachable = _reachable(compilation)
     _check_protocol(compilation)
     _override_protocol(compilation)
-    return _sealed(compilation, kept)
+    return _build(compilation, reachable)
 
 
 # The passes after the first.
@@ -99,67 +99,69 @@ def find_cycles(compilation: Compilation) -> list[str]:
     Every node is visited once, however many paths lead to it, and nothing recurses.
     """
     done: dict[str, None] = {}
-    path: dict[str, Iterator[str]] = {compilation.start_node: _following(compilation, compilation.start_node)}
+    path: dict[str, Iterator[str]] = {compilation.start_node: _next_nodes(compilation, compilation.start_node)}
     while path:
         key = next(reversed(path))
-        below = next(path[key], None)
-        if below is None:
+        next_key = next(path[key], None)
+        if next_key is None:
             del path[key]
             done[key] = None
-        elif below in path:
-            keys = (*path, below)
-            told = f"detected circular reference: [{path_text(keys)}]"
-            raise ChainError(Flaw.CIRCULAR_REFERENCE, told, compilation.request.service, keys)
-        elif below not in done:
-            path[below] = _following(compilation, below)
+        elif next_key in path:
+            keys = (*path, next_key)
+            detail = f"detected circular reference: [{path_text(keys)}]"
+            raise ChainError(Flaw.CIRCULAR_REFERENCE, detail, compilation.request.service, keys)
+        elif next_key not in done:
+            path[next_key] = _next_nodes(compilation, next_key)
     return list(done)
 
 
-def _following(compilation: Compilation, key: str) -> Iterator[str]:
+def _next_nodes(compilation: Compilation, key: str) -> Iterator[str]:
     return iter(compilation.nodes[key].next_nodes())
 
 
 def flatten(compilation: Compilation, order: Iterable[str]) -> None:
-    """Flatten all splitters that lead to splitters: a splitter takes over the legs of those below it.
+    """Flatten all splitters that lead to splitters: a leg to a splitter is replaced by the legs of that splitter.
 
-    ``order``: each node after all nodes that it leads to. The deepest come first, so that weights are rounded in the
-    same order whatever the order of the entries.
+    ``order`` has each node after all nodes that it leads to. The deepest splitters come first, so that the order of
+    rounding does not depend on the order of the entries.
     """
-    made = 0
+    legs = 0
     for key in order:
         node = compilation.nodes[key]
-        if isinstance(node, SplitterDraft) and any(_inner(compilation, leg) is not None for leg in node.splits):
-            node.splits = _flattened(compilation, node, LEGS_LIMIT - made)
-            made += len(node.splits)
+        if isinstance(node, SplitterDraft) and any(
+            _splitter_behind(compilation, leg) is not None for leg in node.splits
+        ):
+            node.splits = _flatten_legs(compilation, node, LEGS_LIMIT - legs)
+            legs += len(node.splits)
 
 
-def _inner(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
+def _splitter_behind(compilation: Compilation, leg: ChainSplit) -> SplitterDraft | None:
     found = compilation.nodes[leg.next_node]
     return found if isinstance(found, SplitterDraft) else None
 
 
-def _flattened(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:
+def _flatten_legs(compilation: Compilation, node: SplitterDraft, limit: int) -> list[ChainSplit]:
     legs: list[ChainSplit] = []
     for leg in node.splits:
-        inner = _inner(compilation, leg)
+        inner = _splitter_behind(compilation, leg)
         if inner is None:
             legs.append(leg)
             continue
         if len(legs) + len(inner.splits) > limit:
-            told = f"splitters within splitters make more than {LEGS_LIMIT} legs"
+            detail = f"splitters within splitters make more than {LEGS_LIMIT} legs"
             path = (node_key(SPLITTER, node.name), leg.next_node)
-            raise ChainError(Flaw.TOO_LARGE, told, compilation.request.service, path)
-        legs += [_taken_over(leg, one) for one in inner.splits]
+            raise ChainError(Flaw.TOO_LARGE, detail, compilation.request.service, path)
+        legs += [_compose(leg, one) for one in inner.splits]
     return legs
 
 
-def _taken_over(outer: ChainSplit, inner: ChainSplit) -> ChainSplit:
-    definition = _merged(outer.definition, inner.definition)
+def _compose(outer: ChainSplit, inner: ChainSplit) -> ChainSplit:
+    definition = _merge_definitions(outer.definition, inner.definition)
     return ChainSplit(definition, product(outer.weight, inner.weight), inner.next_node)
 
 
-def _merged(outer: Split, inner: Split) -> Split:
-    """The inner leg with the changes of both: requests pass the outer one first, responses last."""
+def _merge_definitions(outer: Split, inner: Split) -> Split:
+    """The inner leg with the header changes of both. Requests pass the outer leg first, responses pass it last."""
     changes = (outer.request_headers, outer.response_headers, inner.request_headers, inner.response_headers)
     if changes == (None, None, None, None):
         return inner
@@ -172,22 +174,22 @@ def _merged(outer: Split, inner: Split) -> Split:
 
 def _reachable(compilation: Compilation) -> list[str]:
     """The nodes that the start leads to. Splitters that were flattened into others are left out."""
-    seen, left = {compilation.start_node: None}, [compilation.start_node]
-    while left:
-        for key in compilation.nodes[left.pop()].next_nodes():
-            if key not in seen:
-                seen[key] = None
-                left.append(key)
-    return sorted(seen)
+    reached, pending = {compilation.start_node: None}, [compilation.start_node]
+    while pending:
+        for key in compilation.nodes[pending.pop()].next_nodes():
+            if key not in reached:
+                reached[key] = None
+                pending.append(key)
+    return sorted(reached)
 
 
 def _check_protocol(compilation: Compilation) -> None:
     if compilation.uses_http and compilation.protocol not in HTTP_LIKE:
-        told = (
+        detail = (
             f'discovery chain "{compilation.request.service}" uses a protocol "{compilation.protocol}" '
             "that does not permit advanced routing or splitting behavior"
         )
-        raise ChainError(Flaw.PROTOCOL_NOT_HTTP, told, compilation.request.service, (compilation.start_node,))
+        raise ChainError(Flaw.PROTOCOL_NOT_HTTP, detail, compilation.request.service, (compilation.start_node,))
 
 
 def _override_protocol(compilation: Compilation) -> None:
@@ -212,10 +214,10 @@ def _customization_hash(compilation: Compilation) -> str:
 # The result.
 
 
-def _sealed(compilation: Compilation, kept: Iterable[str]) -> DiscoveryChain:
+def _build(compilation: Compilation, reachable: Iterable[str]) -> DiscoveryChain:
     request = compilation.request
-    nodes = {key: _node(compilation.nodes[key]) for key in kept}
-    targets = {one: _target(compilation.targets[one]) for one in sorted(compilation.retained)}
+    nodes = {key: _node(compilation.nodes[key]) for key in reachable}
+    targets = {one: _target(compilation.targets[one]) for one in sorted(compilation.resolved_targets)}
     return DiscoveryChain(
         service=request.service,
         namespace=request.namespace,
@@ -239,9 +241,9 @@ def _is_default(request: CompileRequest, start: Node, targets: dict[str, ChainTa
     """Whether the chain only resolves the service itself by default, in any datacenter."""
     if not isinstance(start, ResolverNode) or not start.is_default:
         return False
-    place = targets[start.target].place
+    key = targets[start.target].key
     here = (request.service, request.namespace, request.partition)
-    return (place.service, place.namespace, place.partition) == here
+    return (key.service, key.namespace, key.partition) == here
 
 
 def _node(draft: NodeDraft) -> Node:
@@ -263,7 +265,7 @@ def _node(draft: NodeDraft) -> Node:
 def _target(draft: TargetDraft) -> ChainTarget:
     return ChainTarget(
         draft.id,
-        draft.place,
+        draft.key,
         draft.name,
         draft.sni,
         draft.subset,

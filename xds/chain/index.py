@@ -1,7 +1,7 @@
-"""The chains of all services, kept in step with the config entries.
+"""The chains of all services, updated with the config entries.
 
-A change is first proposed: the chains that it touches are compiled with the change laid over the entries, and nothing
-else happens. What would break a chain is refused; what is accepted takes the place of the old chains.
+A change is first proposed: the chains that depend on the changed entries are compiled with the change, and nothing else
+happens. A change that would break a chain is refused. The chains of an accepted change replace the old ones.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from xds.chain.compile import Compiled, compile_recorded
 from xds.chain.request import CompileRequest, Overrides, PeerLocality
 from xds.model.errors import LocalProtocolError, ValidationError, Violation
 
-# Broken chains that one refusal tells of.
+# One refusal lists at most this many broken chains.
 REFUSALS_LIMIT = 100
 _OWNING = tuple(kind for kind in KINDS if kind != ProxyDefaults.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Where chains are seen from: the same for all of them."""
+class ChainContext:
+    """The datacenter and trust domain of the callers, and what they know of peers: the same for all chains."""
 
     datacenter: str
     trust_domain: str
@@ -46,44 +46,44 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a change would make: the entries, and the outcome for every service that it touches.
+    """The outcome of a change: the entries, and the compiled chain of every service that depends on the change.
 
-    ``broken`` are the errors of chains that are sound until now; where there are any, the change is refused. After
-    `REFUSALS_LIMIT` of them, no more chains are compiled.
-    ``changed`` are the services whose chain comes out otherwise, ``gone`` those that are followed no more.
+    ``broken`` has the errors of chains that compile without the change; if there are any, the change is refused. After
+    `REFUSALS_LIMIT` of them, no more chains are compiled. ``changed`` has the services whose chain differs,
+    ``unfollowed`` those whose chain is no longer kept.
     """
 
     before: ConfigEntries
     entries: ConfigEntries
     compiled: Mapping[str, Compiled]
-    gone: frozenset[str]
+    unfollowed: frozenset[str]
     changed: frozenset[str]
     broken: tuple[ChainError, ...]
 
     def refusal(self) -> ValidationError | None:
-        """The error for whoever proposed it: every broken chain and its path. None for a sound proposal."""
+        """The error with every broken chain and its path; None if the change breaks no chain."""
         if not self.broken:
             return None
-        return ValidationError([refused(error) for error in self.broken])
+        return ValidationError([chain_finding(error) for error in self.broken])
 
 
-def refused(error: ChainError, what: str = "would break") -> Violation:
+def chain_finding(error: ChainError, verb: str = "would break") -> Violation:
     """A broken chain as a finding."""
-    told = f'the chain of "{error.chain}" {what}: {error.detail}'
-    return Violation(error.flaw.value, told, f"chain/{error.chain}", hint=f"path: {path_text(error.path)}")
+    detail = f'the chain of "{error.chain}" {verb}: {error.detail}'
+    return Violation(error.flaw.value, detail, f"chain/{error.chain}", hint=f"path: {path_text(error.path)}")
 
 
 class ChainIndex:
-    """Follows every service that owns an entry, and those that it is told to. Not safe for two threads at once."""
+    """Follows every service that owns an entry, and those of `follow`. Not safe for two threads at once."""
 
-    def __init__(self, seen: Seen, entries: ConfigEntries | None = None) -> None:
-        self.seen = seen
+    def __init__(self, context: ChainContext, entries: ConfigEntries | None = None) -> None:
+        self.context = context
         self.entries = entries or ConfigEntries()
-        self._asked: set[str] = set()
+        self._followed: set[str] = set()
         self._compiled: dict[str, Compiled] = {}
         self._dependents: dict[Key, set[str]] = {}
         for service in owners(self.entries):
-            self._keep(service, self._compile(service, self.entries))
+            self._store(service, self._compile(service, self.entries))
 
     @property
     def services(self) -> Iterable[str]:
@@ -94,7 +94,7 @@ class ChainIndex:
         """The chain of any service. Raises ``ChainError`` where its entries contradict each other."""
         compiled = self._compiled.get(service) if overrides is None else None
         if compiled is None:
-            compiled = compile_recorded(self.seen.request(service, self.entries, overrides))
+            compiled = compile_recorded(self.context.request(service, self.entries, overrides))
         if compiled.chain is None:
             assert compiled.error is not None
             raise compiled.error
@@ -104,39 +104,41 @@ class ChainIndex:
         """The entries, present or not, that the chain of any service depends on. Raises ``CompileRequestError``."""
         compiled = self._compiled.get(service)
         if compiled is None:
-            compiled = compile_recorded(self.seen.request(service, self.entries))
+            compiled = compile_recorded(self.context.request(service, self.entries))
         return compiled.consulted
 
     def broken(self) -> tuple[ChainError, ...]:
-        """The followed chains that do not compile: entries that were stored under other rules."""
+        """The errors of followed chains that do not compile, because entries were stored under other rules."""
         return tuple(one.error for _, one in sorted(self._compiled.items()) if one.error is not None)
 
     def follow(self, services: Iterable[str]) -> None:
-        """Keep the chains of these too, though they own no entry."""
+        """Keep the chains of these services too, although they own no entry."""
         for service in services:
-            self._asked.add(service)
+            self._followed.add(service)
             if service not in self._compiled:
-                self._keep(service, self._compile(service, self.entries))
+                self._store(service, self._compile(service, self.entries))
 
     def unfollow(self, services: Iterable[str]) -> None:
-        """Keep them only as long as they own an entry."""
+        """Undo `follow`: keep the chains of these services only while they own an entry."""
         for service in services:
-            self._asked.discard(service)
+            self._followed.discard(service)
             if service in self._compiled and not is_owner(self.entries, service):
                 self._drop(service)
 
-    def touched(self, keys: Iterable[Key]) -> frozenset[str]:
+    def depending_on(self, keys: Iterable[Key]) -> frozenset[str]:
         """The followed services whose chain depends on any of these entries, present or not."""
         return frozenset().union(*(self._dependents.get(key, ()) for key in keys))
 
     def propose(self, changes: Changes) -> Proposal:
-        """What the changes would make. Nothing happens yet."""
+        """Compile the chains that depend on the changes. The index does not change."""
         entries = self.entries.with_changes(changes)
         named = {name for kind, name in changes if kind in _OWNING}
-        gone = frozenset(
-            name for name in named if name in self._compiled and name not in self._asked and not is_owner(entries, name)
+        unfollowed = frozenset(
+            name
+            for name in named
+            if name in self._compiled and name not in self._followed and not is_owner(entries, name)
         )
-        services = (self.touched(changes) | {name for name in named if is_owner(entries, name)}) - gone
+        services = (self.depending_on(changes) | {name for name in named if is_owner(entries, name)}) - unfollowed
         compiled: dict[str, Compiled] = {}
         broken: list[ChainError] = []
         for service in sorted(services):
@@ -145,49 +147,53 @@ class ChainIndex:
                 broken.append(one.error)
                 if len(broken) == REFUSALS_LIMIT:
                     break
-        changed = frozenset(service for service, one in compiled.items() if self._is_other(service, one)) | gone
-        return Proposal(self.entries, entries, compiled, gone, changed, tuple(broken))
+        changed = frozenset(service for service, one in compiled.items() if self._differs(service, one)) | unfollowed
+        return Proposal(self.entries, entries, compiled, unfollowed, changed, tuple(broken))
 
     def accept(self, proposal: Proposal) -> frozenset[str]:
-        """Put the proposal in place, and return the services whose chain changed.
+        """Replace entries and chains by those of the proposal. Returns the services whose chain changed.
 
-        It must be sound, and of the entries as they are now.
+        Raises ``LocalProtocolError`` for a refused proposal, or one that was made with other entries.
         """
         if proposal.broken or proposal.before is not self.entries:
             raise LocalProtocolError("a proposal that was refused, or is of other entries")
         self.entries = proposal.entries
-        for service in proposal.gone:
+        for service in proposal.unfollowed:
             self._drop(service)
         for service, compiled in proposal.compiled.items():
-            before = self._compiled.get(service)
-            if before is compiled:
+            previous = self._compiled.get(service)
+            if previous is compiled:
                 continue
-            if before is not None and before.consulted == compiled.consulted:
+            if previous is not None and previous.consulted == compiled.consulted:
                 self._compiled[service] = compiled  # the usual case, in a tenth of the time
                 continue
             self._drop(service)
-            self._keep(service, compiled)
+            self._store(service, compiled)
         return proposal.changed
 
     def _is_broken(self, service: str) -> bool:
-        before = self._compiled.get(service)
-        return before is not None and before.error is not None
+        previous = self._compiled.get(service)
+        return previous is not None and previous.error is not None
 
-    def _is_other(self, service: str, compiled: Compiled) -> bool:
-        before = self._compiled.get(service)
-        return before is not compiled and (before is None or before.chain != compiled.chain)
+    def _differs(self, service: str, compiled: Compiled) -> bool:
+        previous = self._compiled.get(service)
+        return previous is not compiled and (previous is None or previous.chain != compiled.chain)
 
     def _compile_again(self, service: str, entries: ConfigEntries) -> Compiled:
-        """What comes out as before is the same object."""
-        one, before = self._compile(service, entries), self._compiled.get(service)
-        if before is None or before.chain is None or (before.chain, before.consulted) != (one.chain, one.consulted):
+        """Compile a chain. An unchanged result is the previous object."""
+        one, previous = self._compile(service, entries), self._compiled.get(service)
+        if (
+            previous is None
+            or previous.chain is None
+            or (previous.chain, previous.consulted) != (one.chain, one.consulted)
+        ):
             return one
-        return before
+        return previous
 
     def _compile(self, service: str, entries: ConfigEntries) -> Compiled:
-        return compile_recorded(self.seen.request(service, entries))
+        return compile_recorded(self.context.request(service, entries))
 
-    def _keep(self, service: str, compiled: Compiled) -> None:
+    def _store(self, service: str, compiled: Compiled) -> None:
         self._compiled[service] = compiled
         for key in compiled.consulted:
             self._dependents.setdefault(key, set()).add(service)

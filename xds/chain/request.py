@@ -1,4 +1,4 @@
-"""The parameters of a compilation besides config entries."""
+"""The parameters of a compilation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PeerLocality:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What one downstream overrides. Empty values, and those without effect, leave no trace in the chain."""
+    """The overrides of one downstream. Empty values, and values without effect, do not change the chain."""
 
     protocol: str = ""
     connect_timeout_ns: int = 0

@@ -1,6 +1,7 @@
-"""Which way a request goes through a chain, and why: what ``xds chain --path`` tells.
+"""The walk of a request through a chain, with the reasons, for ``xds chain --path``.
 
-Matching is Envoy's: a prefix is one of text, regular expressions match as a whole, names of headers in any case.
+Requests are matched as Envoy does: a prefix is a prefix of the text, regular expressions match the whole text, and
+names of headers are case-insensitive.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from xds.catalog.router import HeaderMatch, HttpMatch, QueryParamMatch, Route
 from xds.chain.chain import ChainSplit, DiscoveryChain, Node, ResolverNode, RouterNode, SplitterNode
 from xds.filter.regular_expressions import compile_regex
 
-_PATTERNS_REMEMBERED = 256
+_PATTERNS_CACHED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """``path`` without the query; names of headers as they come."""
+    """A request. ``path`` has no query; names of headers may be in any case."""
 
     path: str = "/"
     method: str = "GET"
@@ -30,18 +31,18 @@ class HttpRequest:
 
     @classmethod
     def of(cls, target: str, method: str = "GET", headers: Iterable[tuple[str, str]] = ()) -> HttpRequest:
-        """``target`` is a path with or without a query."""
+        """The request for ``target``, a path with or without a query."""
         path, _, query = target.partition("?")
         return cls(path or "/", method.upper(), tuple(headers), tuple(parse_qsl(query, keep_blank_values=True)))
 
     def with_query(self, pairs: Iterable[tuple[str, str]]) -> HttpRequest:
-        """The same with more query parameters, behind those that it has."""
+        """The same with more query parameters at the end."""
         return replace(self, query=(*self.query, *pairs))
 
 
 @dataclass(frozen=True, slots=True)
 class TriedRoute:
-    """A route that was looked at: ``mismatch`` is what did not match, empty where all did."""
+    """A route that was tried. ``mismatch`` names the condition that did not match; empty for a match."""
 
     index: int
     route: Route
@@ -49,13 +50,13 @@ class TriedRoute:
 
     @property
     def matches(self) -> bool:
-        """True for the last one."""
+        """Whether the route matches. Only the last tried route does."""
         return not self.mismatch
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One end that requests may come to: with ``weight`` basis points of them."""
+    """A resolver where requests may end; it gets ``weight`` basis points of them. ``split`` is the leg, if any."""
 
     weight: int
     split: ChainSplit | None
@@ -64,9 +65,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """``tried`` are the routes in order up to the one that matches (none without a router).
+    """The result of `walk`.
 
-    ``node`` is the key of the node that the request comes to behind the router, ``path`` is the one that is sent on.
+    ``tried`` has the routes in order, up to the one that matches; it is empty without a router. ``node`` is the key of
+    the node that the router leads to, or of the start. ``path`` is the path that the service receives.
     """
 
     tried: tuple[TriedRoute, ...]
@@ -76,14 +78,14 @@ class Walk:
 
 
 def walk(chain: DiscoveryChain, request: HttpRequest) -> Walk:
-    """Follow a request from the start. Regular expressions that cannot be read match nothing."""
+    """Follow a request from the start. Regular expressions that RE2 cannot compile match nothing."""
     tried: list[TriedRoute] = []
     node, path = chain.start, request.path
     if isinstance(node, RouterNode):
         for index, route in enumerate(node.routes):
             tried.append(TriedRoute(index, route.definition, _mismatch(route.definition, request)))
             if tried[-1].matches:
-                path = _rewritten(route.definition, path)
+                path = _rewrite(route.definition, path)
                 node = chain.nodes[route.next_node]
                 break
     return Walk(tuple(tried), node.key, tuple(_ways(chain, node)), path)
@@ -94,12 +96,12 @@ def _ways(chain: DiscoveryChain, node: Node) -> Iterable[Way]:
         yield Way(WHOLE, None, node)
     elif isinstance(node, SplitterNode):
         for split in node.splits:
-            below = chain.nodes[split.next_node]
-            assert isinstance(below, ResolverNode), "splitters are flattened"
-            yield Way(split.weight, split, below)
+            resolver = chain.nodes[split.next_node]
+            assert isinstance(resolver, ResolverNode), "splitters are flattened"
+            yield Way(split.weight, split, resolver)
 
 
-def _rewritten(route: Route, path: str) -> str:
+def _rewrite(route: Route, path: str) -> str:
     rewrite = route.destination.prefix_rewrite if route.destination is not None else ""
     http = route.match.http if route.match is not None else None
     if not rewrite or http is None:
@@ -107,7 +109,7 @@ def _rewritten(route: Route, path: str) -> str:
     if http.path_exact:
         return rewrite
     rest = path[len(http.path_prefix) :]
-    # Proxies are told so: /api/users without /api is /users, not //users.
+    # As in the lowered routes: /api/users without /api is /users, not //users.
     return rewrite + (rest.removeprefix("/") if rewrite == "/" and not http.path_prefix.endswith("/") else rest)
 
 
@@ -115,7 +117,7 @@ def _rewritten(route: Route, path: str) -> str:
 
 
 def _mismatch(route: Route, request: HttpRequest) -> str:
-    """What of the route does not match the request, the first of it; empty where all does."""
+    """The first condition of the route that the request does not meet; empty if it meets all."""
     http = route.match.http if route.match is not None else None
     if http is None:
         return ""
@@ -149,7 +151,7 @@ def _header_matches(match: HeaderMatch, request: HttpRequest) -> bool:
     if match.present:
         return bool(values) is not match.invert
     if not values:
-        return False  # Envoy inverts only what is there
+        return False  # Envoy inverts a match only if the header is present
     value = ",".join(values)
     if match.exact:
         holds = value == match.exact
@@ -185,9 +187,9 @@ def _is_match(regex: str, text: str) -> bool:
     return pattern is not None and pattern.search(text.encode("utf-8", "replace")) is not None
 
 
-@lru_cache(maxsize=_PATTERNS_REMEMBERED)
+@lru_cache(maxsize=_PATTERNS_CACHED)
 def _pattern(regex: str) -> Any:
-    """The pattern over a whole text; None for one that RE2 cannot read, which no proxy has."""
+    """The pattern that matches a whole text; None if RE2 cannot compile it. No proxy is sent such a route."""
     try:
         return compile_regex(rf"\A(?:{regex})\z")
     except ValueError:

@@ -1,7 +1,7 @@
 """The application on which the commands register, and the options that all commands share.
 
-The shared options belong to the root command. A `Command` also accepts them after its own name, and does not pass them
-to its function, which finds all of them in ``context.obj``.
+The shared options belong to the root command. A `Command` also accepts them after its own name. They are not passed to
+the function of the command, which finds all of them in ``context.obj``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from xds.cli.completion import complete_context
 from xds.cli.errors import CommandError, Exit
 from xds.cli.help_layout import SectionedGroup, name_values
-from xds.cli.output import Color, Format, complain, hush
+from xds.cli.output import Color, Format, print_error, suppress_messages
 from xds.cli.table import Style
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _COMMAND_LINE = "COMMANDLINE"
 # Options whose value may be left out, which the argument parser does not support. Their metavar begins with "[=".
-_BARE = {"--wait": "100%", "--dry-run": "server"}
+_DEFAULT_VALUES = {"--wait": "100%", "--dry-run": "server"}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The shared options as they were given."""
+    """The values of the shared options."""
 
     server: str = ""
     token_file: Path | None = None
@@ -51,15 +51,15 @@ class Shared:
     def style(self, default: Format = Format.TABLE) -> Style:
         """The style of a list."""
         columns = tuple(part.strip() for part in self.columns.split(",") if part.strip())
-        chosen = self.output or default
-        return Style(chosen, not self.no_headers, columns, self.sort_by, self.limit, self.timestamps, self.color)
+        format = self.output or default
+        return Style(format, not self.no_headers, columns, self.sort_by, self.limit, self.timestamps, self.color)
 
     def document_format(self) -> Format:
         """The format of a single document: YAML unless JSON is given."""
         return self.output if self.output in {Format.JSON, Format.JSONL} else Format.YAML
 
     def connect(self) -> Client:
-        """A client of the server that the options name, the environment or a context. Raises ``CommandError``."""
+        """A client of the server named by the options, the environment or a context. Raises ``CommandError``."""
         from xds.cli.client import ADDRESS_VARIABLE, Client
         from xds.cli.contexts import read_contexts
 
@@ -69,16 +69,16 @@ class Shared:
         if self.server and chosen.server != self.server:
             raise CommandError(Exit.USAGE, f"--server is not the server of context {self.context}: give one of them")
         files = (self.token_file, self.cacert, self.cert, self.key)
-        ours = (chosen.token_file, chosen.cacert, chosen.cert, chosen.key)
-        paths = (given or (Path(own) if own else None) for given, own in zip(files, ours, strict=True))
+        defaults = (chosen.token_file, chosen.cacert, chosen.cert, chosen.key)
+        paths = (file or (Path(default) if default else None) for file, default in zip(files, defaults, strict=True))
         return Client(chosen.server, *paths)
 
 
 def shared(context: typer.Context) -> Shared:
     """The shared options of a command."""
-    found = context.obj
-    assert isinstance(found, Shared)
-    return found
+    options = context.obj
+    assert isinstance(options, Shared)
+    return options
 
 
 class Command(TyperCommand):
@@ -87,7 +87,7 @@ class Command(TyperCommand):
     is_client = True
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its own parameters, and the shared ones that it does not have itself."""
+        """The parameters of the command, and the shared ones that it does not redefine."""
         own = name_values(super().get_params(ctx))
         return [*own, *self._shared(ctx, own)]
 
@@ -96,47 +96,48 @@ class Command(TyperCommand):
 
         An option after the command's name overrides the same one before it.
         """
-        rest = super().parse_args(ctx, self._completed(args))
+        rest = super().parse_args(ctx, self._with_values(args))
         names = [param.name for param in self._shared(ctx, super().get_params(ctx))]
         values = {name: ctx.params.pop(name) for name in names}
         given = {name: value for name, value in values.items() if _is_given(ctx, name)}
         ctx.obj = replace(ctx.obj if isinstance(ctx.obj, Shared) else Shared(), **given)
         if ctx.obj.quiet:
-            hush()
+            suppress_messages()
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it; errors become a message and an exit code."""
+        """Run the command; errors become a message and an exit code."""
         try:
             return super().invoke(ctx)
         except CommandError as error:
             if str(error):
-                complain(f"xds: {error}")
+                print_error(f"xds: {error}")
             raise typer.Exit(error.code) from None
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Its own options first, then the shared ones."""
+        """List the options of the command, then the shared ones."""
         own = super().get_params(ctx)
         for title, params in (("Arguments", _arguments(own)), ("Options", _options(own))):
             _section(ctx, formatter, title, params)
         _section(ctx, formatter, "Shared options", self._shared(ctx, own))
 
-    def _completed(self, args: list[str]) -> list[str]:
+    def _with_values(self, args: list[str]) -> list[str]:
+        """The arguments, with a value for each option whose value was left out."""
         optional = {option for param in self.params if (param.metavar or "").startswith("[=") for option in param.opts}
-        return [f"{word}={_BARE[word]}" if word in optional else word for word in args]
+        return [f"{word}={_DEFAULT_VALUES[word]}" if word in optional else word for word in args]
 
     def _shared(self, ctx: Any, own: list[Any]) -> list[Any]:
         if not self.is_client:
             return []
-        taken = {option for param in own for option in param.opts}
+        own_options = {option for param in own for option in param.opts}
         root = name_values(ctx.find_root().command.params)
-        return [param for param in root if param.name in Shared.__slots__ and not taken.intersection(param.opts)]
+        return [param for param in root if param.name in Shared.__slots__ and not own_options.intersection(param.opts)]
 
 
 class ServerCommand(Command):
-    """A command that is not a client. The shared options have no meaning for it."""
+    """A command that is not a client: it has no shared options."""
 
     is_client = False
 
@@ -195,7 +196,9 @@ def _main(
     context: Annotated[
         str,
         typer.Option(
-            help="A server of `xds context list` (XDS_CONTEXT).", metavar="NAME", autocompletion=complete_context
+            help="The server of this context, see `xds context list` (XDS_CONTEXT).",
+            metavar="NAME",
+            autocompletion=complete_context,
         ),
     ] = "",
     output: Annotated[Format | None, typer.Option("-o", "--output", help="Output format.")] = None,

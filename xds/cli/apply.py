@@ -11,14 +11,14 @@ from typing import Any
 
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
-from xds.cli.files import GroupInput, placed, read_sources, refused
+from xds.cli.files import GroupInput, read_sources, with_file_places, with_places
 from xds.cli.output import Format, say, write, write_document
 from xds.cli.push_options import (
     confirm,
     if_match,
+    print_rest,
     push_query,
     summary,
-    tell_more,
 )
 from xds.cli.push_options import if_match as header
 from xds.cli.wait import wait_for
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class DryRun(StrEnum):
-    """Who computes the dry run: the server, or the command alone, which knows only the files."""
+    """Where the dry run is computed: by the server, or by the command from the files alone."""
 
     NO = ""
     SERVER = "server"
@@ -36,9 +36,10 @@ class DryRun(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Options of ``apply``. ``wait_percent`` of the connected nodes are waited for (0: none), at most ``timeout_s``.
+    """Options of ``apply``. It waits for ``wait_percent`` of the connected nodes (0: it does not wait), at most
+    ``timeout_s``.
 
-    When waiting, a group without nodes is an error unless ``allow_none``. ``prune`` deletes the groups of the server
+    When it waits, a group without nodes is an error unless ``allow_none``. ``prune`` deletes the groups of the server
     that have no source.
     """
 
@@ -56,15 +57,15 @@ class ApplyOptions:
 
 
 def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> None:
-    """Push every source or none, delete the groups to prune, then wait for all groups. Raises ``CommandError``."""
+    """Push all sources or none, delete the groups to prune, then wait for all groups. Raises ``CommandError``."""
     if options.if_match and (options.prune or len(sources) > 1):
         raise CommandError(Exit.USAGE, "--if-match applies to one group; name it with -g")
-    doomed = _doomed(client, sources, options) if options.prune else []
+    pruned = _groups_to_prune(client, sources, options) if options.prune else []
     answers = [_push(client, sources[0], options)] if len(sources) == 1 else _push_all(client, sources, options)
-    answers += [_delete(client, group, options) for group in doomed]
+    answers += [_delete(client, group, options) for group in pruned]
     _show(answers, options.format)
     for answer in answers:
-        tell_more(answer)
+        print_rest(answer)
     if options.wait_percent and not options.dry_run:
         _wait(client, answers[: len(sources)], options)
 
@@ -72,7 +73,7 @@ def apply(client: Client, sources: list[GroupInput], options: ApplyOptions) -> N
 def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> None:
     """Wait for all groups, also after one that has no node. Raises ``CommandError``."""
     end = time.monotonic() + options.timeout_s
-    deserted: list[CommandError] = []
+    without_nodes: list[CommandError] = []
     for answer in answers:
         try:
             wait_for(
@@ -84,11 +85,11 @@ def _wait(client: Client, answers: Sequence[Json], options: ApplyOptions) -> Non
                 allow_none=options.allow_none,
             )
         except CommandError as error:
-            if error.code is not Exit.NOBODY:
+            if error.code is not Exit.NO_NODE:
                 raise
-            deserted.append(error)
-    if deserted:
-        raise CommandError(Exit.NOBODY, "\n".join(map(str, deserted)))
+            without_nodes.append(error)
+    if without_nodes:
+        raise CommandError(Exit.NO_NODE, "\n".join(map(str, without_nodes)))
 
 
 def _show(answers: Sequence[Json], format: Format) -> None:
@@ -105,8 +106,8 @@ def _push(client: Client, source: GroupInput, options: ApplyOptions) -> Json:
     try:
         answer = client.call("PUT", path, _query(options), headers, source.body())
     except RefusedError as error:
-        raise refused(error, [source]) from None
-    return {**answer, "warnings": placed(answer.get("warnings", []), [source])}
+        raise with_file_places(error, [source]) from None
+    return {**answer, "warnings": with_places(answer.get("warnings", []), [source])}
 
 
 def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[Json]:
@@ -115,8 +116,8 @@ def _push_all(client: Client, sources: Sequence[GroupInput], options: ApplyOptio
     try:
         answer = client.call("POST", "/transactions", _query(options), body={"changes": changes})
     except RefusedError as error:
-        raise refused(error, sources) from None
-    return [{**result, "warnings": placed(result.get("warnings", []), sources)} for result in answer["results"]]
+        raise with_file_places(error, sources) from None
+    return [{**result, "warnings": with_places(result.get("warnings", []), sources)} for result in answer["results"]]
 
 
 def _query(options: ApplyOptions) -> dict[str, str]:
@@ -128,15 +129,15 @@ def _query(options: ApplyOptions) -> dict[str, str]:
     )
 
 
-def _doomed(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:
+def _groups_to_prune(client: Client, sources: Sequence[GroupInput], options: ApplyOptions) -> list[str]:
     """The groups without files, which ``--prune`` deletes; asks for confirmation on a terminal."""
-    kept = {source.group for source in sources}
-    doomed = [item["group"] for item in client.items("/groups") if item["group"] not in kept]
-    if doomed:
-        say(f"groups without files: {', '.join(doomed)}")
-    if doomed and not options.dry_run:
-        confirm(f"delete {len(doomed)} groups?", options.yes)
-    return doomed
+    sourced = {source.group for source in sources}
+    pruned = [item["group"] for item in client.items("/groups") if item["group"] not in sourced]
+    if pruned:
+        say(f"groups without files: {', '.join(pruned)}")
+    if pruned and not options.dry_run:
+        confirm(f"delete {len(pruned)} groups?", options.yes)
+    return pruned
 
 
 def _delete(client: Client, group: str, options: ApplyOptions) -> Json:
@@ -159,9 +160,9 @@ def put_resources(
     except RefusedError as error:
         if error.status == 412 and not (if_match or create):
             raise CommandError(Exit.NOT_FOUND, f"there is no group {group!r}; pass --create to make it") from None
-        raise refused(error, [source]) from None
+        raise with_file_places(error, [source]) from None
     result: Json = answer["results"][0]
-    return {**result, "warnings": placed(result.get("warnings", []), [source])}
+    return {**result, "warnings": with_places(result.get("warnings", []), [source])}
 
 
 def _precondition(client: Client, group: str, if_match: str, create: bool) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Options that several commands have, and values of options: addresses, durations, percentages.
+"""Options that several commands share, and parsers for values of options: addresses, durations, percentages.
 
-`serve_flags` gives the options of ``xds serve`` as settings.
+`serve_flags` turns the options of ``xds serve`` into settings.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ GroupFilter = Annotated[str, typer.Option("-g", "--group", help="Only this group
 GroupArgument = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
 NodeArgument = Annotated[str, typer.Argument(help="The node's id.", autocompletion=complete_node)]
 WatchFlag = Annotated[bool, typer.Option("-w", "--watch", help="Show the list again whenever it changes.")]
-MessageOption = Annotated[str, typer.Option("-m", "--message", help="Why the change is made; kept with the revision.")]
+MessageOption = Annotated[
+    str, typer.Option("-m", "--message", help="The reason for the change; stored with the revision.")
+]
 IfMatchOption = Annotated[str, typer.Option(help="Only if the group is at this revision or etag.", metavar="REV")]
 WaitOption = Annotated[
     str,
     typer.Option(
-        help="Wait until all connected nodes, or this percentage of them, have ACKed it.", metavar="[=PERCENT]"
+        help="Wait until all connected nodes, or this percentage, have ACKed the change.", metavar="[=PERCENT]"
     ),
 ]
 NoneFlag = Annotated[
@@ -70,7 +72,7 @@ def serve_flags(
     prune: bool = False,
     lrs_interval: str = "",
 ) -> Json:
-    """The flags that were given, nested like the settings. Raises ``CommandError``."""
+    """The flags of ``xds serve``, nested as the settings are. Raises ``CommandError``."""
     server: Json = {}
     for name, address in (("grpc", grpc), ("http", http)):
         if address:
@@ -109,10 +111,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 
 def parse_duration(text: str) -> float:
     """Seconds of ``30``, ``500ms``, ``60s``, ``2m``. Raises ``CommandError``."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise CommandError(Exit.USAGE, f"not a duration: {text!r} (such as 500ms, 60s, 2m)")
-    return float(found[1]) * UNIT_S[found[2] or "s"]
+    return float(match[1]) * UNIT_S[match[2] or "s"]
 
 
 def parse_revision(text: str | int) -> int:

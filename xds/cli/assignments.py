@@ -16,13 +16,13 @@ from xds.cli.client import Client, group_option, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import read_object
 from xds.cli.output import Color, Format, say, write, write_document
-from xds.cli.table import Column, Style, TableLayout, place, rendered
+from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
 Json = dict[str, Any]
 
-FULL = 0.9  # of its capacity; a waterfall fills a zone to the middle of the hysteresis band, 95 % by default
+FULL = 0.9  # utilisation; a waterfall fills a zone to the middle of the hysteresis band, 95 % by default
 OVER = 1.005
-APART = 0.1  # a decided and a real share that differ by more
+APART = 0.1  # shares that differ by more are highlighted
 BAR_LEAST, BAR_MOST, BAR_ELSEWHERE = 10, 40, 20
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _GAP = 2
@@ -47,7 +47,7 @@ SOURCES = TableLayout(
 
 
 def targets_text(items: Iterable[Json], style: Style) -> str:
-    """The targets of all items, with a bar that fits the terminal; nothing where there are none."""
+    """The targets of all items, with a bar that fits the terminal; empty if there are none."""
     rows = [row for item in items for row in _target_rows(item)]
     if not rows or style.format not in {Format.TABLE, Format.WIDE} or style.columns:
         return ""
@@ -56,7 +56,7 @@ def targets_text(items: Iterable[Json], style: Style) -> str:
 
 
 def bar(part: float | None, width: int) -> str:
-    """A part as a bar of ``width`` cells, full from 1 on; with ``#`` where the terminal has no block characters."""
+    """A bar of ``width`` cells for a part of 1; made of ``#`` if the terminal has no block characters."""
     filled = min(max(part or 0.0, 0.0), 1.0) * width
     whole = int(filled)
     if not _has_blocks():
@@ -67,7 +67,7 @@ def bar(part: float | None, width: int) -> str:
 
 def _target_rows(item: Json) -> Iterator[Json]:
     for target in item["targets"]:
-        yield {**target, "cluster": item["cluster"], "place": _place(target["locality"])}
+        yield {**target, "cluster": item["cluster"], "place": locality_text(target["locality"])}
 
 
 def _view(width: int) -> TableLayout:
@@ -94,13 +94,13 @@ def _view(width: int) -> TableLayout:
 
 
 def _bar_width(rows: list[Json], style: Style) -> int:
-    """What the other columns leave of the terminal's width; 0 where that is too little for a bar."""
+    """The width that the other columns leave on the terminal; 0 if it is too small for a bar."""
     if not sys.stdout.isatty():
         return BAR_ELSEWHERE
     uncolored = Style(style.format, style.has_headers, color=Color.NEVER)
     widest = max(map(len, rendered(rows, _view(0), uncolored).splitlines()), default=0)
-    left = shutil.get_terminal_size().columns - widest - _GAP - (0 if _has_blocks() else 2)
-    return min(left, BAR_MOST) if left >= BAR_LEAST else 0
+    free = shutil.get_terminal_size().columns - widest - _GAP - (0 if _has_blocks() else 2)
+    return min(free, BAR_MOST) if free >= BAR_LEAST else 0
 
 
 def _has_blocks() -> bool:
@@ -109,10 +109,6 @@ def _has_blocks() -> bool:
     except (UnicodeError, LookupError):
         return False
     return True
-
-
-def _place(locality: Mapping[str, str]) -> str:
-    return "/".join(filter(None, locality.values()))
 
 
 def _percent(part: float | None) -> str:
@@ -140,7 +136,7 @@ HISTORY = TableLayout(
     columns=(
         Column("NUMBER", lambda item: str(item["number"])),
         Column("AGE", lambda item: item["time"], is_time=True),
-        Column("SOURCE", lambda item: place(item["source"])),
+        Column("SOURCE", lambda item: locality_text(item["source"])),
         Column("WHAT", lambda item: ",".join(item["actions"]), is_prose=True),
         Column("RPS", lambda item: f"{item['demand_rps']:.1f}"),
         Column("BEFORE", lambda item: _split(item["before"])),
@@ -183,7 +179,7 @@ def show(item: Json, style: Style, format: Format | None) -> None:
         write_document(item, format)
         return
     write(_tables([item], style))
-    for line in _told(item):
+    for line in _messages(item):
         say(line)
 
 
@@ -196,19 +192,19 @@ def _tables(items: Sequence[Json], style: Style, empty: str = "") -> str:
 
 def history_text(client: Client, group: str, cluster: str, style: Style) -> str:
     """The decisions about a cluster, newest first. Raises ``CommandError``."""
-    found = client.items(f"{assignment_path(group, cluster)}/history")
+    decisions = client.items(f"{assignment_path(group, cluster)}/history")
     why = f"`xds assignment show {cluster}{group_option(group)}` says why"
-    return rendered(found, HISTORY, style, f"nothing was decided yet: {why}")
+    return rendered(decisions, HISTORY, style, f"nothing was decided yet: {why}")
 
 
 def put(
     client: Client, group: str, cluster: str, policy: Json, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Json:
     """Set a policy, or try it with a dry run. Raises ``CommandError``."""
-    named = cluster or policy.get("cluster", "")
-    if not isinstance(named, str) or not named:
+    name = cluster or policy.get("cluster", "")
+    if not isinstance(name, str) or not name:
         raise CommandError(Exit.USAGE, "no cluster given: name it as an argument or in the policy")
-    return client.call("PUT", assignment_path(group, named), query, headers, policy)
+    return client.call("PUT", assignment_path(group, name), query, headers, policy)
 
 
 def read_policy(file: Path) -> Json:
@@ -224,7 +220,7 @@ def _rows(item: Json) -> Iterator[Json]:
     for source in item["sources"]:
         yield {
             "cluster": item["cluster"],
-            "source": place(source["source"]),
+            "source": locality_text(source["source"]),
             "standing": source["standing"],
             "rps": f"{source['demand_rps']:.1f}",
             "shares": _split(source["allotments"]),
@@ -235,14 +231,14 @@ def _rows(item: Json) -> Iterator[Json]:
         }
 
 
-def _told(item: Json) -> Iterator[str]:
+def _messages(item: Json) -> Iterator[str]:
     if item.get("dry_run"):
         yield "dry run: nothing was changed"
     if item["waits_for"]:
         yield f"no decision yet: {item['waits_for']}"
     for source in item["sources"]:
         for reason in source["reasons"]:
-            yield f"{place(source['source']) or 'the unnamed locality'}: {reason['detail']}"
+            yield f"{locality_text(source['source']) or 'the unnamed locality'}: {reason['detail']}"
     for reason in item["reasons"]:
         yield str(reason["detail"])
     for warning in item["warnings"]:
@@ -251,4 +247,4 @@ def _told(item: Json) -> Iterator[str]:
 
 
 def _split(shares: Iterable[Json]) -> str:
-    return ", ".join(f"{one['share']:.0%} {place(one['locality'])}" for one in shares if one["share"])
+    return ", ".join(f"{one['share']:.0%} {locality_text(one['locality'])}" for one in shares if one["share"])

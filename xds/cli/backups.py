@@ -1,6 +1,6 @@
 """``xds backup``, ``restore``, ``store check`` and ``store salvage``.
 
-Files that are written are readable by their owner alone, and appear complete or not at all.
+Written files are readable by their owner only. They appear complete or not at all.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ def take_backup(client: Client, target: str, query: Mapping[str, str]) -> None:
         return
     with private_file(Path(target)) as file:
         client.download("/backup", query, file.write)
-        checked = _checked(file, target)
-    say(f"{target}: {_counted(checked)}")
+        checked = _check_archive(file, target)
+    say(f"{target}: {_counts_text(checked)}")
 
 
 def check_backup(source: Path, format: Format | None) -> None:
     """Verify an archive without a server. Raises ``CommandError``."""
-    with _opened(source) as file:
-        checked = _checked(file, str(source))
-    problems = backup_archive.restorable(checked)
+    with _open_file(source) as file:
+        checked = _check_archive(file, str(source))
+    problems = backup_archive.why_not_restorable(checked)
     _show(
-        {"archive": str(source), "restorable": not problems, **checked.counts}, f"{source}: {_counted(checked)}", format
+        {"archive": str(source), "restorable": not problems, **checked.counts},
+        f"{source}: {_counts_text(checked)}",
+        format,
     )
     for problem in problems:
         say(f"warning: {problem.detail}")
@@ -63,48 +65,48 @@ def check_backup(source: Path, format: Format | None) -> None:
 
 def restore_backup(client: Client, source: Path, query: Mapping[str, str], format: Format | None) -> None:
     """Send a backup to the server for restoring. Raises ``CommandError``."""
-    with _opened(source) as file:
+    with _open_file(source) as file:
         try:
-            found = client.upload("/restore", query, file, _TAR)
+            result = client.upload("/restore", query, file, _TAR)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
                 raise
             raise RefusedError(error.status, f"{error}; pass --replace when that is meant", error.problem) from None
-    done = "restored" if found["restored"] else "can be restored"
-    if found.get("watched"):
-        when = "are applied again now" if found["restored"] else "will be applied over it"
-        say(f"the files of the watched directory {when}: groups {', '.join(found['watched'])}")
-    _show(found, f"{done}: {found['groups']} groups, {found['revisions']} revisions, as of {found['time']}", format)
+    done = "restored" if result["restored"] else "can be restored"
+    if result.get("watched"):
+        when = "are applied again now" if result["restored"] else "will be applied over it"
+        say(f"the files of the watched directory {when}: groups {', '.join(result['watched'])}")
+    _show(result, f"{done}: {result['groups']} groups, {result['revisions']} revisions, as of {result['time']}", format)
 
 
 def check_store(data_dir: Path, format: Format | None) -> None:
     """Report the integrity of a store on disk; exits 1 if anything is damaged. Raises ``CommandError``."""
-    found = _examined(data_dir)
-    _tell(found, format)
-    if found.findings:
+    result = _examine(data_dir)
+    _show_result(result, format)
+    if result.findings:
         raise CommandError(Exit.NEGATIVE, "the store is damaged: xds store salvage saves its undamaged groups")
 
 
 def salvage_store(data_dir: Path, target: Path, format: Format | None) -> None:
     """Write the undamaged part of a store to a backup. Raises ``CommandError``."""
-    found = _examined(data_dir)
+    result = _examine(data_dir)
     with private_file(target) as file:
-        for piece in archived(found, time.time()):
+        for piece in archived(result, time.time()):
             file.write(piece)
-        checked = _checked(file, str(target))
-    _tell(found, format)
-    say(f"{target}: {_counted(checked)}; xds restore {target} puts it into an empty server")
+        checked = _check_archive(file, str(target))
+    _show_result(result, format)
+    say(f"{target}: {_counts_text(checked)}; xds restore {target} puts it into an empty server")
 
 
-def _examined(data_dir: Path) -> SalvageResult:
+def _examine(data_dir: Path) -> SalvageResult:
     try:
         return examine_directory(data_dir)
     except StoreError as error:
         raise CommandError(Exit.NEGATIVE, str(error)) from None
 
 
-def _tell(found: SalvageResult, format: Format | None) -> None:
-    groups = [f"group {name}: {told}" for name, told in found.groups.items()]
+def _show_result(found: SalvageResult, format: Format | None) -> None:
+    groups = [f"group {name}: {result}" for name, result in found.groups.items()]
     lines = [*(f"damaged: {finding}" for finding in found.findings), *groups]
     document = {"sound": not found.findings, "findings": found.findings, "groups": found.groups}
     _show(document, "\n".join(lines) or "the store is empty", format)
@@ -117,20 +119,22 @@ def _show(document: Json, text: str, format: Format | None) -> None:
         write(f"{text}\n")
 
 
-def _checked(file: IO[bytes], name: str) -> CheckedArchive:
+def _check_archive(file: IO[bytes], name: str) -> CheckedArchive:
     try:
         return backup_archive.check(file)
     except ValidationError as error:
-        lines = [finding_line({"source": found.source, "detail": found.detail}) for found in error.violations]
+        lines = [
+            finding_line({"source": violation.source, "detail": violation.detail}) for violation in error.violations
+        ]
         raise CommandError(Exit.INVALID, "\n".join(f"{name}: {line}" for line in lines)) from None
 
 
-def _counted(checked: CheckedArchive) -> str:
+def _counts_text(checked: CheckedArchive) -> str:
     counts = checked.counts
     return f"{counts[GROUPS.name]} groups, {counts[REVISIONS.name]} revisions, {counts[BLOBS.name]} resources"
 
 
-def _opened(source: Path) -> IO[bytes]:
+def _open_file(source: Path) -> IO[bytes]:
     try:
         return source.open("rb")
     except OSError as error:
@@ -139,21 +143,21 @@ def _opened(source: Path) -> IO[bytes]:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 that gets the name ``path`` when it is complete. A file of that name stays until then.
+    """A file of mode 0600 that replaces ``path`` when it is complete.
 
     Raises ``CommandError`` if it cannot be written.
     """
-    made = ""
+    temporary = ""
     try:
-        # creates the file with mode 0600
-        descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+        # ``mkstemp`` creates the file with mode 0600.
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
         with os.fdopen(descriptor, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(made).replace(path)
+        Path(temporary).replace(path)
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{path}: {error.strerror or error}") from None
     finally:
-        if made:
-            Path(made).unlink(missing_ok=True)
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Discovery chains as text: as a tree, as a graph in DOT, and the way of one request.
 
-Everything is read from the JSON of the chain, in Consul's names. In the tree, a node that several branches lead to has
-its children below the first of them.
+The input is the JSON of the chain, with Consul's names. In the tree, a node that several branches lead to has its
+children below the first of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _INNER, _LAST = ("├─ ", "│  "), ("└─ ", "   ")
 
 Json = Mapping[str, Any]
 
-NEGATIVE = "-"  # of a duration: none at all
-USUAL_TIMEOUT = "5s"
+NEGATIVE = "-"  # the sign of a negative duration, which means no timeout
+DEFAULT_TIMEOUT = "5s"
 _HOLDS = {"Exact": "is", "Prefix": "begins with", "Suffix": "ends with", "Regex": "matches"}
 _HOLDS_NOT = {
     "Exact": "is other than",
@@ -50,7 +50,7 @@ class Branch:
 
 
 def tree_text(branch: Branch) -> str:
-    """The branch and all below it, each line with its end. What is not printable is spelt out."""
+    """The branch and all branches below it, a line each. Unprintable characters are escaped."""
     return "".join(f"{line}\n" for line in _branch_lines(branch))
 
 
@@ -90,7 +90,7 @@ def _holds(match: Json) -> str:
 
 
 def route_words(route: Json) -> list[str]:
-    """What a route does besides sending the request on."""
+    """What a route does to a request, apart from its destination."""
     destination = route.get("Destination", {})
     words = []
     if destination.get("PrefixRewrite"):
@@ -121,7 +121,7 @@ def _retries(destination: Json) -> list[str]:
 
 
 def header_words(definition: Json) -> list[str]:
-    """Changes of headers by a route's destination or a leg."""
+    """The changes of headers by a route's destination or a leg."""
     return [
         f"{of} headers: {'; '.join(_changes(definition[field]))}"
         for field, of in (("RequestHeaders", "request"), ("ResponseHeaders", "response"))
@@ -138,7 +138,7 @@ def _changes(modifiers: Json) -> Iterator[str]:
 
 
 def target_words(target: Json) -> list[str]:
-    """What is special about a target: its subset, whether it is external, its gateways."""
+    """The properties of a target: its subset, whether it is external, its mesh gateways."""
     words = []
     subset = target.get("Subset", {})
     if target.get("ServiceSubset"):
@@ -153,10 +153,10 @@ def target_words(target: Json) -> list[str]:
 
 
 def resolver_words(node: Json) -> list[str]:
-    """The timeouts and the load balancer of a resolver, where they are other than the usual ones."""
+    """The timeouts and the load balancer of a resolver, if they are not the default ones."""
     resolver = node.get("Resolver", {})
-    timeout = resolver.get("ConnectTimeout", USUAL_TIMEOUT)
-    words = [f"connect timeout {timeout}"] if timeout != USUAL_TIMEOUT else []
+    timeout = resolver.get("ConnectTimeout", DEFAULT_TIMEOUT)
+    words = [f"connect timeout {timeout}"] if timeout != DEFAULT_TIMEOUT else []
     if resolver.get("RequestTimeout"):
         words.append(f"request timeout {resolver['RequestTimeout'] / 1e9:g}s")
     policy = node.get("LoadBalancer", {}).get("Policy")
@@ -164,9 +164,9 @@ def resolver_words(node: Json) -> list[str]:
 
 
 def redirect_words(chain: Json, target: Json, service: str) -> list[str]:
-    """Whether a resolver leads elsewhere than to the ``service`` that was asked for, in the datacenter of the chain.
+    """The redirect of a resolver away from the requested ``service``, or away from the datacenter of the chain.
 
-    An empty ``service`` is one that the chain does not name: a leg to the service of a splitter that was flattened.
+    ``service`` is empty for a leg to the service of a flattened splitter, which the chain does not name.
     """
     if service and target.get("Service") != service:
         return [f"redirected from {service}"]
@@ -182,19 +182,19 @@ def percent_words(weight: float) -> str:
 
 
 def with_words(text: str, words: list[str]) -> str:
-    """A title and what is said of it."""
+    """A title, followed by its details if there are any."""
     return f"{text}: {', '.join(words)}" if words else text
 
 
 def chain_text(chain: Json) -> str:
     """The whole chain."""
     head = Branch(title(chain))
-    ChainTree(chain).grow(head, chain["StartNode"], str(chain["ServiceName"]))
+    ChainTree(chain).add_node(head, chain["StartNode"], str(chain["ServiceName"]))
     return tree_text(head)
 
 
 def title(chain: Json) -> str:
-    """The service, its protocol, and where the chain is seen from."""
+    """The service, its protocol, and the datacenter of the chain."""
     words = [chain.get("Protocol", "tcp"), f"datacenter {chain['Datacenter']}"]
     if chain.get("Default"):
         words.append("no config entry changes the way")
@@ -204,7 +204,7 @@ def title(chain: Json) -> str:
 
 
 class ChainTree:
-    """Grows the branches of one chain; remembers which nodes have been shown."""
+    """Makes the branches of one chain. Nodes that were shown already are not repeated."""
 
     def __init__(self, chain: Json) -> None:
         self._chain = chain
@@ -212,8 +212,8 @@ class ChainTree:
         self._targets: Json = chain["Targets"]
         self._shown: set[str] = set()
 
-    def grow(self, parent: Branch, key: str, service: str) -> None:
-        """Add the node ``key`` below ``parent``; ``service`` is the one that was asked for."""
+    def add_node(self, parent: Branch, key: str, service: str) -> None:
+        """Add the node ``key`` below ``parent``; ``service`` is the requested one."""
         node = self._nodes[key]
         if node["Type"] == "resolver":
             self._resolver(parent, node, service)
@@ -235,7 +235,7 @@ class ChainTree:
         definition = route.get("Definition", {})
         line = with_words(f"route {at + 1}, {match_words(definition)}", route_words(definition))
         service = definition.get("Destination", {}).get("Service") or self._chain["ServiceName"]
-        self.grow(parent.add(line), route["NextNode"], service)
+        self.add_node(parent.add(line), route["NextNode"], service)
 
     def _leg(self, parent: Branch, split: Json) -> None:
         definition = split.get("Definition", {})
@@ -249,8 +249,8 @@ class ChainTree:
         own = [*target_words(target), *resolver_words(node)]
         failover = resolver.get("Failover", {}).get("Targets", ())
         mark = self._mark(key) if own or failover else ""
-        told = edge if mark else [*edge, *own]
-        branch = parent.add(with_words(f"{before}resolver {node['Name']}{mark}", told))
+        details = edge if mark else [*edge, *own]
+        branch = parent.add(with_words(f"{before}resolver {node['Name']}{mark}", details))
         if key in self._shown:
             return
         self._shown.add(key)
@@ -259,7 +259,7 @@ class ChainTree:
 
 
 def chain_dot(chain: Json) -> str:
-    """A digraph: a node for each node of the chain and each failover target, an edge for each way."""
+    """A digraph with a node for each node of the chain and each failover target."""
     body = "".join(f"  {line}\n" for line in _dot_lines(chain))
     return f"digraph {_quoted(chain['ServiceName'])} {{\n  label={_quoted(title(chain))};\n{body}}}\n"
 
@@ -297,12 +297,12 @@ def _label(words: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of DOT: its escapes are JSON's for what is used here, and other characters stand as they are."""
+    """A string in DOT, whose escapes are those of JSON for the characters used here."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def walk_text(walk: Json) -> str:
-    """The answer of the walk endpoint for people."""
+    """The answer of the walk endpoint as text."""
     chain = walk["Chain"]
     head = Branch(_request_words(walk["request"], chain["ServiceName"]))
     tree, service, parent = ChainTree(chain), chain["ServiceName"], head
@@ -315,7 +315,7 @@ def walk_text(walk: Json) -> str:
             continue
         parent = head.add(f"{line}: yes{_effects(walk, definition)}")
         service = definition.get("Destination", {}).get("Service") or service
-    tree.grow(parent, walk["next_node"], service)
+    tree.add_node(parent, walk["next_node"], service)
     return tree_text(head)
 
 

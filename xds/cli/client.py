@@ -50,21 +50,21 @@ _EXITS = {
     422: Exit.INVALID,
     428: Exit.CONFLICT,
 }
-# The flags of the command line for parameters that messages of the API name.
-_WAYS = {
+# The options of the command line for parameters of the API that an error names as its override.
+_OPTION_HINTS = {
     "allow_empty": "pass --allow-empty to do it anyway",
     "if_match": "pass --if-match with the revision that you expect",
 }
 
 
-WRONG_VERSION = "WRONG_VERSION_NUMBER"  # the reason of `ssl.SSLError` where a server speaks plain HTTP
+WRONG_VERSION = "WRONG_VERSION_NUMBER"  # the reason of `ssl.SSLError` if the server speaks plain HTTP
 
 
 class RefusedError(CommandError):
-    """The server refused a request. ``status`` is HTTP's; ``problem`` is its RFC 9457 body, if it sent one."""
+    """The server refused a request. ``status`` is the HTTP status; ``problem`` is the RFC 9457 body, or empty."""
 
     def __init__(self, status: int, message: str, problem: Json) -> None:
-        # 5xx and 429 say nothing about the request itself: the server cannot answer at the moment.
+        # 5xx and 429 are not about the request: the server cannot answer at the moment.
         super().__init__(_EXITS.get(status, Exit.UNREACHABLE), message)
         self.status = status
         self.problem = problem
@@ -81,14 +81,14 @@ class Answer:
     def json(self) -> Json:
         """The body. Raises ``CommandError`` if it is not a JSON object."""
         try:
-            found = json.loads(self.body)
+            document = json.loads(self.body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             raise CommandError(
                 Exit.UNREACHABLE, "this is not the admin API of an xDS server: the answer is not a JSON object"
             )
-        return found
+        return document
 
 
 class Client:
@@ -112,7 +112,7 @@ class Client:
 
     @property
     def host(self) -> str:
-        """The host of the server, an IPv6 address in brackets."""
+        """The host of the server; IPv6 addresses have brackets."""
         return f"[{self._host}]" if ":" in self._host else self._host
 
     def call(
@@ -123,7 +123,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Json:
-        """Send one request; its JSON. Raises ``CommandError`` for every answer that is not a success."""
+        """Send one request; returns the JSON of the answer. Raises ``CommandError`` unless the request succeeds."""
         return self.fetch(method, path, query, headers, body).json()
 
     def fetch(
@@ -157,44 +157,44 @@ class Client:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         quiet_s: float,
-        begun: Callable[[Mapping[str, str]], None],
+        on_headers: Callable[[Mapping[str, str]], None],
     ) -> Iterator[str]:
-        """The lines of an endless answer as they arrive. Ends when the server ends it.
+        """The lines of an endless answer as they arrive. Ends when the server ends the answer.
 
-        ``begun`` is called with the headers of the answer, in lower case. Raises ``CommandError``, also if nothing
-        arrives for ``quiet_s`` seconds.
+        ``on_headers`` is called with the headers of the answer; their names are in lower case. Raises ``CommandError``,
+        also if nothing arrives for ``quiet_s`` seconds.
         """
         connection = self._connect()
         try:
-            with self._reaching():
+            with self._connection_errors():
                 response = self._send(connection, "GET", f"{PREFIX}{path}", query, headers, None)
                 if response.status != 200:
                     raise _refused(response.status, response.reason, response.read())
                 _set_timeout(connection, quiet_s)
-                begun(_headers(response))
+                on_headers(_headers(response))
                 while line := response.readline():
                     yield line.decode("utf-8", "replace").rstrip("\r\n")
         finally:
             connection.close()
 
-    def download(self, path: str, query: Mapping[str, str], take: Callable[[bytes], object]) -> None:
-        """GET of an answer that is too large for memory; ``take`` is called with each piece. Raises as ``call``."""
+    def download(self, path: str, query: Mapping[str, str], on_piece: Callable[[bytes], object]) -> None:
+        """GET of an answer that is too large for memory; ``on_piece`` is called with each piece. Raises as ``call``."""
         connection = self._connect()
         try:
-            with self._reaching():
+            with self._connection_errors():
                 response = self._send(connection, "GET", f"{PREFIX}{path}", query, {"Accept": "*/*"}, None)
                 if response.status != 200:
                     raise _refused(response.status, response.reason, response.read())
                 while piece := response.read(PIECE_BYTES):
-                    take(piece)
+                    on_piece(piece)
         finally:
             connection.close()
 
     def upload(self, path: str, query: Mapping[str, str], file: IO[bytes], media_type: str) -> Json:
-        """POST of a file, without a time limit; the JSON of the answer. Raises as ``call``."""
+        """POST of a file, with a longer timeout; returns the JSON of the answer. Raises as ``call``."""
         connection = self._connect()
         try:
-            with self._reaching():
+            with self._connection_errors():
                 connection.connect()
                 _set_timeout(connection, UPLOAD_TIMEOUT_S)
                 size = str(file.seek(0, os.SEEK_END))
@@ -216,7 +216,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Answer:
-        with self._reaching():
+        with self._connection_errors():
             reused = self._connection is not None
             try:
                 response, content = self._exchange(method, path, query, headers, body)
@@ -243,11 +243,11 @@ class Client:
     def certificate(self) -> Mapping[str, Any]:
         """The certificate that the server presents, in the form of ``ssl``; empty without TLS."""
         connection = self._connect()
-        with self._reaching():
+        with self._connection_errors():
             connection.connect()
-            found = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
+            certificate = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
         connection.close()
-        return found or {}
+        return certificate or {}
 
     def close(self) -> None:
         """Close the connection. The next request opens another one."""
@@ -292,17 +292,17 @@ class Client:
         return connection
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _connection_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, HTTPException) as error:
             self.close()
             raise CommandError(
-                Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}{self._advice(error)}"
+                Exit.UNREACHABLE, f"cannot reach {self.server}: {_reason(error)}{self._certificate_hint(error)}"
             ) from None
 
-    def _advice(self, error: Exception) -> str:
-        """With TLS 1.3 a server that misses a client certificate closes the connection behind the handshake."""
+    def _certificate_hint(self, error: Exception) -> str:
+        """A hint for TLS 1.3, where a server closes the connection after the handshake without a client certificate."""
         is_plain = getattr(error, "reason", "") == WRONG_VERSION
         is_other = is_plain or isinstance(error, ssl.SSLCertVerificationError | ConnectionRefusedError)
         is_closed = isinstance(error, ssl.SSLError | ConnectionError | HTTPException) and not is_other
@@ -311,7 +311,7 @@ class Client:
         return "; the server may ask for a client certificate: --cert, --key"
 
 
-# How the answer of an HTTP/2 server begins: a SETTINGS frame.
+# The beginning of the answer of an HTTP/2 server: a SETTINGS frame.
 _HTTP2_ANSWER = re.compile(r"\x00\x00[\x00-\xff]\x04\x00")
 
 
@@ -333,12 +333,12 @@ def _set_timeout(connection: HTTPConnection, timeout_s: float) -> None:
 
 
 def group_path(group: str, rest: str = "") -> str:
-    """The path of a group, or of what is below it."""
+    """The path of a group, or of an object below it."""
     return f"/groups/{quote(group, safe='')}{rest}"
 
 
 def group_option(group: str) -> str:
-    """The option with which a command means this group, for messages that name a command."""
+    """The option for this group, for messages that name a command; empty for the default group."""
     return "" if group == DEFAULT_GROUP else f" -g {group}"
 
 
@@ -355,7 +355,7 @@ def _parts(url: str) -> tuple[str, str, int, str]:
 
 
 def read_token(file: Path | None) -> str:
-    """The bearer token. A file overrides the variable; a flag overrides the environment."""
+    """The bearer token; empty if there is none. An option overrides the environment."""
     given = str(file) if file is not None else os.environ.get(TOKEN_FILE_VARIABLE, "")
     if file is None and os.environ.get(TOKEN_VARIABLE):
         return os.environ[TOKEN_VARIABLE].strip()
@@ -379,8 +379,8 @@ def _tls(cacert: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
         if certificate:
             context.load_cert_chain(certificate, str(key or "") or os.environ.get(KEY_VARIABLE) or None)
     except OSError as error:
-        named = ", ".join(filter(None, (authorities, certificate)))
-        raise CommandError(Exit.USAGE, f"{named}: {error.strerror or error}") from None
+        files = ", ".join(filter(None, (authorities, certificate)))
+        raise CommandError(Exit.USAGE, f"{files}: {error.strerror or error}") from None
     return context
 
 
@@ -410,13 +410,13 @@ def _refused(status: int, reason: str, content: bytes) -> RefusedError:
 def problem_text(problem: Json) -> str:
     """The detail of a problem document, with the option of this command that resolves it."""
     lines = [finding_line(error) for error in problem.get("errors", [])]
-    way = _WAYS.get(str(problem.get("override")))
-    text = "\n".join(lines) or str((way and problem.get("reason")) or problem.get("detail") or "")
-    return f"{text}; {way}" if way else text
+    hint = _OPTION_HINTS.get(str(problem.get("override")))
+    text = "\n".join(lines) or str((hint and problem.get("reason")) or problem.get("detail") or "")
+    return f"{text}; {hint}" if hint else text
 
 
-def finding_line(found: Mapping[str, Any]) -> str:
+def finding_line(finding: Mapping[str, Any]) -> str:
     """One finding of the server on a line: place, detail and hint."""
-    place = " ".join(part for part in (found.get("source"), found.get("resource"), found.get("pointer")) if part)
-    hint = f" ({found['hint']})" if found.get("hint") else ""
-    return f"{place}: {found.get('detail')}{hint}" if place else f"{found.get('detail')}{hint}"
+    place = " ".join(part for part in (finding.get("source"), finding.get("resource"), finding.get("pointer")) if part)
+    hint = f" ({finding['hint']})" if finding.get("hint") else ""
+    return f"{place}: {finding.get('detail')}{hint}" if place else f"{finding.get('detail')}{hint}"

@@ -1,6 +1,6 @@
-"""Completion of names in the shell: what the server has that the command line, the environment or a context names.
+"""Completion in the shell: names from the server that the command line, the environment or a context names.
 
-A server that cannot be asked completes nothing. Nothing is printed, because the shell shows a prompt.
+If the server does not answer, there are no completions. Nothing is printed, because the shell shows a prompt.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def complete_node(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_type(incomplete: str) -> list[str]:
     """Types of resources."""
-    return _beginning(ALIASES, incomplete)
+    return _with_prefix(ALIASES, incomplete)
 
 
 def complete_kind(incomplete: str) -> list[str]:
     """What ``get`` lists."""
-    return _beginning(("groups", "snapshot", "resources", *ALIASES), incomplete)
+    return _with_prefix(("groups", "snapshot", "resources", *ALIASES), incomplete)
 
 
 def complete_subject(incomplete: str) -> list[str]:
     """What ``describe`` shows."""
-    return _beginning(("group", "node", *(alias.removesuffix("s") for alias in ALIASES)), incomplete)
+    return _with_prefix(("group", "node", *(alias.removesuffix("s") for alias in ALIASES)), incomplete)
 
 
 def complete_resource(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the kind that the argument before says: resources of the group, groups or nodes."""
+    """Names of the kind in the argument before: resources of the group, groups or nodes."""
     kind = _given(context, "kind", "target", "type")
     if kind in _GROUPS:
         return complete_group(context, incomplete)
@@ -60,7 +60,7 @@ def complete_resource(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_held_cluster(context: typer.Context, incomplete: str) -> list[str]:
-    """Clusters that the node of the command holds; the reported ones if the option's own parser hides the node."""
+    """Clusters that the node of the command has; all reported clusters if the node is not known while completing."""
     node = quote(_given(context, "node"), safe="")
     if not node:
         return complete_reported(context, incomplete)
@@ -93,7 +93,7 @@ def complete_source(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_entry(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of config entries of the kind that the argument before says."""
+    """Names of config entries of the kind in the argument before."""
     return _names(context, "/config-entries", "name", incomplete, {"kind": _given(context, "kind")})
 
 
@@ -103,13 +103,13 @@ def complete_context(incomplete: str) -> list[str]:
     from xds.cli.errors import CommandError
 
     try:
-        return _beginning(read_contexts().named, incomplete)
+        return _with_prefix(read_contexts().named, incomplete)
     except CommandError:
         return []
 
 
 def _given(context: typer.Context, *names: str) -> str:
-    """The first of these parameters that the command line has so far."""
+    """The value of the first of these parameters that the command line already has."""
     return next((str(context.params[name]) for name in names if context.params.get(name)), "")
 
 
@@ -123,7 +123,7 @@ def _names(
     from xds.cli.errors import CommandError
 
     try:
-        return _beginning((str(item[key]) for item in _connect(context).items(path, query or {})), incomplete)
+        return _with_prefix((str(item[key]) for item in _connect(context).items(path, query or {})), incomplete)
     except CommandError:
         return []
 
@@ -135,5 +135,5 @@ def _connect(context: typer.Context) -> Client:
     return (given if isinstance(given, Shared) else Shared()).connect()
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+def _with_prefix(names: Iterable[str], incomplete: str) -> list[str]:
     return list(islice((name for name in dict.fromkeys(names) if name.startswith(incomplete)), SHOWN))

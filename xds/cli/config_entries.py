@@ -15,8 +15,8 @@ from xds.cli.client import Client, RefusedError, problem_text
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_of, read_bytes, shown_name
 from xds.cli.output import Format, is_colored, paint, to_yaml, write, write_document
+from xds.cli.push_options import print_warnings
 from xds.cli.push_options import summary as group_summary
-from xds.cli.push_options import tell_warnings
 from xds.cli.table import Column, TableLayout, history_layout
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ LIST = TableLayout(
 
 
 def _what(item: Json) -> str:
-    made = f"rollback to {item['content_of']}" if item["content_of"] else str(item["kind"])
-    return f"{made} (undone by {item['undone_by']})" if item["undone_by"] else made
+    kind = f"rollback to {item['content_of']}" if item["content_of"] else str(item["kind"])
+    return f"{kind} (undone by {item['undone_by']})" if item["undone_by"] else kind
 
 
 HISTORY = history_layout(_what, Column("ENTRIES", lambda item: str(item["entries"])))
@@ -53,7 +53,7 @@ HISTORY = history_layout(_what, Column("ENTRIES", lambda item: str(item["entries
 
 @dataclass(frozen=True, slots=True)
 class EntryFile:
-    """A file with config entries: their values as they were written, and where they stand."""
+    """A file with config entries: the values as written, and their places in the text."""
 
     layout: TextLayout
     values: list[object]
@@ -66,23 +66,23 @@ def entry_path(kind: str, name: str) -> str:
 
 def read_files(paths: Iterable[Path]) -> list[EntryFile]:
     """The files, and those of directories. Raises ``CommandError`` with all of them that cannot be read."""
-    from xds.catalog.entry import read_listed
+    from xds.catalog.entry import read_entry_values
     from xds.model.errors import ValidationError
 
-    found: list[EntryFile] = []
+    files: list[EntryFile] = []
     problems: list[str] = []
     for file in _files_of(paths):
         try:
-            found.append(EntryFile(*read_listed(read_bytes(file), source=shown_name(file))))
+            files.append(EntryFile(*read_entry_values(read_bytes(file), source=shown_name(file))))
         except ValidationError as error:
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    return found
+    return files
 
 
 def _files_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """Raises ``CommandError``. Files in HCL are not passed over: they are refused when they are read."""
+    """The files of all paths, HCL files included: reading these is an error. Raises ``CommandError``."""
     for path in paths:
         written = sorted(path.rglob(f"*{_HCL_SUFFIX}")) if path.is_dir() else []
         yield from written or files_of(path)
@@ -96,18 +96,18 @@ def write_entries(
     try:
         answer = client.call("POST", ENTRIES, query, etag, values)
     except RefusedError as error:
-        problem = {**error.problem, "errors": _placed(error.problem.get("errors", []), files)}
+        problem = {**error.problem, "errors": _with_places(error.problem.get("errors", []), files)}
         raise RefusedError(error.status, problem_text(problem) or str(error), problem) from None
-    return {**answer, "warnings": _placed(answer.get("warnings", []), files)}
+    return {**answer, "warnings": _with_places(answer.get("warnings", []), files)}
 
 
-def _placed(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[Json]:
+def _with_places(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[Json]:
     """Findings of the server with ``file:line:column`` of our files."""
     from xds.codec.positions import locate
     from xds.model.errors import Violation
 
     origins = [(file, index) for file in files for index in range(len(file.values))]
-    found = []
+    located = []
     for finding in findings:
         at = finding.get("index", -1)
         source = ""
@@ -115,12 +115,12 @@ def _placed(findings: Sequence[Json], files: Sequence[EntryFile]) -> list[Json]:
             file, index = origins[at]
             (place,) = locate(file.layout, [Violation("", "", pointer=finding["pointer"], index=index)])
             source = place.source
-        found.append({**finding, "source": source})
-    return found
+        located.append({**finding, "source": source})
+    return located
 
 
 def show_written(answer: Json, format: Format | None) -> None:
-    """What a write came to, and its warnings."""
+    """Print the result of a write, and its warnings."""
     names = [f"{each['kind']}/{each['name']}" for each in answer["changes"]]
     changed = [each for each in answer.get("groups", []) if each["changes"]]
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
@@ -130,26 +130,26 @@ def show_written(answer: Json, format: Format | None) -> None:
     else:
         signs = [_SIGNS[each["change"]] for each in answer["changes"]]
         lines = [f"{sign} {name}\n" for sign, name in zip(signs, names, strict=True)]
-        told = {"changed": True, "dry_run": answer.get("dry_run")}
-        groups = [f"{group_summary({**each, **told})}\n" for each in changed]
+        flags = {"changed": True, "dry_run": answer.get("dry_run")}
+        groups = [f"{group_summary({**each, **flags})}\n" for each in changed]
         write("".join([*lines, f"{summary(answer)}\n", *groups]))
-    tell_warnings(answer.get("warnings", []))
+    print_warnings(answer.get("warnings", []))
 
 
 def summary(answer: Json) -> str:
-    """What a write came to, in a line."""
+    """The result of a write on a line."""
     if not answer["changed"]:
         return f"config entries: revision {answer['revision']}, unchanged"
-    made = "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
+    outcome = "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
     chains = answer["chains"]
     shown = ", ".join(chains[:_NAMES_SHOWN]) + (
         f" and {len(chains) - _NAMES_SHOWN} more" * (len(chains) > _NAMES_SHOWN)
     )
-    return f"config entries: {made}; chains: {shown or 'none changes'}"
+    return f"config entries: {outcome}; chains: {shown or 'none changes'}"
 
 
 def shown_entry(item: Json) -> Json:
-    """An entry as Consul shows it; ``write`` takes it again."""
+    """An entry as Consul shows it; ``write`` accepts it."""
     return {**item["entry"], "CreateIndex": item["created_revision"], "ModifyIndex": item["modified_revision"]}
 
 
@@ -164,17 +164,17 @@ class EntryDifference:
 
 
 def between_revisions(client: Client, old: int, new: int) -> list[EntryDifference]:
-    """What happened from one revision to another; 0 for ``new``: the newest. Raises ``CommandError``."""
+    """The entries that differ between two revisions; ``new`` 0: the newest one. Raises ``CommandError``."""
     newest = new or client.call("GET", ENTRIES, {"limit": "1"})["revision"]
     if not newest:
         raise CommandError(Exit.NOT_FOUND, "config entries were never written")
     query = {"from": str(old)} if old else {}
-    found = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
-    return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in found]
+    differences = client.call("GET", f"{ENTRIES}/revisions/{newest}/diff", query)["items"]
+    return [EntryDifference(each["kind"], each["name"], each["before"], each["after"]) for each in differences]
 
 
 def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference]:
-    """What writing the files would change; entries that they do not hold stay. Raises ``CommandError``."""
+    """The entries that a write of the files would change. Raises ``CommandError``."""
     from xds.catalog.entry import entry_json, read_entries
     from xds.model.errors import ValidationError
 
@@ -188,22 +188,23 @@ def against_files(client: Client, paths: Iterable[Path]) -> list[EntryDifference
             problems += map(str, error.violations)
     if problems:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    held = {(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
-    return [EntryDifference(*key, held.get(key), given[key]) for key in sorted(given) if held.get(key) != given[key]]
+    stored = {(item["kind"], item["name"]): item["entry"] for item in client.items(ENTRIES)}
+    keys = (key for key in sorted(given) if stored.get(key) != given[key])
+    return [EntryDifference(*key, stored.get(key), given[key]) for key in keys]
 
 
-def show_differences(found: Sequence[EntryDifference], options: Shared) -> None:
-    """Write them. Raises ``CommandError`` with exit 1 when there are any."""
+def show_differences(differences: Sequence[EntryDifference], options: Shared) -> None:
+    """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        items = [{"kind": each.kind, "name": each.name, "from": each.before, "to": each.after} for each in found]
+        items = [{"kind": each.kind, "name": each.name, "from": each.before, "to": each.after} for each in differences]
         write_document({"items": items}, options.document_format())
     elif options.output is Format.NAME:
-        write("".join(f"{each.kind}/{each.name}\n" for each in found))
+        write("".join(f"{each.kind}/{each.name}\n" for each in differences))
     else:
         colored = is_colored(options.color, sys.stdout)
-        lines = [line for each in found for line in _hunks(each)]
+        lines = [line for each in differences for line in _hunks(each)]
         write("".join(f"{paint(line, _STYLES.get(line[:1], '')) if colored else line}\n" for line in lines))
-    if found:
+    if differences:
         raise CommandError(Exit.NEGATIVE, "")
 
 

@@ -1,7 +1,7 @@
 """Contexts: named servers with their credentials, in ``config.toml`` of the user's configuration directory.
 
-A context holds the path of a token's file, never a token. It applies as a whole: neither its token nor its certificate
-is ever sent to a server that the command line or ``XDS_ADDR`` names.
+A context has the path of a token file, never a token. It applies as a whole: its token and its certificate are never
+used for a server that the command line or ``XDS_ADDR`` names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """The file of the contexts, there or not."""
+    """The path of the contexts file, which may not exist."""
     directory = os.environ.get(DIRECTORY_VARIABLE) or str(Path.home() / ".config")
     return Path(directory) / "xds" / "config.toml"
 
@@ -95,7 +95,7 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def _toml(contexts: Contexts) -> str:
-    """A JSON string is a basic string of TOML, too."""
+    """The file as TOML. Strings are written as JSON, which is also a TOML basic string."""
     lines = [f"current = {json.dumps(contexts.current)}"] if contexts.current else []
     for name, context in sorted(contexts.named.items()):
         lines += ["", f"[contexts.{json.dumps(name)}]"]

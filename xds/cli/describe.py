@@ -17,7 +17,7 @@ from xds.cli.lingering import LINGERING, held_text
 from xds.cli.nack_table import NACKS
 from xds.cli.output import Format, age, printable, to_yaml
 from xds.cli.resources import known_type, resources_path, secrets_query, snapshot
-from xds.cli.table import Column, Style, TableLayout, rendered, who
+from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
 
 Json = dict[str, Any]
 Key = tuple[str, str]  # (type_url, name)
@@ -82,10 +82,10 @@ def describe(client: Client, kind: str, name: str, group: str, secrets: bool = F
 
 
 def described_text(document: Json, style: Style) -> str:
-    """The document for people."""
-    of = next(of for kind, of in _TEXTS.items() if kind in document)
+    """The document as text."""
+    make_text = next(make for kind, make in _TEXTS.items() if kind in document)
     table = replace(style, format=Format.TABLE if style.format is Format.NAME else style.format)
-    return "\n".join(part for part in of(document, table) if part)
+    return "\n".join(part for part in make_text(document, table) if part)
 
 
 def _group(client: Client, group: str) -> Json:
@@ -128,12 +128,12 @@ def _node(client: Client, node: str) -> Json:
 
 
 def _resource(client: Client, group: str, type: str, name: str, secrets: bool) -> Json:
-    found = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
+    answer = client.fetch("GET", resources_path(group, type, name), secrets_query(secrets))
     return {
-        "resource": found.json(),
+        "resource": answer.json(),
         "group": group,
-        "etag": found.headers.get("etag", "").strip('"'),
-        "version": found.headers.get("x-resource-version", ""),
+        "etag": answer.headers.get("etag", "").strip('"'),
+        "version": answer.headers.get("x-resource-version", ""),
         "references": list(_references(client, group, type, name)),
     }
 
@@ -149,13 +149,13 @@ def _references(client: Client, group: str, type: str, name: str) -> Iterator[Js
         try:
             resource = decode_resource(document)
         except ValidationError:
-            continue  # its secrets are redacted, and it has no references
+            continue  # a resource with redacted secrets cannot be decoded; such a resource has no references
         members[resource.type_url, resource.name] = resource
-    asked = (type_url_of(type), name)
-    for reference in members[asked].references if asked in members else ():
+    target = (type_url_of(type), name)
+    for reference in members[target].references if target in members else ():
         yield _use((reference.type_url, reference.name), members)
     for key, resource in members.items():
-        if any((reference.type_url, reference.name) == asked for reference in resource.references):
+        if any((reference.type_url, reference.name) == target for reference in resource.references):
             yield _link("used by", key, True)
 
 
@@ -183,7 +183,7 @@ def _group_text(document: Json, style: Style) -> Iterator[str]:
         {
             "group": group["group"],
             "revision": f"{group['revision']} ({group['etag']})",
-            "pushed": f"{_when(group['time'], style)} by {who(group) or '-'}",
+            "pushed": f"{_when(group['time'], style)} by {actor_text(group) or '-'}",
             "message": group["message"],
             "selector": group.get("selector"),
             "priority": group.get("priority"),

@@ -11,8 +11,8 @@ from xds.cli.arguments import given
 from xds.cli.client import Client, group_option, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.push_options import tell_warnings
-from xds.cli.table import Column, Style, TableLayout, place, rendered
+from xds.cli.push_options import print_warnings
+from xds.cli.table import Column, Style, TableLayout, locality_text, rendered
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ ENDPOINTS = TableLayout(
         Column("ADDRESS", lambda item: item["address"]),
         Column("HEALTH", lambda item: item["health"], lambda item: _HEALTH_STYLES.get(item["health"], "")),
         Column("WEIGHT", lambda item: "" if item["weight"] is None else str(item["weight"])),
-        Column("LOCALITY", lambda item: place(item["locality"])),
+        Column("LOCALITY", lambda item: locality_text(item["locality"])),
         Column("PRIORITY", lambda item: str(item["priority"])),
         Column("UNTIL", lambda item: item.get("until") or ""),
         Column("HOSTNAME", lambda item: item.get("hostname") or "", is_wide=True),
@@ -63,7 +63,7 @@ ENDPOINTS = TableLayout(
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """What ``add`` sets of its endpoints; empty strings and None: as it is."""
+    """The values that ``add`` sets; those that are None or empty are not changed."""
 
     weight: int | None = None
     health: str = ""
@@ -79,23 +79,23 @@ def endpoints_path(group: str, name: str = "") -> str:
 
 def list_text(client: Client, group: str, live: bool, style: Style) -> str:
     """The assignments of a group. Raises ``CommandError``."""
-    found = client.items(endpoints_path(group), {"live": "true"} if live else {})
+    assignments = client.items(endpoints_path(group), {"live": "true"} if live else {})
     what, command = ("live assignments", "endpoints list") if live else ("assignments", "get resources")
     empty = f"group {group} has no {what}: `xds {command}{group_option(group)}` shows what it has"
-    return rendered(found, ASSIGNMENTS, style, empty)
+    return rendered(assignments, ASSIGNMENTS, style, empty)
 
 
 def show(item: Json, style: Style, format: Format | None) -> None:
-    """One assignment: its endpoints, with its owner and warnings as messages; or the whole item."""
+    """Print one assignment: its endpoints, with its owner and warnings as messages; or the whole item."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
     else:
         command = f"xds endpoints add {item['name']} ADDRESS{group_option(item['group'])}"
         empty = f"{item['name']} has no endpoints: `{command}` adds one"
         write(rendered(item["endpoints"], ENDPOINTS, style, empty))
-        for line in _told(item):
+        for line in _messages(item):
             say(line)
-    tell_warnings(item.get("warnings", ()))
+    print_warnings(item.get("warnings", ()))
 
 
 def put_body(addresses: Sequence[str], options: EndpointOptions) -> Json:
@@ -124,11 +124,11 @@ def read_locality(text: str) -> Json:
 
 
 def drain_query(query: Mapping[str, str], drain_s: float | None) -> dict[str, str]:
-    """The query with a drain time; None: that of the server."""
+    """The query with a drain time; None: the server's setting."""
     return {**query, **({"drain_s": f"{drain_s:g}"} if drain_s is not None else {})}
 
 
-def _told(item: Json) -> Iterator[str]:
+def _messages(item: Json) -> Iterator[str]:
     if item.get("dry_run"):
         yield "dry run: nothing was changed"
     elif item.get("changed") is False:

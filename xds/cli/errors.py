@@ -17,7 +17,7 @@ class Exit(IntEnum):
     AUTH = 6
     UNREACHABLE = 7
     TIMED_OUT = 8
-    NOBODY = 9  # no node is connected to wait for
+    NO_NODE = 9  # no node is connected to wait for
     INTERRUPTED = 130
 
 

@@ -22,20 +22,18 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
 def files_by_group(paths: Iterable[Path], group: str = "") -> dict[str, list[Path]]:
-    """The files of each group: all paths for ``group``, or each for the group that it is named after (``-``:
-
-    ``default``).
+    """The files of each group: all paths for ``group``, or each path for the group of its name (``-``: ``default``).
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for path in paths:
-        found.setdefault(group or group_of(path), []).extend(files_of(path))
-    return found
+        files.setdefault(group or group_of(path), []).extend(files_of(path))
+    return files
 
 
 def group_of(path: Path) -> str:
-    """The group that a path is named after."""
+    """The group of the name of a path."""
     if path == STANDARD_INPUT:
         return DEFAULT_GROUP
     resolved = path.resolve()
@@ -49,7 +47,7 @@ def files_of(path: Path) -> Iterator[Path]:
         return
     files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
     if not files:
-        raise CommandError(Exit.USAGE, f"{path}: no {', '.join(sorted(SUFFIXES))} files in it")
+        raise CommandError(Exit.USAGE, f"{path}: the directory has no {', '.join(sorted(SUFFIXES))} files")
     yield from files
 
 
@@ -70,9 +68,9 @@ class LocatedObject:
 
     def lines(self, violations: Iterable[Violation]) -> list[str]:
         """Findings as lines with ``file:line:column``; those about a resource have no place in the file."""
-        found = list(violations)
-        placed = locate(self.layout, [replace(one, index=-1) for one in found])
-        return [str(one if one.resource else other) for one, other in zip(found, placed, strict=True)]
+        originals = list(violations)
+        with_places = locate(self.layout, [replace(one, index=-1) for one in originals])
+        return [str(one if one.resource else other) for one, other in zip(originals, with_places, strict=True)]
 
 
 def read_object(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> dict[str, Any]:
@@ -94,10 +92,10 @@ def read_located(file: Path, wanted: str, limit_bytes: int = sys.maxsize) -> Loc
         shown = [str(with_excerpt(violation, text)) for violation in error.violations]
         raise CommandError(Exit.INVALID, "\n".join(shown)) from None
     values = list(texts.documents.values())
-    found = values[0] if len(values) == 1 else None
-    if not isinstance(found, dict):
+    document = values[0] if len(values) == 1 else None
+    if not isinstance(document, dict):
         raise CommandError(Exit.INVALID, f"{name}: expected {wanted}")
-    return LocatedObject(found, texts.layout)
+    return LocatedObject(document, texts.layout)
 
 
 def shown_name(file: Path) -> str:
@@ -131,7 +129,7 @@ class GroupInput:
         self.documents.append(document)
 
     def body(self) -> Json:
-        """The push as the API takes it."""
+        """The push in the form of the API."""
         versions: Mapping[str, str] = {alias_of(type_url): label for type_url, label in self.labels.items()}
         return {
             "resources": self.resources,
@@ -140,7 +138,7 @@ class GroupInput:
         }
 
     def origin(self, index: int) -> tuple[Document, int] | None:
-        """The file that a resource comes from, and its position there; None if it comes from no file."""
+        """The file of a resource, and the position of the resource in it; None if it is not from a file."""
         first = 0
         for document in self.documents:
             if first <= index < first + len(document.resources):
@@ -149,22 +147,22 @@ class GroupInput:
         return None
 
 
-def refused(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
-    """A refusal of the server with the places in our files."""
-    found = placed(error.problem.get("errors", []), sources)
-    problem = {**error.problem, "errors": found}
+def with_file_places(error: RefusedError, sources: Sequence[GroupInput]) -> RefusedError:
+    """The refusal of a push, with the places of its findings in the files."""
+    findings = with_places(error.problem.get("errors", []), sources)
+    problem = {**error.problem, "errors": findings}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
 
 
-def placed(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json]:
-    """Findings of the server about pushed resources, with ``file:line:column`` of our files.
+def with_places(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json]:
+    """Findings of the server about pushed resources, with their places in the files (``file:line:column``).
 
     Several sources are changes of one transaction, so pointers begin with the number of the change.
     """
-    found = [dict(finding) for finding in findings]
-    wanted: dict[int, list[tuple[Json, Violation]]] = {}
+    located = [dict(finding) for finding in findings]
+    by_document: dict[int, list[tuple[Json, Violation]]] = {}
     documents: dict[int, Document] = {}
-    for finding in found:
+    for finding in located:
         change = _CHANGE.match(finding["pointer"])
         finding["pointer"] = finding["pointer"][change.end() if change is not None else 0 :]
         pushed = sources[int(change[1]) if change is not None else 0]
@@ -174,12 +172,12 @@ def placed(findings: Sequence[Json], sources: Sequence[GroupInput]) -> list[Json
             document, index = origin
             documents[id(document)] = document
             violation = Violation("", "", pointer=finding["pointer"], index=index)
-            wanted.setdefault(id(document), []).append((finding, violation))
-    for key, pairs in wanted.items():  # each text is searched once
+            by_document.setdefault(id(document), []).append((finding, violation))
+    for key, pairs in by_document.items():  # each text is searched once
         violations = locate(documents[key].layout, [violation for _, violation in pairs])
         for (finding, _), violation in zip(pairs, violations, strict=True):
             finding["source"] = violation.source
-    return found
+    return located
 
 
 def _with_other(hint: str, pushed: GroupInput) -> str:
@@ -195,17 +193,17 @@ def _with_other(hint: str, pushed: GroupInput) -> str:
 
 
 def read_sources(paths: Iterable[Path], group: str = "") -> list[GroupInput]:
-    """Read what to push: all paths to ``group``, or each to the group that it is named after (``-``: ``default``).
+    """Read the files to push: all paths to ``group``, or each path to the group of its name (``-``: ``default``).
 
     A directory stands for all its JSON and YAML files. Raises ``CommandError``.
     """
-    found: dict[str, GroupInput] = {}
+    sources: dict[str, GroupInput] = {}
     for path in paths:
         name = group or group_of(path)
-        source = found.setdefault(name, GroupInput(name))
+        source = sources.setdefault(name, GroupInput(name))
         for file in files_of(path):
             source.add(_read(file), str(file))
-    return list(found.values())
+    return list(sources.values())
 
 
 _PLACE = re.compile(r":(\d+):(\d+)$")
@@ -213,7 +211,7 @@ _EXCERPT_LIMIT = 100
 
 
 def with_excerpt(violation: Violation, body: bytes) -> Violation:
-    """An error of syntax with the line where it was noticed, and a caret below the column."""
+    """A syntax error with the line where it was detected, and a caret below the column."""
     place = _PLACE.search(violation.source)
     lines = body.decode(errors="replace").splitlines()
     if violation.code != "syntax" or place is None or not 0 < int(place[1]) <= len(lines):
@@ -231,5 +229,7 @@ def _read(file: Path) -> Document:
         return parse_document(body, source=shown_name(file))
     except ValidationError as error:
         named = [replace(violation, source=violation.source or str(file)) for violation in error.violations]
-        found = [with_excerpt(violation, body) for violation in named]
-        raise CommandError(Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in found)) from None
+        violations = [with_excerpt(violation, body) for violation in named]
+        raise CommandError(
+            Exit.INVALID, "\n".join(finding_line(asdict(violation)) for violation in violations)
+        ) from None

@@ -1,6 +1,6 @@
-"""Tables as wide as the terminal: the widest cells are shortened, and columns that still do not fit are left out.
+"""Fits tables to the terminal: the widest cells are shortened, and columns that still do not fit are left out.
 
-A row is never wrapped. Output that goes elsewhere than to a terminal has all columns with their full values.
+A row is never wrapped. Output to a file or a pipe has all columns with their full values.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 GAP = 2
-PROSE_LEAST = 24  # texts are shortened to this before names are
+PROSE_LEAST = 24  # prose is shortened to this width before names are shortened
 NAME_LEAST = 16
-CELL_LEAST = 8  # only where all columns have room then
+CELL_LEAST = 8  # names are shortened to this only if all columns then fit
 _ELLIPSIS = "…"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnWidth:
-    """The width of a column's header and of its widest cell; prose is shortened before all else, at its end."""
+    """The width of a column's header and of its widest cell; prose is shortened first, and at its end."""
 
     header: int
     cell: int
@@ -34,12 +34,12 @@ class ColumnWidth:
 
 
 def terminal_width() -> int:
-    """The columns of the terminal that standard output is; 0 where it is none. ``COLUMNS`` has precedence."""
+    """The width of the terminal; 0 if standard output is not a terminal. ``COLUMNS`` has precedence."""
     return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
 def fitted(columns: Sequence[ColumnWidth], width: int) -> list[int]:
-    """The widths of the columns that have room within ``width``, from the left; there may be fewer than columns."""
+    """The widths of the columns that fit into ``width``, from the left. Columns beyond the result are left out."""
     prose = [PROSE_LEAST if column.is_prose else width for column in columns]
     readable = _narrowed(columns, (prose, [NAME_LEAST] * len(columns)), width)
     if total(readable) <= width:
@@ -47,7 +47,7 @@ def fitted(columns: Sequence[ColumnWidth], width: int) -> list[int]:
     narrowest = _narrowed(columns, (prose, [CELL_LEAST] * len(columns)), width)
     if total(narrowest) <= width:
         return narrowest
-    return _with_room(readable, width) or [width]
+    return _fitting_widths(readable, width) or [width]
 
 
 def total(widths: Sequence[int]) -> int:
@@ -56,20 +56,20 @@ def total(widths: Sequence[int]) -> int:
 
 
 def _narrowed(columns: Sequence[ColumnWidth], steps: Sequence[Sequence[int]], width: int) -> list[int]:
-    """The widths after each step has taken what it may, but never from a header."""
+    """The widths after steps of shortening; a step has the least width of each column. Headers stay whole."""
     widths = [min(column.wanted, width) for column in columns]
     for step in steps:
         _narrow(widths, [max(column.header, least) for column, least in zip(columns, step, strict=True)], width)
     return widths
 
 
-def _with_room(widths: Sequence[int], width: int) -> list[int]:
+def _fitting_widths(widths: Sequence[int], width: int) -> list[int]:
     ends = accumulate(widths, lambda end, each: end + GAP + each)
     return [each for each, end in zip(widths, ends, strict=True) if end <= width]
 
 
 def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
-    """Take from the widest column that is above its least width, until all fit or none is."""
+    """Narrow the widest column above its least width, again and again, until the row fits or no such column is left."""
     for _ in range(total(widths) - width):
         widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
         if widths[widest] <= least[widest]:
@@ -78,7 +78,7 @@ def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
 
 
 def text_width(text: str) -> int:
-    """How many columns of a terminal a printable text takes."""
+    """The width of a printable text on a terminal."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -89,7 +89,7 @@ def _character_width(character: str) -> int:
 
 
 def shortened(text: str, width: int, at_end: bool) -> str:
-    """The text within ``width``: without its end, or its middle, since names often differ in their ends."""
+    """The text, shortened to ``width`` at its end or in its middle: names often differ only at the end."""
     if text_width(text) <= width:
         return text
     tail = "" if at_end else _end(text, (width - 1) // 2)

@@ -1,4 +1,4 @@
-"""The layout of ``--help``: the commands in groups, and what the value of an option is."""
+"""The layout of ``--help``: commands in sections, and metavars for the values of options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 OTHER = "Other commands"
 
 _FILE, _NAME = "FILE", "NAME"
-# By the name of the parameter: what its value is.
+# Metavars by the name of the parameter.
 METAVARS: dict[str, str] = {
     "admin_port": "PORT",
     "assignment": _NAME,
@@ -72,7 +72,7 @@ METAVARS: dict[str, str] = {
 
 
 def name_values(params: list[Any]) -> list[Any]:
-    """The parameters, each with a word for its value, unless it is a flag or has one."""
+    """The parameters; those without a metavar get one, unless they are flags."""
     for param in params:
         if param.metavar is None and not getattr(param, "is_flag", False) and param.name in METAVARS:
             param.metavar = METAVARS[param.name]
@@ -80,18 +80,18 @@ def name_values(params: list[Any]) -> list[Any]:
 
 
 class SectionedGroup(TyperGroup):
-    """The root command: its commands by `SECTIONS` in ``--help``."""
+    """The root command. ``--help`` lists its commands by `SECTIONS`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options, each with a word for its value."""
+        """The options of the command, with metavars."""
         return name_values(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """One section after the other."""
+        """List the commands, section by section."""
         names = self.list_commands(ctx)
         width = formatter.width - 6 - max(map(len, names))
-        placed = {name for _, members in SECTIONS for name in members}
-        rest = tuple(name for name in names if name not in placed)
+        listed = {name for _, members in SECTIONS for name in members}
+        rest = tuple(name for name in names if name not in listed)
         for title, members in (*SECTIONS, (OTHER, rest)):
             shown = [(name, self.commands[name]) for name in members if name in self.commands]
             rows = [(name, each.get_short_help_str(width)) for name, each in shown if not each.hidden]

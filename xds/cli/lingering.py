@@ -16,16 +16,16 @@ NAMED = 3
 
 
 def note(node: Json) -> str:
-    """A note on a node besides the states of its types: rejected, held and lingering resources, Linkerd streams."""
-    refused = (_refused_text(type, state) for type, state in node["types"].items())
-    held = map(held_text, node["held"])
+    """The note on a node: rejected, held and lingering resources, and Linkerd streams."""
+    rejected = (_rejected_text(type, state) for type, state in node["types"].items())
+    waiting = map(held_text, node["held"])
     others = lingering_text(node["lingering"]), streams_text(node["streams"])
-    return "; ".join(filter(None, (*refused, *held, *others)))
+    return "; ".join(filter(None, (*rejected, *waiting, *others)))
 
 
-def _refused_text(type: str, state: Json) -> str:
+def _rejected_text(type: str, state: Json) -> str:
     guilty = state.get("guilty")
-    return f"{type} {some(guilty, len(guilty))} refused" if guilty else ""
+    return f"{type} {first_names(guilty, len(guilty))} rejected" if guilty else ""
 
 
 def lingering_text(lingering: Iterable[Json]) -> str:
@@ -42,7 +42,7 @@ def lingering_text(lingering: Iterable[Json]) -> str:
     return (
         f"{what} linger {until(max(known))}"
         if len(known) == len(ends)
-        else f"{what} linger; their time has not started"
+        else f"{what} linger; their drain time has not started"
     )
 
 
@@ -58,10 +58,10 @@ def held_text(held: Json) -> str:
     why = ", with unreadable references," if held["any_cluster"] else ""
     clusters = held["waits_for"]
     kind = "cluster" if len(clusters) == 1 else "clusters"
-    return f"{some(names, held['count'])}{why} {waits} for {kind} {some(clusters, len(clusters))}"
+    return f"{first_names(names, held['count'])}{why} {waits} for {kind} {first_names(clusters, len(clusters))}"
 
 
-def some(names: list[str], count: int) -> str:
+def first_names(names: list[str], count: int) -> str:
     """The first ``NAMED`` names, and how many more there are."""
     shown = ", ".join(names[:NAMED])
     return f"{shown} and {count - NAMED} more" if count > NAMED else shown
@@ -73,6 +73,6 @@ LINGERING = TableLayout(
         Column("TYPE", lambda item: item["type"]),
         Column("REVISION", lambda item: str(item["revision"])),
         Column("UNTIL", lambda item: item["until"] or ""),
-        Column("NAMES", lambda item: some(item["names"], item["count"]), is_prose=True),
+        Column("NAMES", lambda item: first_names(item["names"], item["count"]), is_prose=True),
     ),
 )

@@ -1,4 +1,4 @@
-"""A client of the Linkerd API for the command line: grpc and the messages are imported by those who ask only."""
+"""A client of the Linkerd API for the command line. Only commands that use it import it, with grpc and the messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 FIRST_S = 10.0  # for the first message
 
-_CUT_BYTES = 3 << 20  # `xds.destination.update_messages`, whose imports would take a while
-_ENDPOINT_BYTES = 64 << 10  # at most
+_CUT_BYTES = 3 << 20  # as in `xds.destination.update_messages`, which is slow to import
+_ENDPOINT_BYTES = 64 << 10  # the largest endpoint
 _GET = "/io.linkerd.proxy.destination.Destination/Get"
 _PROFILE = "/io.linkerd.proxy.destination.Destination/GetProfile"
 _GET_2018 = "/conduit.proxy.destination.Destination/Get"
@@ -38,7 +38,7 @@ _EXITS = {
 
 @dataclass(frozen=True, slots=True)
 class GrpcTarget:
-    """The gRPC port of a server, with the credentials for it; empty ones are taken from the environment."""
+    """The gRPC port of a server, with credentials. Empty credentials are taken from the environment."""
 
     address: str
     token_file: Path | None = None
@@ -47,11 +47,11 @@ class GrpcTarget:
     key: Path | None = None
 
     def channel(self) -> Any:
-        """A channel; over TLS where an authority or a certificate is given. Raises ``CommandError``."""
-        found = [_read(given, name) for given, name in self._files()]
-        if not any(found):
+        """A channel, over TLS if an authority or a certificate is given. Raises ``CommandError``."""
+        contents = [_read(given, name) for given, name in self._files()]
+        if not any(contents):
             return grpc.insecure_channel(self.address)
-        authority, certificate, key = found
+        authority, certificate, key = contents
         return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(authority, key, certificate))
 
     def _files(self) -> tuple[tuple[Path | None, str], ...]:
@@ -74,31 +74,31 @@ def _read(given: Path | None, variable: str) -> bytes | None:
 
 
 def follow_endpoints(
-    target: GrpcTarget, authority: str, token: str, *, conduit: bool = False, goes_on: bool = False
+    target: GrpcTarget, authority: str, token: str, *, conduit: bool = False, follows: bool = False
 ) -> Iterator[Json]:
-    """The updates of a destination as JSON: those of the first answer, or all that follow as well.
+    """The updates of a destination as JSON: those of the first answer; if ``follows``, also all later ones.
 
-    Raises ``CommandError`` with the words of the server.
+    Raises ``CommandError`` with the message of the server.
     """
     if conduit:
         request: Message = conduit_common_pb2.Destination(scheme="k8s", path=authority)
-        yield from _follow(target, _GET_2018, request, conduit_destination_pb2.Update.FromString, goes_on)
+        yield from _follow(target, _GET_2018, request, conduit_destination_pb2.Update.FromString, follows)
     else:
         request = destination_pb2.GetDestination(path=authority, context_token=token)
-        yield from _follow(target, _GET, request, destination_pb2.Update.FromString, goes_on)
+        yield from _follow(target, _GET, request, destination_pb2.Update.FromString, follows)
 
 
-def follow_profiles(target: GrpcTarget, authority: str, token: str, *, goes_on: bool = False) -> Iterator[Json]:
+def follow_profiles(target: GrpcTarget, authority: str, token: str, *, follows: bool = False) -> Iterator[Json]:
     """The profiles of a destination as JSON, as ``follow_endpoints``."""
     request = destination_pb2.GetDestination(path=authority, context_token=token)
-    yield from _follow(target, _PROFILE, request, destination_pb2.DestinationProfile.FromString, goes_on)
+    yield from _follow(target, _PROFILE, request, destination_pb2.DestinationProfile.FromString, follows)
 
 
 def _follow(
-    target: GrpcTarget, method: str, request: Message, decode: Callable[[bytes], Message], goes_on: bool
+    target: GrpcTarget, method: str, request: Message, decode: Callable[[bytes], Message], follows: bool
 ) -> Iterator[Json]:
     with target.channel() as channel:
-        deadline_s = None if goes_on else FIRST_S
+        deadline_s = None if follows else FIRST_S
         call = channel.unary_stream(method, response_deserializer=decode)(
             request.SerializeToString(), timeout=deadline_s, metadata=target.metadata()
         )
@@ -107,31 +107,31 @@ def _follow(
             for message in call:
                 is_answered = True
                 yield readable(message)
-                if not goes_on and not _is_cut(message):
+                if not follows and not _is_cut(message):
                     return
         except grpc.RpcError as error:
             if is_answered and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                return  # nothing followed
-            raise CommandError(_EXITS.get(error.code(), Exit.UNREACHABLE), _told(target, error)) from None
+                return  # the first answer is complete
+            raise CommandError(_EXITS.get(error.code(), Exit.UNREACHABLE), _error_text(target, error)) from None
         finally:
             call.cancel()
-        if not goes_on:
+        if not follows:
             raise CommandError(Exit.UNREACHABLE, f"{target.address}: the server ended the stream without an answer")
 
 
 def _is_cut(message: Message) -> bool:
-    """Whether more of the first answer may follow: a message is cut only where the next endpoint has no room."""
+    """Whether more messages of the first answer may follow: the server splits an answer when a message is full."""
     return message.ByteSize() > _CUT_BYTES - _ENDPOINT_BYTES
 
 
-def _told(target: GrpcTarget, error: Any) -> str:
+def _error_text(target: GrpcTarget, error: Any) -> str:
     return f"{target.address}: {error.code().name}: {error.details()}"
 
 
 def readable(message: Message) -> Json:
-    """A message as JSON, with addresses as people write them."""
-    found: Json = _with_addresses(MessageToDict(message, preserving_proto_field_name=True))
-    return found
+    """A message as JSON, with addresses as ``HOST:PORT``."""
+    document: Json = _with_addresses(MessageToDict(message, preserving_proto_field_name=True))
+    return document
 
 
 def _with_addresses(value: Any) -> Any:
@@ -141,8 +141,8 @@ def _with_addresses(value: Any) -> Any:
         return value
     if set(value) <= {"ip", "port"} and "ip" in value:
         return _address(value)
-    found: Json = {name: _with_addresses(each) for name, each in value.items()}
-    return found
+    members: Json = {name: _with_addresses(each) for name, each in value.items()}
+    return members
 
 
 def _address(value: Mapping[str, Any]) -> str:
@@ -154,7 +154,7 @@ def _address(value: Mapping[str, Any]) -> str:
 
 
 def endpoint_lines(update: Json) -> Iterator[str]:
-    """An update for people: a line for each endpoint that is added (+) or removed (-)."""
+    """An update as text: a line for each endpoint that is added (+) or removed (-)."""
     for one in update.get("add", {}).get("addrs", ()):
         yield " ".join((f"+ {one['addr']}", f"weight={one.get('weight', 0)}", *_details(one)))
     if "add" in update and not update["add"].get("addrs"):
@@ -171,10 +171,10 @@ def _details(one: Json) -> Iterator[str]:
     name = identity.get("dns_like_identity", {}).get("name") or identity.get("uri_like_identity", {}).get("uri")
     hint = next((kind for kind in ("h2", "opaque") if kind in one.get("protocol_hint", {})), "")
     override = one.get("authority_override", {}).get("authority_override")
-    told = {
+    fields = {
         "identity": name,
         "protocol": hint,
         "authority": override,
         **dict(sorted(one.get("metric_labels", {}).items())),
     }
-    yield from (f"{key}={value}" for key, value in told.items() if value)
+    yield from (f"{key}={value}" for key, value in fields.items() if value)

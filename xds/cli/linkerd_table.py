@@ -1,4 +1,4 @@
-"""What the streams of a Linkerd proxy were answered, as a table and in short."""
+"""The answers to the streams of a Linkerd proxy, as a table and as short texts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Json = dict[str, Any]
 VARIANT = "linkerd"
 
 
-def told(item: Json) -> str:
-    """What a stream of a Linkerd proxy was answered, in short."""
+def answer_text(item: Json) -> str:
+    """The last answer to a stream of a Linkerd proxy, as a short text."""
     if not item["is_known"]:
         return "awaited"
     if item["endpoints"]:
         return f"{item['endpoints']} endpoint{'s' if item['endpoints'] > 1 else ''}"
     if not item["exists"]:
-        return "nothing there"
+        return "no such service"
     return "no endpoints" if item["endpoints"] is not None else "yes"
 
 
@@ -28,7 +28,7 @@ DESTINATIONS = TableLayout(
     columns=(
         Column("METHOD", lambda item: item["method"]),
         Column("DESTINATION", lambda item: item["authority"]),
-        Column("ANSWER", told, lambda item: "" if item["is_known"] else "warn"),
+        Column("ANSWER", answer_text, lambda item: "" if item["is_known"] else "warn"),
         Column("SOURCE", lambda item: item["source"]),
         Column("MESSAGES", lambda item: str(item["messages"])),
         Column("LEFT OUT", lambda item: "; ".join(item["skipped"]), is_prose=True),

@@ -1,4 +1,4 @@
-"""The ``xds`` command. Each subcommand imports its modules when it runs, so that light ones start fast."""
+"""The ``xds`` command. A subcommand imports its modules when it runs, so that small subcommands start fast."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""NACKs as tables: one row each, or equal ones of different nodes together."""
+"""NACKs as tables: one row for each, or one row for equal NACKs of several nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from xds.cli.lingering import some
+from xds.cli.lingering import first_names
 from xds.cli.table import Column, TableLayout
 from xds.model.natural_order import natural_key
 
@@ -23,7 +23,7 @@ NACKS = TableLayout(
         Column("VERSION", lambda record: record["version"]),
         Column("COUNT", lambda record: str(record["count"])),
         Column("STATE", lambda record: record["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
-        Column("REFUSED", lambda record: some(record["guilty"], len(record["guilty"]))),
+        Column("REFUSED", lambda record: first_names(record["guilty"], len(record["guilty"]))),
         Column("FIRST", lambda record: record["first"], is_time=True, is_wide=True),
         Column("NONCE", lambda record: record["nonce"], is_wide=True),
         Column("NAMES", lambda record: ",".join(record["names"]), is_wide=True, is_prose=True),
@@ -33,20 +33,20 @@ NACKS = TableLayout(
 
 
 def _refused(item: Json) -> str:
-    """The rejected resources; as long as they are not known, how many may be meant."""
+    """The rejected resources; while they are unknown, the number of suspects."""
     if item["guilty"]:
-        return some(item["guilty"], len(item["guilty"]))
+        return first_names(item["guilty"], len(item["guilty"]))
     return str(item["names"][0]) if item["resources"] == 1 and item["names"] else f"one of {item['resources']}"
 
 
-ALIKE = TableLayout(
+MERGED_NACKS = TableLayout(
     name=lambda item: str(item["node"]),
     columns=(
         Column("LAST", lambda item: item["last"], is_time=True),
         Column("REFUSED", _refused),
         Column("TYPE", lambda item: item["type"]),
         Column("GROUP", lambda item: item["group"]),
-        Column("NODES", lambda item: some(item["nodes"][:NODES_NAMED], len(item["nodes"]))),
+        Column("NODES", lambda item: first_names(item["nodes"][:NODES_NAMED], len(item["nodes"]))),
         Column("COUNT", lambda item: str(item["count"])),
         Column("STATE", lambda item: item["state"], lambda item: "bad" if item["state"] == "open" else "dim"),
         Column("MESSAGE", lambda item: item["message"], is_prose=True),
@@ -54,22 +54,24 @@ ALIKE = TableLayout(
 )
 
 
-def alike(records: Iterable[Json]) -> list[Json]:
-    """Equal NACKs of different nodes as one: the latest record with all ``nodes`` and the sum of the counts.
+def merge_equal(records: Iterable[Json]) -> list[Json]:
+    """Merge equal NACKs of several nodes: the latest record, with all ``nodes`` and the sum of the counts.
 
-    Those whose rejected resources are known come first, then those of the most nodes, then the latest.
+    Open NACKs come first, then those whose rejected resources are known, those of the most nodes, and the latest.
     """
-    found: dict[tuple[object, ...], Json] = {}
+    merged_by_key: dict[tuple[object, ...], Json] = {}
     for record in records:
         key = (record["type"], record["group"], record["state"], record["message"], tuple(record["guilty"]))
-        if key not in found:
-            found[key] = {**record, "nodes": [record["node"]]}
+        if key not in merged_by_key:
+            merged_by_key[key] = {**record, "nodes": [record["node"]]}
             continue
-        same = found[key]
-        same["nodes"].append(record["node"])
-        same["count"] += record["count"]
-        same["last"] = max(same["last"], record["last"])
-    for same in found.values():
-        same["nodes"] = sorted(set(same["nodes"]), key=natural_key)
-    latest_first = sorted(found.values(), key=lambda same: str(same["last"]), reverse=True)
-    return sorted(latest_first, key=lambda same: (same["state"] != "open", not same["guilty"], -len(same["nodes"])))
+        merged = merged_by_key[key]
+        merged["nodes"].append(record["node"])
+        merged["count"] += record["count"]
+        merged["last"] = max(merged["last"], record["last"])
+    for merged in merged_by_key.values():
+        merged["nodes"] = sorted(set(merged["nodes"]), key=natural_key)
+    latest_first = sorted(merged_by_key.values(), key=lambda merged: str(merged["last"]), reverse=True)
+    return sorted(
+        latest_first, key=lambda merged: (merged["state"] != "open", not merged["guilty"], -len(merged["nodes"]))
+    )

@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import TextIO
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-# Marks our own control sequences. A proxy cannot know this value, so those in its node id or NACK do not pass.
+# Marks the control sequences of the command. A proxy cannot know this value, so sequences in its texts are escaped.
 _OURS = token_hex(16)
 _OUR_SEQUENCE = re.compile(rf"{_OURS}(\x1b\[[0-9;]*[A-Za-z])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all except tab and newline
@@ -54,51 +54,51 @@ def paint(text: str, style: str) -> str:
 
 
 def sequence(code: str) -> str:
-    """A control sequence that reaches the terminal; ``code`` is without ESC. No other sequence does."""
+    """A control sequence for the terminal; ``code`` is without ESC. All other control sequences are escaped."""
     return f"{_OURS}\x1b{code}"
 
 
 def printable(text: str) -> str:
-    """Foreign text on one line, with control characters and bidirectional overrides escaped."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else _spelt(each) for each in text)
+    """Text from outside, with line ends, control characters and bidirectional overrides escaped."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
 def one_line(text: str) -> str:
-    """The same with spaces in place of line ends: what a client says of itself must not look like further lines."""
+    """As `printable`, with spaces instead of line ends: the text of a client must not look like lines of the output."""
     return printable(" ".join(text.split()))
 
 
-def _spelt(character: str) -> str:
+def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-_hushed = False
+_is_quiet = False
 
 
-def hush() -> None:
+def suppress_messages() -> None:
     """Suppress all messages except errors (``--quiet``)."""
-    global _hushed  # noqa: PLW0603 - one process is one command
-    _hushed = True
+    global _is_quiet  # noqa: PLW0603 - one process is one command
+    _is_quiet = True
 
 
 def say(message: str) -> None:
     """Print a message; nothing with ``--quiet``."""
-    if not _hushed:
-        complain(message)
+    if not _is_quiet:
+        print_error(message)
 
 
 def is_quiet() -> bool:
     """Whether only data and errors are printed."""
-    return _hushed
+    return _is_quiet
 
 
-def complain(message: str) -> None:
-    """Print an error message."""
+def print_error(message: str) -> None:
+    """Print a message to standard error, also with ``--quiet``."""
     sys.stderr.write(f"{_safe(message, sys.stderr)}\n")
 
 
 def write(text: str) -> None:
-    """Write data. If the reader has gone (``| head``), the command ends without a message."""
+    """Write data. If the reader has closed the pipe (``| head``), the command ends without a message."""
     try:
         sys.stdout.write(_safe(text, sys.stdout))
         sys.stdout.flush()
@@ -121,9 +121,9 @@ def to_json(document: object, format: Format = Format.JSON) -> str:
 
 def to_yaml(document: object) -> str:
     """A value as YAML, keys in their given order."""
-    from xds.codec.text import to_yaml as written
+    from xds.codec.text import to_yaml as write_yaml
 
-    return written(document)
+    return write_yaml(document)
 
 
 def write_names(names: Iterable[str]) -> None:
@@ -142,9 +142,9 @@ def age(timestamp: str | None) -> str:
 def _safe(text: str, stream: TextIO) -> str:
     """``text`` without characters that the stream's encoding lacks, and without foreign control sequences.
 
-    A locale must not end a command. Documents have no control characters: JSON and YAML escape them.
+    A character that the locale cannot encode must not end a command. JSON and YAML escape control characters.
     """
     encoding = stream.encoding or "utf-8"
     parts = _OUR_SEQUENCE.split(text)
-    parts[::2] = (_CONTROL.sub(lambda found: _spelt(found[0]), part) for part in parts[::2])
+    parts[::2] = (_CONTROL.sub(lambda found: _escaped(found[0]), part) for part in parts[::2])
     return "".join(parts).encode(encoding, "replace").decode(encoding)

@@ -1,6 +1,6 @@
-"""The way of a request through one proxy: listener, route, cluster, endpoints, certificates, load.
+"""The path of a request through one proxy: listener, route, cluster, endpoints, certificates, load.
 
-Everything rests on what the proxy holds, as its ACKs prove, and on the references between these resources.
+The steps are checked on the resources that the proxy has, as its ACKs prove, and on the references between them.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class PathStep:
 
 @dataclass(slots=True)
 class NodeContent:
-    """What a proxy holds: documents, their references, and the state of each, by type URL and name."""
+    """The resources of a proxy: documents, their references, and their states, by type URL and name."""
 
     documents: dict[Key, Json] = field(default_factory=dict)
     states: dict[Key, str] = field(default_factory=dict)
     references: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
 
     def path_to(self, target: Key) -> list[Key]:
-        """A way from a listener to the target; empty if there is none."""
+        """A path from a listener to the target; empty if there is none."""
         came_from: dict[Key, Key | None] = {key: None for key in self.documents if key[0] == LISTENER}
         waiting = list(came_from)
-        for key in waiting:  # grows while it is read
+        for key in waiting:  # the loop appends to the list
             if key == target:
                 return list(_back(came_from, key))
             for used in self.references.get(key, ()):
@@ -79,31 +79,31 @@ class NodeContent:
 
 
 def _back(came_from: Mapping[Key, Key | None], key: Key | None) -> Iterator[Key]:
-    found = []
+    path = []
     while key is not None:
-        found.append(key)
+        path.append(key)
         key = came_from[key]
-    yield from reversed(found)
+    yield from reversed(path)
 
 
 def check_path(client: Client, node_id: str, cluster: str) -> Iterator[PathStep]:
-    """The steps in the order of a request. Stops where nothing behind can be said. Raises ``CommandError``."""
+    """The steps in the order of a request. Stops at a node that is not connected. Raises ``CommandError``."""
     node = _node(client, node_id)
     if node is None or not node["connected"]:
-        seen = "disconnected" if node is not None else "unknown"
-        yield PathStep("node", FAILED, f"{node_id} is {seen}", "xds nodes")
+        state = "disconnected" if node is not None else "unknown"
+        yield PathStep("node", FAILED, f"{node_id} is {state}", "xds nodes")
         return
     yield _node_step(node)
-    held = read_held(client, node_id)
+    content = read_content(client, node_id)
     target = (CLUSTER, cluster)
-    path = held.path_to(target)
-    yield _listener_step(held, node, path, target)
-    yield from _route_steps(held, node, path, target)
-    found = _cluster_step(held, node, target)
+    path = content.path_to(target)
+    yield _listener_step(content, node, path, target)
+    yield from _route_steps(content, node, path, target)
+    found = _cluster_step(content, node, target)
     yield found
-    if target in held.documents:
-        yield _endpoint_step(held, node, held.documents[target])
-        yield _certificate_step(client, held, node, [*path, target])
+    if target in content.documents:
+        yield _endpoint_step(content, node, content.documents[target])
+        yield _certificate_step(client, content, node, [*path, target])
     yield _load_step(client, node, cluster)
 
 
@@ -116,17 +116,17 @@ def _node(client: Client, node_id: str) -> Json | None:
         return None
 
 
-def read_held(client: Client, node_id: str) -> NodeContent:
-    """What a connected node holds. Raises ``CommandError``."""
-    held = NodeContent()
+def read_content(client: Client, node_id: str) -> NodeContent:
+    """The resources of a connected node. Raises ``CommandError``."""
+    content = NodeContent()
     for item in client.items(f"/nodes/{quote(node_id, safe='')}/resources", {"contents": "true"}):
         key = (item["type_url"], item["name"])
-        held.states[key] = item["state"]
+        content.states[key] = item["state"]
         if "resource" not in item:
             continue
-        held.documents[key] = item["resource"]
-        held.references[key] = tuple(_references(item["resource"]))
-    return held
+        content.documents[key] = item["resource"]
+        content.references[key] = tuple(_references(item["resource"]))
+    return content
 
 
 def _references(document: Json) -> Iterator[Key]:
@@ -144,7 +144,7 @@ def _decoded(document: Json) -> Resource | None:
 
 
 def _without_redacted(value: Any) -> Any:
-    """A document without its hidden values, which cannot be decoded and refer to nothing."""
+    """A document without redacted values, which cannot be decoded and have no references."""
     if isinstance(value, dict):
         return {key: _without_redacted(each) for key, each in value.items() if each != "[redacted]"}
     return [_without_redacted(each) for each in value] if isinstance(value, list) else value
@@ -157,7 +157,7 @@ def _node_step(node: Json) -> PathStep:
     if not node["group"]:
         return PathStep("node", FAILED, "no group matches it", f"xds explain {node['id']}")
     if nacked:
-        detail = f"{group}; it rejects {', '.join(nacked)} and keeps what it had"
+        detail = f"{group}; it rejects {', '.join(nacked)} and keeps earlier versions"
         return PathStep("node", WARNING, detail, f"xds nacks --node {node['id']} --state open")
     if pending:
         return PathStep(
@@ -166,11 +166,11 @@ def _node_step(node: Json) -> PathStep:
     return PathStep("node", OK, f"connected, group {group}, in sync")
 
 
-def _listener_step(held: NodeContent, node: Json, path: list[Key], target: Key) -> PathStep:
-    listeners = [name for type_url, name in held.documents if type_url == LISTENER]
+def _listener_step(content: NodeContent, node: Json, path: list[Key], target: Key) -> PathStep:
+    listeners = [name for type_url, name in content.documents if type_url == LISTENER]
     if path:
-        listener = held.documents[path[0]]
-        return PathStep("listener", OK, f"{path[0][1]}{_bound(listener)} leads to {target[1]}")
+        listener = content.documents[path[0]]
+        return PathStep("listener", OK, f"{path[0][1]}{_address_text(listener)} leads to {target[1]}")
     if not listeners:
         return PathStep("listener", FAILED, "it holds no listener", f"xds explain {node['id']} listeners")
     return PathStep(
@@ -181,18 +181,18 @@ def _listener_step(held: NodeContent, node: Json, path: list[Key], target: Key) 
     )
 
 
-def _bound(listener: Json) -> str:
+def _address_text(listener: Json) -> str:
     address = listener.get("address", {}).get("socket_address", {})
     return f" ({address['address']}:{address.get('port_value', '')})" if "address" in address else ""
 
 
-def _route_steps(held: NodeContent, node: Json, path: list[Key], target: Key) -> Iterator[PathStep]:
+def _route_steps(content: NodeContent, node: Json, path: list[Key], target: Key) -> Iterator[PathStep]:
     if path:
         between = [f"{alias_of(url)}/{name}" for url, name in path[1:-1]]
         detail = " -> ".join(between) if between else "the listener names the cluster itself"
         yield PathStep("route", OK, detail)
         return
-    users = [key for key in held.users(target) if key[0] != LISTENER]
+    users = [key for key in content.users(target) if key[0] != LISTENER]
     if not users:
         yield PathStep(
             "route",
@@ -203,32 +203,32 @@ def _route_steps(held: NodeContent, node: Json, path: list[Key], target: Key) ->
         return
     names = ", ".join(f"{alias_of(url)}/{name}" for url, name in users[:NAMED])
     yield PathStep(
-        "route", FAILED, f"{names} names it, and no listener uses that", f"xds config {node['id']} listeners"
+        "route", FAILED, f"{names} names it, but no listener refers to that", f"xds config {node['id']} listeners"
     )
 
 
-def _cluster_step(held: NodeContent, node: Json, target: Key) -> PathStep:
-    state = held.states.get(target, "")
+def _cluster_step(content: NodeContent, node: Json, target: Key) -> PathStep:
+    state = content.states.get(target, "")
     explain = f"xds explain {node['id']} clusters {target[1]}"
-    if target not in held.documents:
+    if target not in content.documents:
         return PathStep("cluster", FAILED, f"it does not hold {target[1]}", explain)
     if state == "nacked":
-        return PathStep("cluster", WARNING, "it rejects its clusters, and keeps an earlier version", explain)
-    kind = held.documents[target].get("type", "")
+        return PathStep("cluster", WARNING, "it rejects the current version, and keeps an earlier one", explain)
+    kind = content.documents[target].get("type", "")
     return PathStep("cluster", OK, f"{target[1]}{f', {kind}' if isinstance(kind, str) and kind else ''}")
 
 
-def _endpoint_step(held: NodeContent, node: Json, cluster: Json) -> PathStep:
+def _endpoint_step(content: NodeContent, node: Json, cluster: Json) -> PathStep:
     name = str(cluster.get("eds_cluster_config", {}).get("service_name") or cluster.get("name", ""))
     ask = f"xds explain {node['id']} endpoints {name}"
     if cluster.get("type") != "EDS":
-        counts = _counted(cluster.get("load_assignment", {}))
+        counts = _count_by_health(cluster.get("load_assignment", {}))
         if cluster.get("type") in {"STRICT_DNS", "LOGICAL_DNS"}:
             return PathStep("endpoints", OK, f"{sum(counts.values())} names, which the proxy resolves itself")
-    elif (ENDPOINT, name) not in held.documents:
+    elif (ENDPOINT, name) not in content.documents:
         return PathStep("endpoints", FAILED, f"it holds no assignment named {name}", ask)
     else:
-        counts = _counted(held.documents[ENDPOINT, name])
+        counts = _count_by_health(content.documents[ENDPOINT, name])
     healthy = sum(count for health, count in counts.items() if health in HEALTHY)
     shown = ", ".join(f"{count} {_health(health)}" for health, count in sorted(counts.items()))
     if not healthy:
@@ -243,20 +243,23 @@ def _health(status: str) -> str:
     return "of unknown health" if status in ("", "UNKNOWN") else status.lower()
 
 
-def _counted(assignment: Json) -> Counter[str]:
+def _count_by_health(assignment: Json) -> Counter[str]:
     """Endpoints by health status, as it was pushed."""
     parts: Iterable[Json] = assignment.get("endpoints", ())
     each = (endpoint for part in parts for endpoint in part.get("lb_endpoints", ()))
     return Counter(str(endpoint.get("health_status", "UNKNOWN")) for endpoint in each)
 
 
-def _certificate_step(client: Client, held: NodeContent, node: Json, path: list[Key]) -> PathStep:
-    wanted = {used for key in path for used in held.references.get(key, ()) if used[0] == SECRET}
-    missing = sorted(name for key in wanted if (name := key[1]) and key not in held.documents)
+def _certificate_step(client: Client, content: NodeContent, node: Json, path: list[Key]) -> PathStep:
+    wanted = {used for key in path for used in content.references.get(key, ()) if used[0] == SECRET}
+    missing = sorted(name for key in wanted if (name := key[1]) and key not in content.documents)
     if missing:
-        told = ", ".join(missing[:NAMED])
+        names_text = ", ".join(missing[:NAMED])
         return PathStep(
-            "certificates", FAILED, f"secrets that it lacks: {told}", f"xds explain {node['id']} secrets {missing[0]}"
+            "certificates",
+            FAILED,
+            f"secrets that it lacks: {names_text}",
+            f"xds explain {node['id']} secrets {missing[0]}",
         )
     names = {(alias_of(url), name) for url, name in (*path, *wanted)}
     items = client.items("/certificates", {"group": node["group"]}) if node["group"] else iter(())
@@ -267,27 +270,27 @@ def _certificate_step(client: Client, held: NodeContent, node: Json, path: list[
         state = FAILED if any(seconds_left(item) <= 0 for item in soon) else WARNING
         return PathStep("certificates", state, "; ".join(map(certificate_line, soon[:NAMED])), describe)
     if not used and not wanted:
-        return PathStep("certificates", OK, "none on this way")
-    return PathStep("certificates", OK, f"{len(wanted)} secrets held; {len(used)} certificates, none expires soon")
+        return PathStep("certificates", OK, "none on this path")
+    return PathStep("certificates", OK, f"{len(wanted)} secrets present; {len(used)} certificates, none expires soon")
 
 
 def _load_step(client: Client, node: Json, cluster: str) -> PathStep:
     show = f"xds load {cluster} --by node"
     try:
         query = {"window": str(WINDOW_S), "by": "node"}
-        found = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
+        load = client.call("GET", f"/load/{quote(cluster, safe='')}", query)
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
         if any(stream["service"] == LOAD_SERVICE for stream in node["streams"]):
             return PathStep("load", WARNING, f"it reports load, but none of {cluster} yet", "xds load")
         return PathStep("load", WARNING, "no load reports: does its bootstrap have load_stats_config?", "xds load")
-    own = next((row for row in found.get("reporters", ()) if row.get("node") == node["id"]), None)
-    if own is not None:
-        attempts, ratio, whose = own["successes"] + own["errors"], own["error_ratio"], "of this node"
-        span = f"its latest report ({own['window_s']:g} s)"
+    own_row = next((row for row in load.get("reporters", ()) if row.get("node") == node["id"]), None)
+    if own_row is not None:
+        attempts, ratio, whose = own_row["successes"] + own_row["errors"], own_row["error_ratio"], "of this node"
+        span = f"its latest report ({own_row['window_s']:g} s)"
     else:
-        attempts, ratio, whose = found["attempts"], found["failed_ratio"], "of all nodes"
+        attempts, ratio, whose = load["attempts"], load["failed_ratio"], "of all nodes"
         span = f"the last {WINDOW_S} s"
     if not attempts:
         return PathStep("load", WARNING, f"no requests {whose} in {span}", show)

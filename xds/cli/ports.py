@@ -1,4 +1,4 @@
-"""What the two ports take from the settings: rules, limits and addresses; warnings for the operator."""
+"""The two ports as the settings define them: rules, limits and addresses; warnings for the operator."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ HTTP_BACKLOG = 2048
 
 
 def browser_rules(settings: Settings) -> BrowserRules:
-    """The rules for requests that a browser makes, and the host names of this server.
+    """The rules for requests of browsers, with the host names of this server.
 
-    On an address that other machines reach, any name is accepted unless names are set.
+    On an address that other machines can reach, any name is accepted unless names are set.
     """
-    door, tokens = settings.server.http, bool(settings.auth.accepted())
-    has_certificates = door.tls is not None and door.tls.client_ca is not None
-    own = () if is_loopback(door.host) or is_address(door.host.strip("[]")) else (door.host.lower(),)
-    hosts = door.hosts or own or (() if is_loopback(door.host) else (ANY,))
+    http, tokens = settings.server.http, bool(settings.auth.accepted())
+    has_certificates = http.tls is not None and http.tls.client_ca is not None
+    own_names = () if is_loopback(http.host) or is_address(http.host.strip("[]")) else (http.host.lower(),)
+    hosts = http.hosts or own_names or (() if is_loopback(http.host) else (ANY,))
     return BrowserRules(hosts, tokens and not has_certificates, tokens and has_certificates)
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:
     """Warnings about access for the operator."""
-    door, auth = settings.server, settings.auth
-    exposed = [name for name, host in (("grpc", door.grpc.host), ("http", door.http.host)) if not is_loopback(host)]
+    server, auth = settings.server, settings.auth
+    exposed = [name for name, host in (("grpc", server.grpc.host), ("http", server.http.host)) if not is_loopback(host)]
     if exposed and auth.nodes.node_rules().mode is NodeAuthMode.OFF:
         where = " and ".join(f"server.{name}.host" for name in exposed)
         yield (
             f"auth.nodes: {where} is reachable from other machines, and no rule limits which node a client may be:"
             " every authenticated client can read the secrets of every group"
         )
-    asks = asks_certificates(door.grpc.tls) or asks_certificates(door.http.tls)
-    if asks and not asks_certificates(door.http.tls) and not auth.accepted():
+    if asks_certificates(server.grpc.tls) and not asks_certificates(server.http.tls) and not auth.accepted():
         yield (
             "server.http: the gRPC port asks for certificates, but every process that reaches"
-            f" {place(door.http.host, door.http.port)} may read and push everything; set auth.tokens"
+            f" {place(server.http.host, server.http.port)} may read and push everything; set auth.tokens"
         )
 
 
@@ -62,12 +61,12 @@ def asks_certificates(tls: TlsSettings | None) -> bool:
 
 def grpc_options(settings: Settings, access: Access) -> ServerOptions:
     """The gRPC server's options from the settings."""
-    door, limits = settings.server.grpc, settings.limits
-    tls = door.tls
+    grpc, limits = settings.server.grpc, settings.limits
+    tls = grpc.tls
     return ServerOptions(
-        host=door.host,
-        port=door.port,
-        transport=door.transport,
+        host=grpc.host,
+        port=grpc.port,
+        transport=grpc.transport,
         tls_certificate=tls.certificate if tls is not None else None,
         tls_key=tls.private_key if tls is not None else None,
         client_ca=tls.client_ca if tls is not None else None,
@@ -120,11 +119,11 @@ def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
         ssl_certfile=tls.certificate if tls is not None else None,
         ssl_keyfile=tls.private_key if tls is not None else None,
         ssl_ca_certs=str(client_ca) if client_ca is not None else None,
-        ssl_cert_reqs=_demand(tls),
+        ssl_cert_reqs=_certificate_mode(tls),
     )
 
 
-def _demand(tls: TlsSettings | None) -> ssl.VerifyMode:
+def _certificate_mode(tls: TlsSettings | None) -> ssl.VerifyMode:
     if tls is None or tls.client_ca is None:
         return ssl.CERT_NONE
     return ssl.CERT_OPTIONAL if tls.client_cert == "optional" else ssl.CERT_REQUIRED
@@ -140,7 +139,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """The address at which a client on this machine reaches a bound address."""
+    """The address with which a client on this machine connects to a bound address."""
     bare = host.strip("[]")
     try:
         address = ip_address(bare)

@@ -1,4 +1,4 @@
-"""What all commands that change something share: query parameters, confirmation, the summary of the answer."""
+"""Shared by all commands that change something: query parameters, confirmation, the summary of the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def push_query(message: str = "", **flags: bool) -> dict[str, str]:
 
 
 def author() -> str:
-    """The user who runs this command; empty if it has no name, as in a container.
+    """The user who runs this command; ``uid N`` for a user without a name, as in a container.
 
     The server stores it beside the authenticated actor.
     """
@@ -35,7 +35,7 @@ def author() -> str:
 
 
 def if_match(revision: str) -> dict[str, str]:
-    """The header that makes a push conditional on a revision (``42``) or etag; none for an empty one."""
+    """The header that makes a push conditional on a revision (``42``) or an etag; empty without one."""
     if not revision:
         return {}
     return {"If-Match": f"r{revision}" if revision.isdecimal() else revision}
@@ -71,8 +71,8 @@ def _outcome(answer: Json) -> str:
     return "would change" if answer.get("dry_run") else f"revision {answer['revision']}"
 
 
-def moves(answer: Json) -> Iterator[str]:
-    """Where the nodes of a deleted group move: one line per group."""
+def move_lines(answer: Json) -> Iterator[str]:
+    """The groups that the nodes of a deleted group move to, a line each."""
     would = "would " if answer.get("dry_run") else ""
     for group, number in answer.get("moves", {}).items():
         nodes = "1 node" if number == 1 else f"{number} nodes"
@@ -80,17 +80,17 @@ def moves(answer: Json) -> Iterator[str]:
         if group:
             yield f"{nodes} {would}move{s} to {group}"
         else:
-            yield f"{nodes} {would}belong{s} to no group any more, and keep{s} the present configuration"
+            yield f"{nodes} {would}belong{s} to no group any more, and keep{s} the current configuration"
 
 
-def tell_more(answer: Json) -> None:
-    """Print the rest of the answer to a push as messages."""
-    for line in moves(answer):
+def print_rest(answer: Json) -> None:
+    """Print the moves of nodes and the warnings of an answer as messages."""
+    for line in move_lines(answer):
         say(line)
-    tell_warnings(answer.get("warnings", []))
+    print_warnings(answer.get("warnings", []))
 
 
-def tell_warnings(warnings: Iterable[Json]) -> None:
+def print_warnings(warnings: Iterable[Json]) -> None:
     """Print the warnings of an answer as messages."""
     for warning in warnings:
         say(f"warning: {finding_line(warning)}")
@@ -102,4 +102,4 @@ def show_answer(answer: Json, format: Format | None) -> None:
         write_document(answer, format)
     else:
         write(f"{answer['group'] if format is Format.NAME else summary(answer)}\n")
-    tell_more(answer)
+    print_rest(answer)

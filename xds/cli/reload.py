@@ -1,7 +1,7 @@
 """Reload of the settings of ``auth`` and ``sources`` while the server runs: on SIGHUP, and when their files change.
 
-Unreadable settings change nothing: the present ones stay, and an error is logged. A change of any other setting is
-logged as needing a restart.
+If the settings cannot be read, the current ones stay, and an error is logged. For a change of any other setting, a
+warning is logged: it needs a restart.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 class Reloader:
     """Reloads settings. ``read`` reads all of them and raises ``SettingsError``.
 
-    ``apply`` applies those of ``RELOADED`` and returns how many streams it has ended; it raises ``SettingsError``, and
-    then it has changed nothing.
+    ``apply`` applies those of ``RELOADED`` and returns how many streams it has ended. If it raises ``SettingsError``,
+    it has changed nothing.
 
     ``files`` are checked every second. A change counts once a file has not changed for a second, so that no
     half-written file is read.
@@ -53,51 +53,51 @@ class Reloader:
         self._apply = apply
         self._events = events
         self._metrics = metrics
-        self._asked = asyncio.Event()
-        self._line = asyncio.Lock()
+        self._requested = asyncio.Event()
+        self._lock = asyncio.Lock()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request a reload (SIGHUP)."""
-        self._asked.set()
+        self._requested.set()
 
     async def follow(self) -> None:
         """Reload whenever it is requested or a file changed. Runs until it is cancelled."""
-        read = before = self._stamp()
+        loaded = before = self._stamp()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK_EVERY_S)
+                await asyncio.wait_for(self._requested.wait(), LOOK_EVERY_S)
             stamp = self._stamp()
-            if self._asked.is_set() or (stamp != read and stamp == before):
-                self._asked.clear()
-                read = stamp
+            if self._requested.is_set() or (stamp != loaded and stamp == before):
+                self._requested.clear()
+                loaded = stamp
                 await self.reload()
             before = stamp
 
     async def reload(self) -> bool:
-        """Read and apply the settings. False if the present rules stay.
+        """Read and apply the settings. False if the current settings stay.
 
-        Must not raise, because then no file would be followed.
+        Must not raise: `follow` would end.
         """
-        async with self._line:
+        async with self._lock:
             try:
-                found = await asyncio.to_thread(self._read)
+                settings = await asyncio.to_thread(self._read)
             except SettingsError as error:
                 return self._failed(str(error))
             except Exception as error:
                 _log.exception("auth.reload_failed")
                 return self._failed(f"unexpected {type(error).__name__}")
-            if _opens(self._settings, found):
+            if _removes_access_control(self._settings, settings):
                 return self._failed("the new settings would remove all access control; that needs a restart")
-            if self._settings.sources and not found.sources:
+            if self._settings.sources and not settings.sources:
                 return self._failed("the new settings would remove all sources; that needs a restart")
-            applied = found.model_copy(update=_others(self._settings))
+            applied = settings.model_copy(update=_fixed_settings(self._settings))
             try:
                 ended = await self._apply(applied)
             except SettingsError as error:
                 return self._failed(str(error))
-            self._settings, waiting = applied, _changed(self._settings, found)
+            self._settings, waiting = applied, _changed(self._settings, settings)
         self._metrics.auth_reloads["ok"] += 1
-        auth = found.auth
+        auth = settings.auth
         counts = {
             "tokens_n": len(auth.tokens) + len(auth.token_sha256),
             "certificates_n": len(auth.certificates),
@@ -123,28 +123,28 @@ class Reloader:
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
-def _opens(running: Settings, found: Settings) -> bool:
-    """Whether the change would let everybody in, where the running settings do not.
+def _removes_access_control(running: Settings, new: Settings) -> bool:
+    """Whether the change would remove the access control of the running settings.
 
-    A file that was emptied by accident must not open the server.
+    A file that was emptied by accident must not open the server to everybody.
     """
-    asks = (
-        door.tls is not None and door.tls.client_ca is not None for door in (running.server.grpc, running.server.http)
-    )
-    takes_tokens = bool(running.auth.accepted()) and not found.auth.accepted()
-    return (takes_tokens and not all(asks)) or (found.auth == AuthSettings() != running.auth)
+    ports = (running.server.grpc, running.server.http)
+    want_certificates = all(port.tls is not None and port.tls.client_ca is not None for port in ports)
+    removes_tokens = bool(running.auth.accepted()) and not new.auth.accepted()
+    return (removes_tokens and not want_certificates) or (new.auth == AuthSettings() != running.auth)
 
 
-def _others(settings: Settings) -> dict[str, Any]:
+def _fixed_settings(settings: Settings) -> dict[str, Any]:
+    """The sections that need a restart."""
     return {name: getattr(settings, name) for name in Settings.model_fields if name not in RELOADED}
 
 
-def _changed(running: Settings, found: Settings) -> list[str]:
+def _changed(running: Settings, new: Settings) -> list[str]:
     """Sections that differ from the running settings."""
-    return [name for name, value in _others(running).items() if getattr(found, name) != value]
+    return [name for name, value in _fixed_settings(running).items() if getattr(new, name) != value]

@@ -1,4 +1,4 @@
-"""``xds get`` and ``export``: groups, snapshots and resources; the words for resource types."""
+"""``xds get`` and ``export``: groups, snapshots and resources; the names of resource types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format
-from xds.cli.table import Column, Style, TableLayout, rendered, who
+from xds.cli.table import Column, Style, TableLayout, actor_text, rendered
 from xds.model.node import DEFAULT_GROUP
 from xds.model.resource_type import V3_TYPES, type_url_of
 
@@ -23,9 +23,9 @@ _LISTED = frozenset((Format.TABLE, Format.WIDE, Format.NAME))
 
 
 def seconds(setting: str, item: Json) -> str:
-    """A group's own value of a time setting."""
-    found = item.get(setting)
-    return "" if found is None else f"{found:g}s"
+    """A time setting of a group; empty if the group has none of its own."""
+    value_s = item.get(setting)
+    return "" if value_s is None else f"{value_s:g}s"
 
 
 GROUPS = TableLayout(
@@ -36,7 +36,7 @@ GROUPS = TableLayout(
         Column("RESOURCES", lambda item: str(sum(item["resources"].values()))),
         Column("NODES", lambda item: str(item["nodes"])),
         Column("AGE", lambda item: item["time"], is_time=True),
-        Column("AUTHOR", who),
+        Column("AUTHOR", actor_text),
         Column("MESSAGE", lambda item: item["message"], is_prose=True),
         Column("SELECTOR", lambda item: item.get("selector") or "", is_wide=True, is_prose=True),
         Column("PRIORITY", lambda item: str(item.get("priority", "")), is_wide=True),
@@ -59,8 +59,8 @@ RESOURCES = TableLayout(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to list or show; ``kind`` is ``groups``, ``snapshot``, ``resources`` or a type."""
+class ListRequest:
+    """The objects to list or show. ``kind`` is ``groups``, ``snapshot``, ``resources`` or a type."""
 
     kind: str
     name: str = ""
@@ -68,39 +68,39 @@ class Wanted:
     show_secrets: bool = False
 
 
-def is_document(wanted: Wanted, format: Format | None) -> bool:
+def is_document(request: ListRequest, format: Format | None) -> bool:
     """Whether the result is one document, not a list.
 
-    Raises ``CommandError`` if a table is asked for and there is none.
+    Raises ``CommandError`` if a table of a document is requested.
     """
-    if wanted.kind == "snapshot":
+    if request.kind == "snapshot":
         return format not in _LISTED
-    if not wanted.name or wanted.kind in {"group", "groups", "resources"}:
+    if not request.name or request.kind in {"group", "groups", "resources"}:
         return False
     require_document(format)
     return True
 
 
-def document(client: Client, wanted: Wanted) -> Json:
+def document(client: Client, request: ListRequest) -> Json:
     """A snapshot or a resource in the form that ``apply`` accepts."""
-    if wanted.kind == "snapshot":
-        return snapshot(client, wanted.group, secrets=wanted.show_secrets)
-    path = resources_path(wanted.group, known_type(wanted.kind), wanted.name)
-    return client.call("GET", path, secrets_query(wanted.show_secrets))
+    if request.kind == "snapshot":
+        return snapshot(client, request.group, secrets=request.show_secrets)
+    path = resources_path(request.group, known_type(request.kind), request.name)
+    return client.call("GET", path, secrets_query(request.show_secrets))
 
 
-def list_text(client: Client, wanted: Wanted, style: Style) -> str:
+def list_text(client: Client, request: ListRequest, style: Style) -> str:
     """A list of groups or resources as text."""
-    if wanted.kind in {"group", "groups"}:
-        found = [client.call("GET", group_path(wanted.name))] if wanted.name else client.items("/groups")
-        return rendered(found, GROUPS, style, NO_GROUPS)
-    types = () if wanted.kind in {"snapshot", "resources"} else (known_type(wanted.kind),)
-    found = list_resources(client, wanted.group, types, wanted.show_secrets)
+    if request.kind in {"group", "groups"}:
+        items = [client.call("GET", group_path(request.name))] if request.name else client.items("/groups")
+        return rendered(items, GROUPS, style, NO_GROUPS)
+    types = () if request.kind in {"snapshot", "resources"} else (known_type(request.kind),)
+    items = list_resources(client, request.group, types, request.show_secrets)
     what = types[0] if types else "resources"
-    empty = f"group {wanted.group} has no {what}: `xds describe group {wanted.group}` shows what it has"
+    empty = f"group {request.group} has no {what}: `xds describe group {request.group}` shows what it has"
     if what == "endpoints":
-        empty = f"no endpoints are pushed to group {wanted.group}: `xds endpoints list -g {wanted.group}` shows all"
-    return rendered(found, RESOURCES, style, empty)
+        empty = f"no endpoints are pushed to group {request.group}: `xds endpoints list -g {request.group}` shows all"
+    return rendered(items, RESOURCES, style, empty)
 
 
 def list_resources(client: Client, group: str, types: Iterable[str] = (), secrets: bool = False) -> Iterator[Json]:
@@ -115,19 +115,19 @@ def secrets_query(secrets: bool) -> dict[str, str]:
 
 
 def snapshot(client: Client, group: str, revision: int = 0, secrets: bool = False) -> Json:
-    """The snapshot of a group, at a revision or now, as a document that ``apply`` accepts."""
+    """The snapshot of a group, at a revision or the current one, as a document that ``apply`` accepts."""
     rest = f"/revisions/{revision}" if revision else "/snapshot"
     return client.call("GET", group_path(group, rest), secrets_query(secrets))
 
 
 def require_document(format: Format | None) -> None:
-    """Raises ``CommandError`` if a table is asked for where the result is a document."""
+    """Raises ``CommandError`` if a table of a document is requested."""
     if format in _LISTED:
         raise CommandError(Exit.USAGE, f"-o {format}: this is a document; use yaml or json")
 
 
 OTHERS = ("groups", "snapshot", "resources")
-# Commands for what is no kind of resource.
+# Commands for words that are not kinds of resources.
 _COMMANDS = {
     "assignments": "assignment show",
     "events": "watch",

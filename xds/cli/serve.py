@@ -107,10 +107,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    tell_of_names(settings)
+    warn_of_unchecked_hosts(settings)
     server = make(settings)
     reloader = Reloader(settings, read, files, server.apply, server.fleet.events, server.metrics)
-    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    loop.add_signal_handler(signal.SIGHUP, reloader.request)
     following = asyncio.create_task(reloader.follow())
     try:
         await server.start()
@@ -122,7 +122,7 @@ async def _serve(
         await server.close()
 
 
-def tell_of_names(settings: Settings) -> None:
+def warn_of_unchecked_hosts(settings: Settings) -> None:
     """Log a warning if the `Host` of requests is not checked."""
     rules = browser_rules(settings)
     if ANY in rules.hosts and not rules.trusts_tokens:
@@ -135,26 +135,26 @@ def tell_of_names(settings: Settings) -> None:
 
 
 def new_fleet() -> Fleet:
-    """The state of the nodes, empty.
+    """An empty fleet.
 
-    Numbers grow across restarts, so a reader of events can resume after the last one it saw. Ids start from the clock,
-    above all ids of an earlier process.
+    Ids grow across restarts, so that a reader of events can resume after the last event that it read: they start from
+    the clock, above all ids of an earlier process.
     """
     return Fleet(events=EventLog(first_id=time_ns() // 1_000_000), first_nack_id=time_ns() // 1_000)
 
 
 def new_cache() -> SnapshotCache:
-    """The snapshots, empty. No two processes make the same nonces."""
+    """An empty snapshot cache. The random nonce prefix keeps nonces of processes apart."""
     prefix = secrets.token_hex(NONCE_PREFIX_BYTES)
     return SnapshotCache(f"xds-server/{__version__}", nonce_prefix=prefix, translations={V2: translate_to_v2})
 
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """How a server shares its process.
+    """What a server does to its process.
 
-    ``tunes_process``: garbage collection, threads and the limit of open files are set for the server. ``opens_http``:
-    there is an admin port. ``sources`` are added to those of the settings.
+    ``tunes_process``: it tunes garbage collection, threads and the limit of open files. ``opens_http``: it opens the
+    admin port. ``sources`` are added to those of the settings.
     """
 
     tunes_process: bool = True
@@ -175,19 +175,23 @@ class Server:
         self._shown = shown_settings(settings)
         self.phase = Phase.STARTING
         self.decoder = ResourceDecoder(settings.limits.resource_bytes)
-        kept = settings.store
-        self.store: Store = open_store(kept.kind, kept.data, kept.max_bytes)
+        storage = settings.store
+        self.store: Store = open_store(storage.kind, storage.data, storage.max_bytes)
         self.fleet = new_fleet()
         self.metrics = Metrics(settings.metrics.kept_s)
         self.cache = new_cache()
-        self.book = LoadAggregates(settings.load.interval_s)
-        self.grpc = XdsServer(self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.book)
+        self.aggregates = LoadAggregates(settings.load.interval_s)
+        self.grpc = XdsServer(
+            self.cache, self.fleet, grpc_options(settings, self.access), self.metrics, self.aggregates
+        )
         wake = self.grpc.registry.wake
         self.publisher = self._publisher()
         self.by_hand = self._hand_assignments()
-        self.assignments = Assignments(self.store, self.publisher.policies, self.cache, self.fleet, self.book, wake)
-        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.refused)
-        self.collector = Collector(self.store, self.cache, kept.retention(), kept.collect_every_s)
+        self.assignments = Assignments(
+            self.store, self.publisher.policies, self.cache, self.fleet, self.aggregates, wake
+        )
+        self.nacks = NackPersistence(self.store, self.fleet, self.grpc.clients.rejected)
+        self.collector = Collector(self.store, self.cache, storage.retention(), storage.collect_every_s)
         self.watched = self._watched()
         self.services = ServiceLayer(
             settings, self.store, self.publisher, self.by_hand, self.fleet.events, hosting.sources
@@ -200,19 +204,19 @@ class Server:
         self._http = http_server(settings, self._application(), self.metrics, self._files)
         self._http_port = 0
         self._http_task: asyncio.Task[None] | None = None
-        self._chores: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
 
     def _publisher(self) -> Publisher:
-        own = self.settings.server
+        server = self.settings.server
         return Publisher(
             self.store,
             self.cache,
             self.fleet,
             self.grpc.wake,
-            own.on_nack,
-            own.undo_refused_share,
-            self.settings.chains.seen(),
-            # Live changes are no pushes: how soon these reach the fleet is measured apart.
+            server.on_nack,
+            server.undo_refused_share,
+            self.settings.chains.context(),
+            # Live changes are not pushes: they wake streams without the measurement of convergence.
             LiveEndpoints(self.cache, self.grpc.registry.wake),
             self.decoder,
             self.settings.chains.upstream_groups,
@@ -232,9 +236,9 @@ class Server:
     def _destinations(self) -> Destinations:
         section = self.settings.destination
         rules = section.rules(self.settings.chains.datacenter)
-        made = Destinations(self.services.catalog, self.publisher.entries, self.cache, rules)
-        self.grpc.serve_linkerd(made, section)
-        return made
+        destinations = Destinations(self.services.catalog, self.publisher.entries, self.cache, rules)
+        self.grpc.serve_linkerd(destinations, section)
+        return destinations
 
     def _watched(self) -> WatchedDirectory | None:
         watch = self.settings.watch
@@ -243,7 +247,7 @@ class Server:
         return WatchedDirectory(self.publisher, watch.directory, prune=watch.prune, decoder=self.decoder)
 
     def _register_metrics(self) -> None:
-        """Let ``/metrics`` show what the parts count themselves."""
+        """Register the metrics of all parts for ``/metrics``."""
         journal = self.publisher.journal
         self.metrics.attach_pushes(journal.commits, journal.triggers, journal.rollbacks)
         for collector in (
@@ -259,13 +263,13 @@ class Server:
             self.metrics.registry.register(collector)
 
     async def start(self) -> None:
-        """Open both ports. The gRPC port opens only after the stored state is loaded:
+        """Open both ports.
 
-        an empty answer deletes the configuration of a fleet.
+        The gRPC port opens only after the stored state is loaded: an empty answer deletes the configuration of a fleet.
         """
         if self._hosting.tunes_process:
             raise_file_limit()
-        self._chores.append(asyncio.create_task(self._files.watch()))
+        self._background_tasks.append(asyncio.create_task(self._files.watch()))
         if self._hosting.opens_http:
             self._start_http()
         with paused_gc() if self._hosting.tunes_process else nullcontext():
@@ -273,8 +277,8 @@ class Server:
         if self._hosting.tunes_process:
             tune_gc()
             tune_threads()
-            self._chores.append(asyncio.create_task(collect_young()))
-        self._chores.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
+            self._background_tasks.append(asyncio.create_task(collect_young()))
+        self._background_tasks.append(asyncio.create_task(self.publisher.undo.watch_refusals()))
         self.services.start()
         await self.grpc.start()
         await self.grpc.set_ready()
@@ -285,18 +289,18 @@ class Server:
         self._log_ready()
 
     def _start_http(self) -> None:
-        """Listen for HTTP. It says that the server is starting until it is ready."""
-        door = self.settings.server.http
-        listening = listen(door.host, door.port)
+        """Open the HTTP port. It answers that the server is starting until the server is ready."""
+        http = self.settings.server.http
+        listening = listen(http.host, http.port)
         self._http_port = listening.getsockname()[1]
         self._http.config.load()
-        if self._http.config.ssl is not None and door.tls is not None:
-            files = PemFiles(door.tls.certificate, door.tls.private_key, door.tls.client_ca)
-            self._chores.append(asyncio.create_task(follow(self._http.config.ssl, files)))
+        if self._http.config.ssl is not None and http.tls is not None:
+            files = PemFiles(http.tls.certificate, http.tls.private_key, http.tls.client_ca)
+            self._background_tasks.append(asyncio.create_task(follow(self._http.config.ssl, files)))
         self._http_task = asyncio.create_task(self._http.serve([listening]))
 
     async def _load(self) -> None:
-        """Read what is stored, and the watched directory. Raises ``StoreError``."""
+        """Load the stored state and the watched directory. Raises ``StoreError``."""
         await self.store.open()
         await self.publisher.load()
         await self.services.load_catalog()
@@ -308,8 +312,8 @@ class Server:
             await self.watched.start()
 
     def _log_ready(self) -> None:
-        for told in self.settings.moved:
-            _log.warning("settings.moved", error_message=told)
+        for message in self.settings.moved:
+            _log.warning("settings.moved", error_message=message)
         for warning in warnings_of(self.settings):
             _log.warning("auth.exposed", error_message=warning)
         groups_n = len(self.cache.groups())
@@ -327,8 +331,12 @@ class Server:
         """
         before, after = self.settings.sources, settings.sources
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        made = list(build_sources(settings, changed))
-        audited = [Caller(SERVER).note("auth.reloaded", old=self.settings.auth.told(), new=settings.auth.told())]
+        built = list(build_sources(settings, changed))
+        audited = [
+            Caller(SERVER).note(
+                "auth.reloaded", old=self.settings.auth.audit_summary(), new=settings.auth.audit_summary()
+            )
+        ]
         if changed:
             shown = (shown_settings(each)["sources"] for each in (self.settings, settings))
             old, new = ({name: each[name] for name in changed if name in each} for each in shown)
@@ -337,7 +345,7 @@ class Server:
         self.settings = settings
         self._shown.update(shown_settings(settings))
         ended = await self.grpc.reauthorize()
-        await self.services.replace_sources(changed, made)
+        await self.services.replace_sources(changed, built)
         if changed:
             _log.info("sources.reloaded", sources=sorted(changed))
         await self._audit(audited)
@@ -347,11 +355,11 @@ class Server:
         for note in notes:
             try:
                 await self.publisher.audit.record(note)
-            except StoreError as error:  # what is in force applies all the same
+            except StoreError as error:  # the new settings apply nevertheless
                 _log.warning("audit.later", error_message=str(error))
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop``; then drain. Raises when the HTTP server ends by itself."""
+        """Serve until ``stop`` is set, then drain. Raises if the HTTP server ends by itself."""
         assert self._http_task is not None
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((stopping, self._http_task), return_when=asyncio.FIRST_COMPLETED)
@@ -362,11 +370,11 @@ class Server:
         await self.drain()
 
     async def close(self) -> None:
-        """Release what is held, whatever state the server is in."""
+        """Release all resources, in any state of the server."""
         self._http.should_exit = True
         if self._http_task is not None:
             await asyncio.wait((self._http_task,))
-        for chore in self._chores:
+        for chore in self._background_tasks:
             chore.cancel()
         self._files.close()
         await self.services.close()
@@ -381,7 +389,7 @@ class Server:
         """NOT_SERVING, no new streams; existing streams are closed spread over ``drain_s``."""
         _log.info("server.draining", drain_s=self.settings.server.drain_s)
         self.phase = Phase.DRAINING
-        await self.assignments.close()  # from now on missing reports mean nothing
+        await self.assignments.close()  # from now on, missing load reports must not change decisions
         self.fleet.events.close()
         self.publisher.entries.end_waits()
         self.services.view.waiters.end()
@@ -413,8 +421,8 @@ class Server:
             options,
             self.metrics.limit_hits,
             self.grpc.disconnect,
-            self.grpc.let_go,
-            LoadView(self.book, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
+            self.grpc.end_lingering,
+            LoadView(self.aggregates, self.grpc.load.of_node, reporting=self.grpc.load.reporting),
             lambda: self.watched,
             backups=self.backups,
             condition=self.store.condition,

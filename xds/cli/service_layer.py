@@ -1,4 +1,4 @@
-"""The parts of a server that know services and their instances: catalog, sources, registrations, bindings."""
+"""The parts of a server for services and their instances: catalog, sources, registrations, bindings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xds.store.base import Store
 
 
 class ServiceLayer:
-    """Call ``load_catalog`` and ``load_registrations`` before the gRPC port opens, ``start`` after that.
+    """The service layer of one server. Call ``load_catalog`` and ``load_registrations``, then ``start``.
 
     ``sources`` are added to those of the settings.
     """
@@ -52,23 +52,23 @@ class ServiceLayer:
         self._lowered.endpoints = lowered
         self.drains = DrainPersistence(store, {BINDINGS: self.bindings.followed, UPSTREAMS: lowered.followed})
         self.view = ServiceView(self.catalog)
-        self.registrations = Registrations(store, limits, told=self.view.suspect)
+        self.registrations = Registrations(store, limits, on_shown=self.view.mark_maybe_changed)
         self.sources = Sources((*build_sources(settings), *sources), self.catalog.sink)
 
     def collectors(self) -> Iterator[Collector]:
-        """What ``/metrics`` shows of these parts."""
+        """The metrics of these parts."""
         yield CatalogMetrics(self.catalog, self.bindings, self._lowered)
         yield RegistrationMetrics(self.registrations)
         yield SourceMetrics(self.sources)
 
     async def load_catalog(self) -> None:
-        """Load the last good set of each source that is still set, and what drains. Raises ``StoreError``."""
+        """Load the last good set of each configured source, and draining endpoints. Raises ``StoreError``."""
         await self.drains.load()
         await self.catalog.load()
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
 
     async def load_registrations(self) -> None:
-        """Load what is registered; it is served from the first answer on. Raises ``StoreError``."""
+        """Load the registrations, so that the first response has them. Raises ``StoreError``."""
         await self.registrations.load(self.catalog.sink(SOURCE_NAME, KIND, hold_share=1))
         await self.catalog.tick()
 
@@ -81,17 +81,17 @@ class ServiceLayer:
             self._lowered.endpoints.start()
         self.sources.start()
 
-    async def replace_sources(self, changed: Collection[str], made: Iterable[tuple[Source, SourceSettings]]) -> None:
-        """Run ``made`` in place of the sources that were changed or are gone; the instances of the latter drain."""
-        await self.sources.replace(changed, made)
+    async def replace_sources(self, changed: Collection[str], built: Iterable[tuple[Source, SourceSettings]]) -> None:
+        """Run the sources ``built`` instead of those named ``changed``. The instances of removed sources drain."""
+        await self.sources.replace(changed, built)
         self.catalog.retain_sources({*self.sources.runs(), SOURCE_NAME})
 
     def start_clocks(self) -> None:
-        """Let the clocks of checks begin: from now on agents reach the server."""
+        """Start the TTLs of checks: from now on, heartbeats reach the server."""
         self.registrations.start()
 
     async def close(self) -> None:
-        """Stop, and store what is not stored yet."""
+        """Stop all parts, and store unsaved state."""
         await self.registrations.close()
         await self.sources.close()
         await self.drains.close()

@@ -1,6 +1,6 @@
 """Builds the sources of the settings. Each kind is imported only if there is such a source.
 
-`load_source` makes a source that the user wrote in Python (docs/services.md#a-source-of-your-own).
+`load_source` loads a source that the user wrote in Python (docs/services.md#a-source-of-your-own).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xds.model.errors import XdsError
 
 
 def build_sources(settings: Settings, names: Collection[str] | None = None) -> Iterator[tuple[Source, SourceSettings]]:
-    """Each source with its section, by name; with ``names`` only these.
+    """The sources with their sections, by name; only ``names`` if given.
 
     Raises ``SettingsError`` for a source that cannot be built.
     """
@@ -46,15 +46,15 @@ def _build_files(name: str, section: FilesSettings, settings: Settings) -> Sourc
 
 
 def _build_dns(name: str, section: DnsSettings, settings: Settings) -> Source:
+    from xds.sources.dns_cache import FAMILIES, QueryIntervals
     from xds.sources.dns_client import DnsClient
-    from xds.sources.dns_memory import FAMILIES, Pace
     from xds.sources.dns_source import DnsSource, service_name
 
     services = {
         service: service_name(each.name, each.port, FAMILIES[each.family]) for service, each in section.services.items()
     }
     client = DnsClient(tuple(map(split_server, section.servers)), section.timeout_s)
-    pace = Pace(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
+    pace = QueryIntervals(section.shortest_s, section.longest_s, section.retry_s, section.longest_retry_s)
     return DnsSource(name, services, client, pace, section.queries_at_once)
 
 
@@ -95,7 +95,7 @@ def _build_python(name: str, section: PythonSettings, settings: Settings) -> Sou
 
 
 def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Source:
-    from xds.sources.consul_health import Reading
+    from xds.sources.consul_health import InstanceOptions
     from xds.sources.consul_source import ConsulOptions, ConsulSource
 
     options = ConsulOptions(
@@ -109,7 +109,7 @@ def _build_consul(name: str, section: ConsulSettings, settings: Settings) -> Sou
         every_s=section.every_s,
         wait_s=section.wait_s,
         stale=section.stale,
-        reading=Reading(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
+        instances=InstanceOptions(settings.chains.datacenter, section.region_meta or "", section.zone_meta or ""),
     )
     return ConsulSource(name, options)
 
@@ -126,20 +126,20 @@ _BUILDERS: dict[str, Callable[[str, Any, Settings], Source]] = {
 def load_source(name: str, object_path: str, options: Mapping[str, Any], directory: Path | None = None) -> Source:
     """Call ``module:factory`` with the source's name and ``options``.
 
-    ``directory`` is searched for the module as well. Raises ``SourceError`` for whatever goes wrong, and for what is no
-    source: it has the members of `Source`, and ``name`` as its name.
+    ``directory`` is searched for the module as well. Raises ``SourceError`` for any failure, and for an object with
+    another name or without the members of `Source`.
     """
     module_name, _, attribute = object_path.partition(":")
     if directory is not None and str(directory.resolve()) not in sys.path:
         sys.path.append(str(directory.resolve()))
     try:
-        made = getattr(import_module(module_name), attribute)(name, dict(options))
+        source = getattr(import_module(module_name), attribute)(name, dict(options))
     except Exception as error:  # the module may have any bug
         raise SourceError(f"{object_path}: {type(error).__name__}: {error}") from error
-    missing = [member for member in ("name", "kind", "run") if not hasattr(made, member)]
+    missing = [member for member in ("name", "kind", "run") if not hasattr(source, member)]
     if missing:
-        raise SourceError(f"{object_path} made {type(made).__name__!r}, which has no {', '.join(missing)}")
-    if made.name != name:
-        raise SourceError(f"{object_path} made a source named {made.name!r}, not {name!r}")
-    found: Source = made
-    return found
+        raise SourceError(f"{object_path} made {type(source).__name__!r}, which has no {', '.join(missing)}")
+    if source.name != name:
+        raise SourceError(f"{object_path} made a source named {source.name!r}, not {name!r}")
+    loaded: Source = source
+    return loaded

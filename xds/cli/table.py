@@ -33,7 +33,7 @@ from xds.model.natural_order import natural_key
 Json = dict[str, Any]
 
 _GAP = " " * GAP
-_MORE = " …"  # behind the headers: some columns have no room
+_MORE = " …"  # after the headers of a table without some of its columns
 
 
 def no_style(item: Json) -> str:
@@ -43,9 +43,10 @@ def no_style(item: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``cell`` gives the text of an item; for a column of times it gives an RFC 3339 time.
+    """A column. ``cell`` returns the text of an item, or an RFC 3339 time if ``is_time``.
 
-    ``style`` names a color of `paint`. ``is_prose``: a text of which the beginning says most, such as a message.
+    ``style`` returns the name of a color of `paint`. ``is_prose``: a text, such as a message, that is shortened at its
+    end.
     """
 
     header: str
@@ -60,7 +61,7 @@ class Column:
 class TableLayout:
     """How items are shown; ``name`` is the text of an item for ``-o name``.
 
-    ``in_order``: the items are ordered by a text with its numbers as numbers, unless another order is asked for.
+    ``in_order``: the text by which items are sorted in natural order, unless ``--sort-by`` is given.
     """
 
     name: Callable[[Json], str]
@@ -98,28 +99,27 @@ def write_items(items: Iterable[Json], layout: TableLayout, style: Style, empty:
 def rendered(items: Iterable[Json], layout: TableLayout, style: Style, empty: str = "") -> str:
     """A list as text. Raises ``CommandError`` for an unknown column.
 
-    ``empty`` says in words that a table has no rows, and what to do: on a terminal instead of the headers, else as a
-    message beside them.
+    ``empty`` is a sentence for a table without rows: it replaces the headers on a terminal, and is a message otherwise.
     """
-    found = chosen(items, layout, style)
+    chosen_items = chosen(items, layout, style)
     match style.format:
         case Format.NAME:
-            return "".join(f"{printable(layout.name(item))}\n" for item in found)
+            return "".join(f"{printable(layout.name(item))}\n" for item in chosen_items)
         case Format.JSON:
-            return to_json({"items": list(found)})
+            return to_json({"items": list(chosen_items)})
         case Format.YAML:
-            return to_yaml({"items": list(found)})
+            return to_yaml({"items": list(chosen_items)})
         case Format.JSONL:
-            return "".join(to_json(item, Format.JSONL) for item in found)
+            return "".join(to_json(item, Format.JSONL) for item in chosen_items)
         case _:
-            rows, columns = list(found), _columns(layout, style)
+            rows, columns = list(chosen_items), _columns(layout, style)
             return _table(rows, columns, style) if rows or not empty else _empty_table(columns, style, empty)
 
 
 def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator[Json]:
     """The items in the requested order and number."""
     if style.sort_by:
-        column = _named(layout, style.sort_by)
+        column = _column(layout, style.sort_by)
         items = sorted(items, key=lambda item: natural_key(column.cell(item)))
     elif layout.in_order is not None:
         by = layout.in_order
@@ -129,11 +129,11 @@ def chosen(items: Iterable[Json], layout: TableLayout, style: Style) -> Iterator
 
 def _columns(layout: TableLayout, style: Style) -> Sequence[Column]:
     if style.columns:
-        return [_named(layout, header) for header in style.columns]
+        return [_column(layout, header) for header in style.columns]
     return [column for column in layout.columns if style.format is Format.WIDE or not column.is_wide]
 
 
-def _named(layout: TableLayout, header: str) -> Column:
+def _column(layout: TableLayout, header: str) -> Column:
     for column in layout.columns:
         if column.header.casefold() == header.casefold():
             return column
@@ -153,12 +153,12 @@ def _table(items: Sequence[Json], columns: Sequence[Column], style: Style) -> st
     widths = [_width(column, [row[at] for row in rows], style) for at, column in enumerate(columns)]
     wanted = [width.wanted for width in widths]
     screen = terminal_width()
-    given = fitted(widths, screen - text_width(_MORE)) if screen and total(wanted) > screen else wanted
-    left_out = [column.header for column in columns[len(given) :]]
-    lines = list(_lines(items, rows, columns[: len(given)], given, style))
+    fitting = fitted(widths, screen - text_width(_MORE)) if screen and total(wanted) > screen else wanted
+    left_out = [column.header for column in columns[len(fitting) :]]
+    lines = list(_lines(items, rows, columns[: len(fitting)], fitting, style))
     if left_out and style.has_headers:
         lines[0] += _MORE
-    if given != wanted and not is_quiet():
+    if fitting != wanted and not is_quiet():
         lines.append(shortened(_note(left_out), screen, at_end=True))
     return "".join(f"{line}\n" for line in lines)
 
@@ -170,10 +170,10 @@ def _lines(
     colored = is_colored(style.color, sys.stdout)
     if style.has_headers:
         headers = [column.header for column in columns]
-        yield _line(_fitting(headers, columns, widths), widths, ["head"] * len(columns) if colored else ())
+        yield _line(_shortened(headers, columns, widths), widths, ["head"] * len(columns) if colored else ())
     for item, row in zip(items, rows, strict=True):
         styles = [column.style(item) for column in columns] if colored else ()
-        yield _line(_fitting(row, columns, widths), widths, styles)
+        yield _line(_shortened(row, columns, widths), widths, styles)
 
 
 def _width(column: Column, cells: Sequence[str], style: Style) -> ColumnWidth:
@@ -181,15 +181,15 @@ def _width(column: Column, cells: Sequence[str], style: Style) -> ColumnWidth:
     return ColumnWidth(header, max(map(text_width, cells), default=0), column.is_prose)
 
 
-def _fitting(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
-    """The cells of the columns that have room."""
+def _shortened(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> list[str]:
+    """The cells of the shown columns, shortened to their widths."""
     return [
         shortened(cell, width, column.is_prose) for cell, column, width in zip(cells, columns, widths, strict=False)
     ]
 
 
 def _note(left_out: Sequence[str]) -> str:
-    """Where the rest is."""
+    """The note below a shortened table."""
     without = f", without {', '.join(left_out)}" if left_out else ""
     return f"(shortened; append `| cat` for all{without})"
 
@@ -209,7 +209,7 @@ def _text(column: Column, item: Json, style: Style) -> str:
     return one_line(cell) if cell else "-"
 
 
-def who(item: dict[str, Any]) -> str:
+def actor_text(item: dict[str, Any]) -> str:
     """``team-edge (root)``: the authenticated actor, and the claimed author if that differs."""
     actor, author = item.get("actor", ""), item.get("author", "")
     claimed = f"({author})" if author and author != actor else ""
@@ -217,13 +217,13 @@ def who(item: dict[str, Any]) -> str:
 
 
 def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
-    """The table of a history of revisions; ``what`` says what a revision is, ``size`` is the column of its size."""
+    """The table of a history of revisions. ``what`` describes a revision; ``size`` is the column of its size."""
     return TableLayout(
         name=lambda item: str(item["revision"]),
         columns=(
             Column("REVISION", lambda item: str(item["revision"])),
             Column("AGE", lambda item: item["time"], is_time=True),
-            Column("AUTHOR", who),
+            Column("AUTHOR", actor_text),
             Column("WHAT", what, lambda item: "dim" if item["undone_by"] else "", is_prose=True),
             size,
             Column("MESSAGE", lambda item: item["message"], is_prose=True),
@@ -231,6 +231,6 @@ def history_layout(what: Callable[[Json], str], size: Column) -> TableLayout:
     )
 
 
-def place(locality: Mapping[str, str]) -> str:
+def locality_text(locality: Mapping[str, str]) -> str:
     """``region/zone/sub_zone``, without the parts that are empty."""
     return "/".join(filter(None, locality.values()))

@@ -1,4 +1,4 @@
-"""``xds validate``: files checked without a server; all findings at once."""
+"""``xds validate``: checks files without a server, and reports all findings at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xds.cli.client import Client, RefusedError
 from xds.cli.errors import CommandError, Exit
 from xds.cli.files import files_by_group, read_bytes, shown_name, with_excerpt
-from xds.cli.output import Format, complain, say, write, write_document
+from xds.cli.output import Format, print_error, say, write, write_document
 from xds.cli.resources import list_resources
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ SEVERITIES = ("warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is checked beyond the files themselves.
+    """The checks beyond the files themselves.
 
-    ``envoy`` is a binary that validates too, ``live`` a server whose content and policies count, ``descriptor_sets``
-    are files with message types, ``policies`` files with traffic assignment policies.
+    ``envoy`` is a binary that also validates; ``live`` is a server whose content and policies are compared;
+    ``descriptor_sets`` are files with message types, ``policies`` files with traffic assignment policies.
     """
 
     envoy: Path | None = None
@@ -45,7 +45,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A file that was read. Its resources are those of the group from index ``first`` on."""
+    """A file. Its resources are those of the group from index ``first`` on."""
 
     name: str
     body: bytes
@@ -54,7 +54,7 @@ class Text:
 
 @dataclass(slots=True)
 class Checked:
-    """The files of one group: the resources that could be read, and the findings."""
+    """The result for the files of one group: the resources that could be read, and the findings."""
 
     group: str
     resources: list[Resource] = field(default_factory=list)
@@ -68,9 +68,9 @@ def check_files(paths: Iterable[Path], group: str, checks: Checks) -> list[Check
     return [_check(name, files, checks) for name, files in files_by_group(paths, group).items()]
 
 
-def show_findings(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
+def show_findings(results: Sequence[Checked], format: Format | None, threshold: str) -> None:
     """Write all findings. Raises ``CommandError`` with exit 3 if one of them reaches ``threshold``."""
-    findings = [finding for checked in found for finding in checked.findings]
+    findings = [finding for checked in results for finding in checked.findings]
     if format in {Format.JSON, Format.YAML}:
         write_document({"items": [asdict(finding) for finding in findings]}, format)
     elif format is Format.JSONL:
@@ -78,16 +78,16 @@ def show_findings(found: Sequence[Checked], format: Format | None, threshold: st
             write_document(asdict(finding), Format.JSONL)
     else:
         write("".join(f"{finding_text(finding)}\n" for finding in findings))
-    _judge(found, findings, threshold)
+    _raise_for_findings(results, findings, threshold)
 
 
-def show_checked(found: Sequence[Checked], format: Format | None, threshold: str) -> None:
-    """As ``show_findings``, for a push that was not made: findings are messages, the resources are data."""
-    findings = [finding for checked in found for finding in checked.findings]
+def show_checked(results: Sequence[Checked], format: Format | None, threshold: str) -> None:
+    """As ``show_findings``, for a dry run of a push: findings are messages, the numbers of resources are data."""
+    findings = [finding for checked in results for finding in checked.findings]
     for finding in findings:
-        complain(finding_text(finding))
-    _judge(found, findings, threshold, is_quiet=True)
-    shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in found]
+        print_error(finding_text(finding))
+    _raise_for_findings(results, findings, threshold, is_quiet=True)
+    shown = [{"group": checked.group, "resources": len(checked.resources), "dry_run": True} for checked in results]
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(shown[0] if len(shown) == 1 else shown, format)
     else:
@@ -101,14 +101,17 @@ def finding_text(finding: Violation) -> str:
     return ": ".join(part for part in parts if part) + (f" ({finding.hint})" if finding.hint else "")
 
 
-def _judge(found: Sequence[Checked], findings: Sequence[Violation], threshold: str, is_quiet: bool = False) -> None:
+def _raise_for_findings(
+    results: Sequence[Checked], findings: Sequence[Violation], threshold: str, is_quiet: bool = False
+) -> None:
+    """Print the numbers of findings, or raise ``CommandError`` with them if one reaches ``threshold``."""
     errors = sum(finding.severity == "error" for finding in findings)
-    counted = f"{_plural(errors, 'error')}, {_plural(len(findings) - errors, 'warning')}"
+    counts = f"{_plural(errors, 'error')}, {_plural(len(findings) - errors, 'warning')}"
     if errors or (threshold == "warning" and findings):
-        raise CommandError(Exit.INVALID, counted)
+        raise CommandError(Exit.INVALID, counts)
     if not is_quiet:
-        total = sum(len(checked.resources) for checked in found)
-        say(f"{_plural(total, 'resource')} in {_plural(len(found), 'group')}: {counted}")
+        total = sum(len(checked.resources) for checked in results)
+        say(f"{_plural(total, 'resource')} in {_plural(len(results), 'group')}: {counts}")
 
 
 def _plural(count: int, word: str) -> str:
@@ -121,7 +124,7 @@ def _check(group: str, files: Sequence[Path], checks: Checks) -> Checked:
     for file in files:
         _read(file, checked)
     if not any(finding.severity == "error" for finding in checked.findings):
-        checked.findings += _placed(list(_together(checked, checks)), checked.texts)
+        checked.findings += _with_places(list(_set_findings(checked, checks)), checked.texts)
     return checked
 
 
@@ -133,15 +136,15 @@ def _read(file: Path, checked: Checked) -> None:
     try:
         pushed = ResourceDecoder().document(text.body, source=text.name)
     except ValidationError as error:
-        checked.findings += [with_excerpt(_named(finding, text.name), text.body) for finding in error.violations]
+        checked.findings += [with_excerpt(_with_source(finding, text.name), text.body) for finding in error.violations]
     else:
         checked.texts.append(text)
         checked.resources += pushed.resources
-        checked.findings += [_named(finding, text.name) for finding in pushed.warnings]
+        checked.findings += [_with_source(finding, text.name) for finding in pushed.warnings]
 
 
-def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
-    """Findings that single files cannot show: duplicates, references, removals, Envoy's verdict."""
+def _set_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
+    """Findings about all files together: duplicates, references, removals, and those of Envoy."""
     from xds.codec.crosscheck import check_references, check_unique
     from xds.codec.findings import Findings
 
@@ -151,34 +154,34 @@ def _together(checked: Checked, checks: Checks) -> Iterator[Violation]:
     removed = _removed(checked, checks.live) if checks.live is not None else set()
     yield from check_references(checked.resources, removed=removed)
     if checks.envoy is not None and not findings:
-        yield from _asked(checked.resources, checks.envoy, checks.timeout_s)
-    yield from _steered(checked, checks)
+        yield from _envoy_findings(checked.resources, checks.envoy, checks.timeout_s)
+    yield from _policy_findings(checked, checks)
 
 
-def _steered(checked: Checked, checks: Checks) -> Iterator[Violation]:
-    """Findings about policies, those in files and those that the group has."""
+def _policy_findings(checked: Checked, checks: Checks) -> Iterator[Violation]:
+    """Findings about policies: those in files, and those of the group on the server."""
     from xds.assignment.policy import Policy
     from xds.cli.assignments import read_policy
     from xds.control.policy_review import review_policy
     from xds.model.errors import ValidationError
     from xds.model.resource_type import CLUSTER
 
-    held = {(one.type_url, one.name): one for one in checked.resources}
+    resources = {(one.type_url, one.name): one for one in checked.resources}
     documents = [(shown_name(file), read_policy(file)) for file in checks.policies]
-    documents += [("", item["policy"]) for item in _in_force(checked.group, checks.live)]
+    documents += [("", item["policy"]) for item in _server_policies(checked.group, checks.live)]
     policies = []
     for source, document in documents:
         try:
             policies.append((source, Policy.parse(document)))
         except ValidationError as error:
-            yield from (_named(finding, source) for finding in error.violations)
+            yield from (_with_source(finding, source) for finding in error.violations)
     for source, policy in policies:
-        names = [name for type_url, name in held if type_url == CLUSTER]
-        found = review_policy(policy, lambda *key: held.get(key), names, [one.cluster for _, one in policies])
-        yield from (_named(finding, source) for finding in found)
+        names = [name for type_url, name in resources if type_url == CLUSTER]
+        findings = review_policy(policy, lambda *key: resources.get(key), names, [one.cluster for _, one in policies])
+        yield from (_with_source(finding, source) for finding in findings)
 
 
-def _in_force(group: str, client: Client | None) -> list[Json]:
+def _server_policies(group: str, client: Client | None) -> list[Json]:
     """The policies that the server has for a group."""
     from xds.cli.assignments import assignment_path
 
@@ -202,29 +205,30 @@ def _removed(checked: Checked, client: Client) -> set[tuple[str, str]]:
         if error.code is not Exit.NOT_FOUND:
             raise
         return set()
-    held = {(type_url_of(item["type"]), item["name"]) for item in items}
-    return held - {(resource.type_url, resource.name) for resource in checked.resources}
+    served = {(type_url_of(item["type"]), item["name"]) for item in items}
+    return served - {(resource.type_url, resource.name) for resource in checked.resources}
 
 
 AUTO = Path("auto")
 
 
 def envoy_binary(given: Path) -> Path:
-    """The Envoy to ask: the file ``given``, or the program of this name, ``envoy`` for `AUTO`.
+    """The Envoy binary: the file ``given``, or the program of that name; for `AUTO` the program ``envoy``.
 
-    That is the one that the extra ``envoy`` installed, or one on the path. Raises ``CommandError`` if there is none.
+    The program is the one beside this Python, where the extra ``envoy`` installs it, or one on the path. Raises
+    ``CommandError`` if there is none.
     """
     if given != AUTO and (given.name != str(given) or given.is_file()):
         return given
     name = "envoy" if given == AUTO else given.name
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    program = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if program is None:
         hint = "pip install 'xds-server[envoy]' installs one"
         raise CommandError(Exit.USAGE, f"--envoy {given}: there is no {name} on the path; {hint}")
-    return Path(found)
+    return Path(program)
 
 
-def _asked(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
+def _envoy_findings(resources: Sequence[Resource], envoy: Path, timeout_s: float) -> list[Violation]:
     from xds.control.envoy_check import deep_check
 
     try:
@@ -246,11 +250,11 @@ def add_descriptors(files: Sequence[Path]) -> None:
         raise CommandError(Exit.USAGE, str(error)) from None
 
 
-def _named(finding: Violation, name: str) -> Violation:
+def _with_source(finding: Violation, name: str) -> Violation:
     return finding if finding.source else replace(finding, source=name)
 
 
-def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
+def _with_places(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Violation]:
     """Findings about the whole set, each with its place in a file if it has one."""
     from xds.codec.document import parse_document
     from xds.codec.positions import locate
@@ -258,15 +262,15 @@ def _placed(findings: Sequence[Violation], texts: Sequence[Text]) -> Iterator[Vi
     findings = [_with_other(finding, texts) for finding in findings]
     firsts = [text.first for text in texts]
     owners = [bisect_right(firsts, finding.index) - 1 for finding in findings]
-    for owner, found in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
-        members = [finding for _, finding in found]
+    for owner, pairs in groupby(zip(owners, findings, strict=True), key=itemgetter(0)):
+        members = [finding for _, finding in pairs]
         if owner < 0:
             yield from members
             continue
         text = texts[owner]
         layout = parse_document(text.body, source=text.name).layout
-        own = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
-        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, own, strict=True))
+        located = locate(layout, [replace(finding, index=finding.index - text.first) for finding in members])
+        yield from (replace(finding, source=placed.source) for finding, placed in zip(members, located, strict=True))
 
 
 def _with_other(finding: Violation, texts: Sequence[Text]) -> Violation:

@@ -1,4 +1,4 @@
-"""Waiting for the fleet: until the connected nodes have a push, a node rejects it, or the time is over."""
+"""Waits for a push: until the connected nodes have it, a node rejects it, or the timeout."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from xds.cli.client import Client, group_path
 from xds.cli.errors import CommandError, Exit
-from xds.cli.lingering import held_text, some
-from xds.cli.nack_table import alike
+from xds.cli.lingering import first_names, held_text
+from xds.cli.nack_table import merge_equal
 from xds.cli.output import one_line, say
 
 if TYPE_CHECKING:
@@ -29,84 +29,86 @@ def wait_for(
 ) -> None:
     """Wait until ``percent`` of the nodes have the revision, until ``end`` (monotonic seconds) at the latest.
 
-    Raises ``CommandError`` that names the nodes that reject it or are late; unless ``allow_none`` also if the group has
-    no node.
+    Raises ``CommandError`` with the nodes that reject the push or are pending; unless ``allow_none`` also if the group
+    has no node.
     """
     from xds.control.progress import PushVerdict
 
     path = group_path(group, f"/revisions/{revision}/progress")
     with progress(group) as show:
         while True:
-            left = end - time.monotonic()
-            found = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, left)):g}"})
-            show(found)
-            decision = verdict_on(found, percent)
-            if decision is not PushVerdict.PENDING or left <= 0:
+            remaining_s = end - time.monotonic()
+            state = client.call("GET", path, {"wait": f"{max(0.0, min(POLL_S, remaining_s)):g}"})
+            show(state)
+            decision = verdict_on(state, percent)
+            if decision is not PushVerdict.PENDING or remaining_s <= 0:
                 break
-    report(group, revision, found)
+    report(group, revision, state)
     if decision is PushVerdict.REFUSED:
-        raise CommandError(Exit.NEGATIVE, refusals(found))
+        raise CommandError(Exit.NEGATIVE, refusals(state))
     if decision is PushVerdict.PENDING:
-        raise CommandError(Exit.TIMED_OUT, late(found))
+        raise CommandError(Exit.TIMED_OUT, late(state))
     if not allow_none:
-        check_somebody(client, group, found)
+        check_any_node(client, group, state)
 
 
-def verdict_on(found: Json, percent: float) -> PushVerdict:
-    """Whether ``percent`` of the nodes have the push; ``found`` is the API's progress or rollout."""
+def verdict_on(state: Json, percent: float) -> PushVerdict:
+    """Whether ``percent`` of the nodes have the push; ``state`` is the API's progress or rollout."""
     from xds.control.progress import verdict_of
     from xds.fleet.state import Convergence
 
-    return verdict_of(Convergence(found["synced"], found["pending"], found["nacked"]), percent)
+    return verdict_of(Convergence(state["synced"], state["pending"], state["nacked"]), percent)
 
 
-def check_somebody(client: Client, group: str, found: Json) -> None:
-    """Raises ``CommandError`` if no node of the group is connected: a mistyped name must not look like success."""
-    if found["synced"] + found["pending"] + found["nacked"] or client.call("GET", group_path(group))["nodes"]:
+def check_any_node(client: Client, group: str, state: Json) -> None:
+    """Raises ``CommandError`` if no node of the group is connected: a wait for a mistyped group must not succeed."""
+    if state["synced"] + state["pending"] + state["nacked"] or client.call("GET", group_path(group))["nodes"]:
         return
-    raise CommandError(Exit.NOBODY, f"group {group}: none of its nodes is connected; pass --allow-none to accept that")
+    raise CommandError(Exit.NO_NODE, f"group {group}: none of its nodes is connected; pass --allow-none to accept that")
 
 
-def report(group: str, revision: int, found: Json) -> None:
+def report(group: str, revision: int, state: Json) -> None:
     """Print how many nodes have the revision."""
-    total = found["synced"] + found["pending"] + found["nacked"]
+    total = state["synced"] + state["pending"] + state["nacked"]
     if total:
-        say(f"group {group}: {found['synced']} of {total} nodes have revision {revision}")
+        say(f"group {group}: {state['synced']} of {total} nodes have revision {revision}")
     else:
-        say(f"group {group}: no connected node of this group subscribes to what was pushed")
+        say(f"group {group}: no connected node of this group subscribes to the pushed types")
 
 
-def refusals(found: Json) -> str:
-    """The NACKs of a push, with the error messages of the nodes. Equal ones of several nodes are one line."""
-    records = alike(found["nacks"])[:SHOWN]
-    lines = (f"{some(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records)
-    return "\n".join(map(one_line, lines)) or f"{found['nacked']} nodes rejected the push"
+def refusals(state: Json) -> str:
+    """The NACKs of a push, with the error messages of the nodes. Equal NACKs of several nodes are one line."""
+    records = merge_equal(state["nacks"])[:SHOWN]
+    lines = (
+        f"{first_names(one['nodes'], len(one['nodes']))} rejected {_rejected(one)}: {one['message']}" for one in records
+    )
+    return "\n".join(map(one_line, lines)) or f"{state['nacked']} nodes rejected the push"
 
 
 def _rejected(nack: Json) -> str:
-    return f"{nack['type']} {some(nack['guilty'], len(nack['guilty']))}" if nack["guilty"] else str(nack["type"])
+    return f"{nack['type']} {first_names(nack['guilty'], len(nack['guilty']))}" if nack["guilty"] else str(nack["type"])
 
 
-def late(found: Json) -> str:
+def late(state: Json) -> str:
     """The pending nodes, and what is held for them."""
-    first = f"timed out waiting for {found['pending']} nodes: {', '.join(found['pending_nodes'][:SHOWN])}"
-    return "\n".join(map(one_line, (first, *held_lines(found))))
+    first = f"timed out waiting for {state['pending']} nodes: {', '.join(state['pending_nodes'][:SHOWN])}"
+    return "\n".join(map(one_line, (first, *held_lines(state))))
 
 
-def held_lines(found: Json) -> list[str]:
+def held_lines(state: Json) -> list[str]:
     """The content that is held for pending nodes, and the clusters that it waits for."""
-    return [f"{each['node']}: {held_text(each)}" for each in found["held"][:SHOWN]]
+    return [f"{each['node']}: {held_text(each)}" for each in state["held"][:SHOWN]]
 
 
-def _holds_told(tell: Callable[[str], object]) -> Callable[[Json], None]:
+def _holds_printer(print_line: Callable[[str], object]) -> Callable[[Json], None]:
     """A function that prints each held content once."""
-    told: set[str] = set()
+    printed: set[str] = set()
 
-    def show(found: Json) -> None:
-        for line in held_lines(found):
-            if line not in told:
-                told.add(line)
-                tell(one_line(line))
+    def show(state: Json) -> None:
+        for line in held_lines(state):
+            if line not in printed:
+                printed.add(line)
+                print_line(one_line(line))
 
     return show
 
@@ -116,7 +118,7 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
     """A progress bar on a terminal; otherwise a line at the beginning."""
     if not sys.stderr.isatty():
         say(f"waiting for the nodes of group {group}")
-        yield _holds_told(say)
+        yield _holds_printer(say)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -124,11 +126,11 @@ def progress(group: str) -> Iterator[Callable[[Json], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"waiting for {group}", total=None)
 
-        tell_holds = _holds_told(partial(bar.console.print, markup=False, highlight=False))
+        show_holds = _holds_printer(partial(bar.console.print, markup=False, highlight=False))
 
-        def show(found: Json) -> None:
-            tell_holds(found)
-            total = found["synced"] + found["pending"] + found["nacked"]
-            bar.update(task, total=total, completed=found["synced"])
+        def show(state: Json) -> None:
+            show_holds(state)
+            total = state["synced"] + state["pending"] + state["nacked"]
+            bar.update(task, total=total, completed=state["synced"])
 
         yield show

@@ -53,8 +53,8 @@ class AsyncClient:
 
     ``server`` is its URL. Arguments that are left out come from the environment, as for the ``xds`` command:
     ``XDS_ADDR``, ``XDS_TOKEN`` or ``XDS_TOKEN_FILE``, ``XDS_CACERT``, ``XDS_CERT``, ``XDS_KEY``. Options of writes are
-    those of ``PushArguments``. Lists are iterators that fetch page after page. One event loop
-    uses it; many calls may run at once.
+    those of ``PushArguments``. Lists are iterators that fetch page after page. A client belongs to one event loop, on
+    which many calls may run at once.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class AsyncClient:
     ) -> GroupState:
         """Create a group, or set its settings. Settings that are left out are reset.
 
-        ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings.
+        ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings yet.
         """
         settings = {
             "selector": selector,
@@ -181,7 +181,7 @@ class AsyncClient:
         return await self._run(calls.configure_group(name, settings, if_match, author, dry_run, allow_empty))
 
     async def delete_group(self, name: str, **options: Unpack[PushArguments]) -> PushOutcome:
-        """Delete a group with its settings; ``moves`` of the result counts where its nodes go."""
+        """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
         return await self._run(calls.push("DELETE", calls.place("groups", name), **options))
 
     async def snapshot(self, group: str, *, revision: int | None = None, show_secrets: bool = False) -> GroupSnapshot:
@@ -193,7 +193,7 @@ class AsyncClient:
         return await self._run(calls.resource(group, type, name, show_secrets))
 
     def history(self, group: str, *, endpoints: bool = True) -> AsyncIterator[GroupRevision]:
-        """The revisions of a group, the newest first; without those that changed only endpoints if so chosen."""
+        """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
         return self._pages(calls.history(group, endpoints))
 
     def difference(
@@ -205,7 +205,7 @@ class AsyncClient:
     # The fleet
 
     def nodes(self, *, group: str = "", state: str = "", selector: str = "") -> AsyncIterator[NodeStatus]:
-        """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as of groups."""
+        """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
         return self._pages(fleet_calls.nodes(group, state, selector))
 
     async def node(self, id: str) -> NodeStatus:
@@ -226,11 +226,11 @@ class AsyncClient:
     async def events(
         self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
     ) -> AsyncIterator[ServerEvent]:
-        """Events as they happen, without end. ``after`` continues behind the event with this id, ``"0"``: the oldest.
+        """Events as they happen, without end. ``after``: start behind the event with this id; ``"0"``: at the oldest.
 
-        A lost connection is opened again, and nothing is missed that the server still has; an event of the kind
-        ``lagged`` says that something is. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
-        stays away for a minute, and with ``reconnects=False`` when the connection is lost.
+        A lost connection is opened again, and the events of the gap follow. If the server no longer has some of them,
+        an event of the kind ``lagged`` says so. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
+        does not answer for a minute, and with ``reconnects=False`` when the connection is lost.
         """
         cursor, attempt = EventCursor(kinds, group, node, after), 0
         while True:
@@ -250,7 +250,7 @@ class AsyncClient:
     # Live endpoints
 
     def assignments(self, group: str, *, live: bool = False) -> AsyncIterator[ServedAssignment]:
-        """The assignments of a group, without their endpoints; ``live``: only those laid over pushed ones."""
+        """The assignments of a group, without their endpoints; ``live``: only live assignments."""
         return self._pages(fleet_calls.assignments(group, live))
 
     async def assignment(self, group: str, name: str) -> ServedAssignment:
@@ -268,7 +268,7 @@ class AsyncClient:
         drain_s: float | None = None,
         dry_run: bool = False,
     ) -> ServedAssignment:
-        """Lay a ClusterLoadAssignment over the pushed one, without a revision. Endpoints that it lacks drain first."""
+        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
         body = fleet_calls.assignment_body(assignment)
         options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
         return await self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))
@@ -294,7 +294,7 @@ class AsyncClient:
     async def reset_endpoints(
         self, group: str, name: str, *, author: str = "", drain_s: float | None = None, dry_run: bool = False
     ) -> ServedAssignment:
-        """Serve what was pushed again."""
+        """Serve the pushed assignment again."""
         options = {"author": author, "drain_s": drain_s, "dry_run": dry_run}
         return await self._run(fleet_calls.edit_endpoints("DELETE", group, name, None, options))
 

@@ -166,7 +166,7 @@ class Client:
     ) -> GroupState:
         """Create a group, or set its settings. Settings that are left out are reset.
 
-        ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings.
+        ``if_match`` is the ``settings_etag`` that was read, or 0: there must be no settings yet.
         """
         settings = {
             "selector": selector,
@@ -178,7 +178,7 @@ class Client:
         return self._run(calls.configure_group(name, settings, if_match, author, dry_run, allow_empty))
 
     def delete_group(self, name: str, **options: Unpack[PushArguments]) -> PushOutcome:
-        """Delete a group with its settings; ``moves`` of the result counts where its nodes go."""
+        """Delete a group with its settings; ``moves`` of the result counts its nodes by the group that they move to."""
         return self._run(calls.push("DELETE", calls.place("groups", name), **options))
 
     def snapshot(self, group: str, *, revision: int | None = None, show_secrets: bool = False) -> GroupSnapshot:
@@ -190,7 +190,7 @@ class Client:
         return self._run(calls.resource(group, type, name, show_secrets))
 
     def history(self, group: str, *, endpoints: bool = True) -> Iterator[GroupRevision]:
-        """The revisions of a group, the newest first; without those that changed only endpoints if so chosen."""
+        """The revisions of a group, the newest first. ``endpoints=False`` omits those that changed only endpoints."""
         return self._pages(calls.history(group, endpoints))
 
     def difference(
@@ -202,7 +202,7 @@ class Client:
     # The fleet
 
     def nodes(self, *, group: str = "", state: str = "", selector: str = "") -> Iterator[NodeStatus]:
-        """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as of groups."""
+        """Nodes by id. ``state``: with a type in this state, such as ``nacked``; ``selector`` as for groups."""
         return self._pages(fleet_calls.nodes(group, state, selector))
 
     def node(self, id: str) -> NodeStatus:
@@ -223,11 +223,11 @@ class Client:
     def events(
         self, *, kinds: Sequence[str] = (), group: str = "", node: str = "", after: str = "", reconnects: bool = True
     ) -> Iterator[ServerEvent]:
-        """Events as they happen, without end. ``after`` continues behind the event with this id, ``"0"``: the oldest.
+        """Events as they happen, without end. ``after``: start behind the event with this id; ``"0"``: at the oldest.
 
-        A lost connection is opened again, and nothing is missed that the server still has; an event of the kind
-        ``lagged`` says that something is. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
-        stays away for a minute, and with ``reconnects=False`` when the connection is lost.
+        A lost connection is opened again, and the events of the gap follow. If the server no longer has some of them,
+        an event of the kind ``lagged`` says so. Raises ``UnreachableServerError`` or ``ServerBusyError`` if the server
+        does not answer for a minute, and with ``reconnects=False`` when the connection is lost.
         """
         cursor, attempt = EventCursor(kinds, group, node, after), 0
         while True:
@@ -247,7 +247,7 @@ class Client:
     # Live endpoints
 
     def assignments(self, group: str, *, live: bool = False) -> Iterator[ServedAssignment]:
-        """The assignments of a group, without their endpoints; ``live``: only those laid over pushed ones."""
+        """The assignments of a group, without their endpoints; ``live``: only live assignments."""
         return self._pages(fleet_calls.assignments(group, live))
 
     def assignment(self, group: str, name: str) -> ServedAssignment:
@@ -265,7 +265,7 @@ class Client:
         drain_s: float | None = None,
         dry_run: bool = False,
     ) -> ServedAssignment:
-        """Lay a ClusterLoadAssignment over the pushed one, without a revision. Endpoints that it lacks drain first."""
+        """Serve a ClusterLoadAssignment instead of the pushed one, without a revision. Its former endpoints drain."""
         body = fleet_calls.assignment_body(assignment)
         options = {"if_match": if_match, "author": author, "drain_s": drain_s, "dry_run": dry_run}
         return self._run(fleet_calls.edit_endpoints("PUT", group, name, body, options))
@@ -291,7 +291,7 @@ class Client:
     def reset_endpoints(
         self, group: str, name: str, *, author: str = "", drain_s: float | None = None, dry_run: bool = False
     ) -> ServedAssignment:
-        """Serve what was pushed again."""
+        """Serve the pushed assignment again."""
         options = {"author": author, "drain_s": drain_s, "dry_run": dry_run}
         return self._run(fleet_calls.edit_endpoints("DELETE", group, name, None, options))
 

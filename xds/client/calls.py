@@ -1,6 +1,6 @@
-"""The calls of the admin API as values: what to send, and how to read the answer. No I/O.
+"""The calls of the admin API as values: the request, and how to read its answer. No I/O.
 
-`Client` and `AsyncClient` send the same calls, so what they do cannot differ.
+`Client` and `AsyncClient` send the same calls, so that they behave alike.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREFIX = "/api/v1"
 
 @dataclass(frozen=True, slots=True)
 class ApiCall(Generic[T]):
-    """One request, and how its JSON becomes the result. ``wait_s`` is how long the server may take on purpose."""
+    """One request, and a function that makes the result from its JSON. The server may wait ``wait_s`` on request."""
 
     method: str
     path: str
@@ -45,17 +45,17 @@ class ApiCall(Generic[T]):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether it may be sent again after a lost answer."""
+        """Whether the request may be sent again after its answer was lost."""
         return self.method == "GET" or "Idempotency-Key" in self.headers
 
 
 class EntryArguments(TypedDict, total=False):
     """Options of writes of config entries, all optional.
 
-    ``message`` and ``author`` go into the history; the server records the authenticated caller besides. ``if_match``
-    is an etag, or a revision as a number, that must still be the present one; 0 means that there must be nothing yet.
-    A call that is repeated with its ``idempotency_key`` gets the first answer again. ``dry_run`` checks and compares
-    without a change; with ``strict`` warnings are errors.
+    ``message`` and ``author`` go into the history; the server also records the authenticated caller. ``if_match`` is an
+    etag, or a revision as a number, that must still be the current one; 0 means that there must be nothing yet. A
+    repeated call with the same ``idempotency_key`` gets the first answer again. ``dry_run`` checks and compares, and
+    changes nothing; with ``strict``, warnings are errors.
     """
 
     message: str
@@ -69,8 +69,8 @@ class EntryArguments(TypedDict, total=False):
 class PushArguments(EntryArguments, total=False):
     """Options of pushes: those of config entries, and two of the fleet.
 
-    ``wait_s``: answer when all connected nodes have ACKed or rejected the push, after at most this many seconds
-    (300 at most); the result has ``progress`` then. ``allow_empty`` lets connected nodes lose their configuration.
+    ``wait_s``: wait until all connected nodes have ACKed or rejected the push, but at most this many seconds (up to
+    300); the result then has ``progress``. ``allow_empty`` allows a push that takes all resources from connected nodes.
     """
 
     allow_empty: bool
@@ -102,7 +102,7 @@ def reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def flags(**given: object) -> dict[str, str]:
-    """Query parameters: without what is None, False or empty."""
+    """Query parameters, without those that are None, False or empty."""
     return {
         name: "true" if value is True else str(value)
         for name, value in given.items()
@@ -111,7 +111,7 @@ def flags(**given: object) -> dict[str, str]:
 
 
 def precondition(if_match: str | int | None, prefix: str = "r") -> dict[str, str]:
-    """The headers of a precondition: an etag, a revision number, or 0 for what must not exist."""
+    """The headers of a precondition: an etag, a revision number, or 0: the object must not exist."""
     if if_match is None or if_match == "":
         return {}
     if if_match == 0:
@@ -193,10 +193,10 @@ def _change(change: PatchInput, index: int) -> Json:
         body["put"] = encode_resources(change["put"])
     if "delete" in change:
         body["delete"] = [{"type": type, "name": name} for type, name in change["delete"]]
-    stated = precondition(change.get("if_match"))
-    if "If-Match" in stated:
-        body["if_match"] = stated["If-Match"]
-    elif stated:
+    headers = precondition(change.get("if_match"))
+    if "If-Match" in headers:
+        body["if_match"] = headers["If-Match"]
+    elif headers:
         body["if_none_match"] = "*"
     return body
 
@@ -260,7 +260,7 @@ def difference(
 
 
 def progress(group: str, revision: int, wait_s: float) -> ApiCall[PushProgress]:
-    """How far a recent push is."""
+    """How many nodes have a recent push."""
     path = place("groups", group, "revisions", str(revision), "progress")
     return ApiCall("GET", path, reader(PushProgress), flags(wait=wait_s or None), wait_s=wait_s)
 
@@ -279,7 +279,7 @@ def undo_plan(group: str) -> ApiCall[UndoProposal]:
 def undo(plan: UndoProposal, given: PushArguments) -> ApiCall[PushOutcome]:
     """Roll back as planned, unless something changed since. Raises ``NothingToUndoError``.
 
-    Clusters that exist before and after keep their present endpoints, as with ``xds rollout undo``.
+    Clusters that exist before and after keep their current endpoints, as with ``xds rollout undo``.
     """
     if plan.to is None:
         raise NothingToUndoError(plan)

@@ -1,8 +1,8 @@
-"""Resources as a program has them, to the JSON that the admin API accepts.
+"""Encodes the resources of a program as the JSON that the admin API accepts.
 
 A resource is a dictionary with ``@type`` (Envoy's JSON), a protobuf message of any generated package, or a message of
-envoy-data-plane. Messages travel as bytes, so nothing is lost or renamed on the way; the server checks both in the same
-way. Neither protobuf nor envoy-data-plane is imported here: messages are recognised by what they are.
+envoy-data-plane. Messages are sent as bytes, so nothing is lost or renamed. The server checks all forms alike. Neither
+protobuf nor envoy-data-plane is imported here: messages are recognised by their attributes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ResourceInput = Mapping[str, Any] | SerializableMessage
 
 
 def encode_resources(resources: Iterable[ResourceInput]) -> list[dict[str, Any]]:
-    """Resources as JSON values. Raises ``TypeError`` that names the position of what is no resource."""
+    """Resources as JSON values. Raises ``TypeError`` with the position of a value that is not a resource."""
     if isinstance(resources, Mapping) or not isinstance(resources, Iterable):
         raise TypeError("expected several resources; give a list")
     return [encode_resource(resource, f"resources[{index}]") for index, resource in enumerate(resources)]
@@ -47,7 +47,7 @@ def encode_resource(resource: ResourceInput, place: str = "the resource") -> dic
 
 
 def type_url_of_message(message: object, place: str = "the message") -> str:
-    """The type URL of a message. Raises ``TypeError`` if it cannot be told."""
+    """The type URL of a message. Raises ``TypeError`` if it is unknown."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if descriptor is not None:
         return f"{TYPE_PREFIX}{descriptor.full_name}"
@@ -67,7 +67,7 @@ def _opaque(type_url: str, body: bytes) -> dict[str, Any]:
 
 
 def _wrapper(message: Any, place: str) -> dict[str, Any]:
-    """A ``Resource`` wrapper: name, aliases and TTL are for the server, what is in it is a resource."""
+    """A ``Resource`` wrapper: name, aliases and TTL are for the server, the packed message is the resource."""
     packed = message.resource
     if packed is None or not packed.type_url:
         raise TypeError(f"{place}: the wrapper has no resource")

@@ -1,4 +1,4 @@
-"""What both clients share of HTTP: where the server is, credentials, timeouts, and what an answer means."""
+"""HTTP for both clients: the URL of the server, credentials, timeouts, and how answers are read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 DEFAULT_SERVER = "http://127.0.0.1:18080"
 CONNECT_TIMEOUT_S = 5.0
-QUIET_S = 45.0  # the server sends a sign of life every 15 s
-_NO_HTTP_1 = "illegal"  # as h11 begins what it says of a first line that is none
-RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all: a server that restarts is back by then
+QUIET_S = 45.0  # the server sends an empty line every 15 s
+_NO_HTTP_1 = "illegal"  # the beginning of h11's error about a first line that is not HTTP/1
+RECONNECT_S = (0.1, 0.5, 1.0, 2.0, 5.0, *(10.0,) * 5)  # a minute in all, in which a server can restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ServerAccess:
 
     @property
     def url(self) -> str:
-        """The URL of the server. Raises ``ValueError`` if it is none."""
+        """The URL of the server. Raises ``ValueError`` for anything else."""
         given = self.server or os.environ.get("XDS_ADDR") or DEFAULT_SERVER
         url = (given if "://" in given else f"http://{given}").rstrip("/")
         parts = httpx.URL(url)
@@ -74,7 +74,7 @@ class ServerAccess:
 
 
 def request_arguments(call: ApiCall[T], timeout_s: float, token: str = "") -> dict[str, Any]:
-    """The arguments of one HTTP request; ``token`` is that of a page."""
+    """The arguments of one HTTP request; ``token`` is the token of a page."""
     arguments: dict[str, Any] = {
         "method": call.method,
         "url": call.path,
@@ -102,21 +102,21 @@ def read_document(call: ApiCall[T], document: Mapping[str, Any]) -> T:
 
 
 def document_of(response: httpx.Response) -> Mapping[str, Any]:
-    """The JSON object of an answer. Raises ``AdminApiError`` if the answer is no success."""
-    found = _object(response)
+    """The JSON object of an answer. Raises ``AdminApiError`` if the request failed."""
+    document = _object(response)
     if not response.is_success:
-        raise failure_of(response.status_code, found)
-    if found is None:
+        raise failure_of(response.status_code, document)
+    if document is None:
         raise failure_of(response.status_code, None)
-    return found
+    return document
 
 
 def _object(response: httpx.Response) -> Mapping[str, Any] | None:
     try:
-        found = response.json()
+        document = response.json()
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the client raises: one class for each reason that a program may want to tell apart."""
+"""Errors of the client: one class for each reason that a program may need to distinguish."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xds.client.results import Finding, PushOutcome, UndoProposal
 
 
 class AdminApiError(Exception):
-    """The admin API could not be asked, or refused. The message says what is wrong and what to do.
+    """The admin API could not be reached, or it refused the request. The message says why, and what to do.
 
-    ``status`` is HTTP's, 0 without an answer. ``findings`` has every error that the server found in the input;
+    ``status`` is the HTTP status, 0 without an answer. ``findings`` has every error that the server found in the input;
     ``problem`` is the whole answer (RFC 9457). ``request_id`` finds the request in the server's log.
     """
 
@@ -25,11 +25,11 @@ class AdminApiError(Exception):
 
 
 class UnreachableServerError(AdminApiError):
-    """No answer: no server there, the connection was lost, or it took too long. A write may have happened."""
+    """No answer: no server, a lost connection, or a timeout. A write may have happened."""
 
 
 class UnexpectedAnswerError(AdminApiError):
-    """The answer is not that of the admin API of an xDS server."""
+    """The answer is not one of the admin API of an xDS server."""
 
 
 class InvalidInputError(AdminApiError):
@@ -45,7 +45,7 @@ class AbsentError(AdminApiError):
 
 
 class WriteConflictError(AdminApiError):
-    """The precondition failed, or the server wants a confirmation (409, 412, 428). Nothing was changed."""
+    """The precondition failed, or the server requires a confirmation (409, 412, 428). Nothing was changed."""
 
 
 class ServerBusyError(AdminApiError):
@@ -61,21 +61,21 @@ class NothingToUndoError(AdminApiError):
 
 
 class NotTakenError(AdminApiError):
-    """A push was committed, and proxies rejected it or have not ACKed it in time. ``outcome.progress`` tells which."""
+    """A push was committed, but proxies rejected it or did not ACK it in time: see ``outcome.progress``."""
 
     def __init__(self, outcome: PushOutcome) -> None:
-        super().__init__(_told(outcome))
+        super().__init__(_explain_outcome(outcome))
         self.outcome = outcome
 
 
 def check_taken(outcome: PushOutcome) -> PushOutcome:
-    """The outcome itself, if all proxies have the push. Raises ``NotTakenError``; also if none was waited for."""
+    """Return the outcome if all proxies have the push. Raises ``NotTakenError`` otherwise, also without ``wait_s``."""
     if outcome.progress is None or outcome.progress.verdict != "done":
         raise NotTakenError(outcome)
     return outcome
 
 
-def _told(outcome: PushOutcome) -> str:
+def _explain_outcome(outcome: PushOutcome) -> str:
     place = f"group {outcome.group!r}, revision {outcome.revision}"
     progress = outcome.progress
     if progress is None:

@@ -60,7 +60,7 @@ def assignment(group: str, name: str) -> ApiCall[ServedAssignment]:
 def edit_endpoints(
     method: str, group: str, name: str, body: object, options: Mapping[str, Any]
 ) -> ApiCall[ServedAssignment]:
-    """Set, change or delete what is laid over a pushed assignment.
+    """Set, change or delete a live assignment.
 
     Options: ``if_match``, ``author``, ``drain_s``, ``dry_run``.
     """
@@ -125,7 +125,7 @@ def _entry_write(method: str, path: str, body: object, **given: Unpack[EntryArgu
 
 
 class EventCursor:
-    """Where a reader of events is: what to ask for, and what the lines of the answer mean."""
+    """The position of an event reader. Makes its requests, and reads the lines of the answers."""
 
     def __init__(self, kinds: Sequence[str], group: str, node: str, after: str) -> None:
         self._query = flags(kinds=",".join(kinds), group=group, node=node)
@@ -133,17 +133,17 @@ class EventCursor:
         self.has_begun = False
 
     def call(self) -> ApiCall[None]:
-        """The request that continues behind the last event."""
+        """The request that continues after the last event."""
         headers = {"Accept": NDJSON, **({LAST_EVENT_ID: self._after} if self._after else {})}
         return ApiCall("GET", place("events"), lambda _: None, self._query, headers)
 
     def begin(self, headers: Mapping[str, str]) -> None:
-        """An answer begins: it says where, so that nothing is missed if it ends before the first event."""
+        """Note the position at which an answer begins, so that no event is missed if it ends before the first one."""
         self.has_begun = True
         self._after = self._after or headers.get(LAST_EVENT_ID, "")
 
     def read(self, line: str) -> ServerEvent | None:
-        """The event of a line; None for a sign of life. Raises ``ShapeError``."""
+        """The event of a line; None for an empty line, which keeps the connection open. Raises ``ShapeError``."""
         if not line.strip():
             return None
         try:

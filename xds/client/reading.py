@@ -1,7 +1,7 @@
-"""JSON answers to frozen dataclasses, by the types of their fields.
+"""Reads JSON answers as frozen dataclasses, by the types of their fields.
 
-Members that a dataclass does not have are left out, so that a newer server can be asked. A member that is missing, or
-null where its field cannot be None, takes the field's default.
+Members without a field are ignored, so that the client works with a newer server. A member that is missing, or null
+although its field cannot be None, gets the field's default.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class ShapeError(ValueError):
 
 def read_object(kind: type[T], value: object) -> T:
     """An object as a dataclass. Raises ``ShapeError``."""
-    found: T = read_value(kind, value)
-    return found
+    result: T = read_value(kind, value)
+    return result
 
 
 def read_value(kind: Any, value: Any) -> Any:

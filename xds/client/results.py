@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error or a warning about what was sent.
+    """An error or a warning about the pushed resources.
 
     ``pointer`` is a JSON pointer into ``resource``, ``hint`` says what to do; ``index`` is the position among the
     pushed resources, -1 if it concerns none of them.
@@ -46,9 +46,9 @@ class NodeLocality:
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """What a node rejected, and why. ``state`` is ``open`` or ``resolved``.
+    """A NACK of a node: what it rejected, and why. ``state`` is ``open`` or ``resolved``.
 
-    ``names`` are some of the ``resources`` names that may be meant, ``guilty`` those that are known to be rejected.
+    ``names`` are some of the ``resources`` names that may be rejected, ``guilty`` those that are known to be.
     """
 
     id: int
@@ -107,7 +107,7 @@ class ChangedNames:
 class PushOutcome:
     """The result of a push. ``changed`` is false if it made no revision; ``etag`` goes into ``if_match``.
 
-    ``changes`` and ``versions`` are by type alias (``clusters``). ``progress`` is there if the push waited for the
+    ``changes`` and ``versions`` are by type alias (``clusters``). ``progress`` is None unless the push waited for the
     fleet. ``moves`` counts the nodes of a deleted group by the group that they move to.
     """
 
@@ -190,7 +190,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """All resources of a group, as documents that ``apply`` takes again."""
+    """All resources of a group, as documents that ``apply`` accepts."""
 
     group: str
     revision: int
@@ -201,7 +201,7 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class GroupRevision:
-    """A line of the history, as in docs/admin-api.md#history. ``actor`` was authenticated, ``author`` was claimed."""
+    """A revision (docs/admin-api.md#history). ``actor`` was authenticated, ``author`` was claimed."""
 
     revision: int
     kind: str = "push"
@@ -223,14 +223,14 @@ class GroupRevision:
 
 @dataclass(frozen=True, slots=True)
 class UndoChoice(GroupRevision):
-    """A revision to go back to; ``reason`` says why it is not chosen, empty if it can be."""
+    """A revision to go back to. ``reason`` says why undo does not choose it; empty if it may."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoProposal:
-    """What an undo would do. ``to`` is None if somebody has to choose among the ``candidates``."""
+    """What an undo would do. ``to`` is None if the caller has to choose among the ``candidates``."""
 
     group: str
     revision: int
@@ -304,9 +304,9 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """Something that happened. ``kind`` ``lagged`` means that events before the next one are missing.
+    """An event. The ``kind`` ``lagged`` means that events before the next one are missing.
 
-    ``id`` is opaque: give it as ``after`` to continue behind this event.
+    ``id`` is opaque: pass it as ``after`` to continue after this event.
     """
 
     kind: str
@@ -323,7 +323,7 @@ class ServerEvent:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentOwner:
-    """Who decides an assignment. ``kind`` is ``pushed``, ``hand`` or ``binding`` (with its ``service``)."""
+    """The owner of an assignment. ``kind`` is ``pushed``, ``hand`` or ``binding`` (with its ``service``)."""
 
     kind: str
     actor: str = ""
@@ -334,7 +334,7 @@ class AssignmentOwner:
 
 @dataclass(frozen=True, slots=True)
 class AssignedEndpoint:
-    """One endpoint as it is served. It is removed at ``until``, if it drains."""
+    """One endpoint as it is served. A draining endpoint is removed at ``until``."""
 
     address: str
     health: str = ""
@@ -366,7 +366,7 @@ class ServedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """A config entry. ``entry`` is the document that a write takes again."""
+    """A config entry. ``entry`` is the document that a write accepts."""
 
     kind: str
     name: str

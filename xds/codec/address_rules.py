@@ -1,4 +1,4 @@
-"""Where Envoy wants an address in digits: it resolves names for clusters of type ``STRICT_DNS`` and ``LOGICAL_DNS``.
+"""Addresses that must be IP addresses: Envoy resolves names only for clusters of type STRICT_DNS and LOGICAL_DNS.
 
 Measured with Envoy 1.40: "malformed IP address: a.example. Consider setting resolver_name or setting cluster type to
 'STRICT_DNS' or 'LOGICAL_DNS'". A pipe and an internal listener are addresses too.
@@ -14,7 +14,7 @@ from xds.codec.findings import FieldPath, Findings
 from xds.codec.rules import Problem, is_ip
 
 _BUILT_IN_RESOLVERS = ("", "envoy.ip")
-_NO_ENDPOINT = "endpoint_name"  # of LEDS: the endpoint itself stands elsewhere
+_NO_ENDPOINT = "endpoint_name"  # LEDS: the endpoint itself is another resource
 _CODE = "bad_address"
 _PIPE_BYTES = 107  # of Linux (sun_path), without the zero at the end
 
@@ -22,7 +22,7 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 
 
 def _nested(length: int) -> bytes:
-    """Where an endpoint with nothing but an address of this length (a ``SocketAddress``) begins, as a pattern."""
+    """A pattern for the bytes before the ``SocketAddress`` of an endpoint that has only an address of this length."""
     return b"\n\\x%02x\n\\x%02x\n\\x%02x" % (length + 4, length + 2, length)
 
 
@@ -35,7 +35,7 @@ _MEMBER = re.compile(
 
 
 def address_problems(address: Any, hint: str = "") -> list[Problem]:
-    """What is wrong with an ``Address`` that is to be used as it is, without a resolver for names."""
+    """The problems of an ``Address`` that Envoy uses without resolving names."""
     if address.WhichOneof("address") == "pipe":
         return _long_path(address.pipe.path)
     if address.WhichOneof("address") != "socket_address":
@@ -52,7 +52,7 @@ def _long_path(path: str) -> list[Problem]:
 
 
 def socket_problems(socket: Any, hint: str = "") -> list[Problem]:
-    """What is wrong with a ``SocketAddress`` that is to be used as it is."""
+    """The problems of a ``SocketAddress`` that Envoy uses without resolving names."""
     if socket.resolver_name not in _BUILT_IN_RESOLVERS:
         return []
     if socket.address and not is_ip(socket.address):
@@ -68,7 +68,7 @@ def _hint(text: str) -> str:
 
 
 def bound_address_problems(message: Any) -> list[Problem]:
-    """Of a ``BindConfig``: the address from which connections come."""
+    """The problems of a ``BindConfig``, which has the source address of connections."""
     if not message.HasField("source_address"):
         return []
     return [one._replace(path=("source_address", *one.path)) for one in socket_problems(message.source_address)]
@@ -78,7 +78,7 @@ _NAMES = "endpoints with names need a cluster of type STRICT_DNS or LOGICAL_DNS"
 
 
 def assignment_problems(assignment: Any) -> list[Problem]:
-    """What is wrong with the addresses of a ``ClusterLoadAssignment`` whose cluster resolves no names."""
+    """The problems of the addresses in a ``ClusterLoadAssignment`` whose cluster resolves no names."""
     return [
         problem._replace(path=(*path, *problem.path))
         for path, member in _members(assignment)
@@ -118,9 +118,9 @@ def _name_hint(address: Any) -> str:
 def check_assignment(assignment: Any, body: bytes, findings: Findings) -> None:
     """Check the endpoints of an EDS resource; ``body`` is the message serialized.
 
-    Errors for addresses that are no IP addresses, a warning for each endpoint whose address stands there already: Envoy
-    keeps the first of them only. Assignments are long, so the bytes are searched for endpoints with an IPv4 address and
-    a port, and only assignments with others are looked at one endpoint after the other.
+    Adds an error for each address that is not an IP address, and a warning for each endpoint that has the address of an
+    earlier one: Envoy keeps only the first. Assignments are long, so a search in the bytes counts the endpoints that
+    have only an IPv4 address and a port. Only assignments with other endpoints are checked endpoint by endpoint.
     """
     plain = set(_MEMBER.findall(body))
     if len(plain) == sum(len(locality.lb_endpoints) for locality in assignment.endpoints):
@@ -140,7 +140,7 @@ def _warn_of_repeated(assignment: Any, findings: Findings) -> None:
         key = member.endpoint.address.SerializeToString(deterministic=True)
         if key in seen:
             first = "/".join(map(str, seen[key]))
-            detail = f"this address stands at {first} already; Envoy keeps the first of equal endpoints only"
+            detail = f"{first} has this address already; Envoy keeps only the first of equal endpoints"
             findings.warn("duplicate_endpoint", detail, (*path, "endpoint", "address"))
         else:
             seen[key] = path

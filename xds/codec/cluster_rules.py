@@ -28,10 +28,10 @@ _HEX = re.compile(r"([0-9A-Fa-f]{2})+")
 _NOTHING: list[Problem] = []
 
 
-def _cluster(cluster: Any) -> list[Problem]:
-    """A cluster without a type is static. What a cluster type of an extension needs is that extension's matter.
+def _check_cluster(cluster: Any) -> list[Problem]:
+    """Check a cluster; one without a type is static. Types of extensions are not checked.
 
-    Most clusters are of EDS or STRICT_DNS and pass here at once: every new cluster comes this way.
+    Every new cluster is checked here. Most clusters are of type EDS or STRICT_DNS, so these return early.
     """
     kind = cluster.type
     found = list(_options(cluster)) if cluster.typed_extension_protocol_options else _NOTHING
@@ -121,7 +121,7 @@ def _policy(cluster: Any, kind: int) -> Iterator[Problem]:
 
 
 def _table(cluster: Any) -> Iterator[Problem]:
-    """The table of a policy that hashes; Envoy reads its size only if the policy is used."""
+    """Check the hash table of a policy; Envoy reads its size only if the policy is used."""
     if cluster.lb_policy == _MAGLEV:
         config = cluster.maglev_lb_config
         size = config.table_size.value if config.HasField("table_size") else _TABLE
@@ -142,8 +142,8 @@ def _is_prime(number: int) -> bool:
     return number > 1 and all(number % each for each in range(2, min(int(number**0.5), 100_000) + 1))
 
 
-def _selector(selector: Any) -> list[Problem]:
-    """A ``LbSubsetSelector``: it falls back to fewer of its own keys."""
+def _check_selector(selector: Any) -> list[Problem]:
+    """Check a ``LbSubsetSelector``: it falls back to some of its keys, not all."""
     fewer, keys = set(selector.fallback_keys_subset), set(selector.keys)
     if selector.fallback_policy != _KEYS_SUBSET or not fewer or fewer < keys:
         return _NOTHING
@@ -151,8 +151,8 @@ def _selector(selector: Any) -> list[Problem]:
     return [Problem(("fallback_keys_subset",), _CODE, detail)]
 
 
-def _statuses(ranges: Any) -> list[Problem]:
-    """Of an ``HttpHealthCheck``; the end does not belong to the range."""
+def _check_statuses(ranges: Any) -> list[Problem]:
+    """Check the ranges of an ``HttpHealthCheck``; their ends are exclusive."""
     detail = f"a range begins at {_STATUS_MIN} or more, ends at {_STATUS_MAX} or less, and begins before it ends"
     return [
         Problem((index,), "out_of_range", detail)
@@ -161,23 +161,23 @@ def _statuses(ranges: Any) -> list[Problem]:
     ]
 
 
-def _payload(payload: Any) -> list[Problem]:
-    """What a health check sends or expects: ``text`` is hexadecimal."""
+def _check_payload(payload: Any) -> list[Problem]:
+    """Check the payload that a health check sends or expects: ``text`` is hexadecimal."""
     if payload.WhichOneof("payload") != "text" or _HEX.fullmatch(payload.text):
         return _NOTHING
     return [Problem(("text",), "bad_text", "text is pairs of hexadecimal digits", "PING is 50494e47")]
 
 
-def _policies(policies: Any) -> list[Problem]:
-    """Of a ``LoadBalancingPolicy``: Envoy takes the first that it knows by its type."""
+def _check_policies(policies: Any) -> list[Problem]:
+    """Check a ``LoadBalancingPolicy``: Envoy uses the first policy whose type it knows."""
     if not policies or not all(is_empty(one.typed_extension_config) for one in policies):
         return _NOTHING
     problem = unknown_config(policies[0].typed_extension_config)
     return [problem._replace(path=(0, "typed_extension_config", *problem.path))]
 
 
-def _health_checks(checks: Any) -> list[Problem]:
-    """Releases of Envoy before 1.40 do not know the names."""
+def _check_health_checks(checks: Any) -> list[Problem]:
+    """Check that several health checks have names, which Envoy has only since 1.40."""
     if len(checks) < 2:
         return []
     detail = "several health checks need a name each; Envoy 1.40 refuses them without"
@@ -189,16 +189,16 @@ def _health_checks(checks: Any) -> list[Problem]:
 
 
 CLUSTER_RULES: Mapping[str, MessageRule] = {
-    "envoy.config.cluster.v3.Cluster": _cluster,
-    "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _selector,
+    "envoy.config.cluster.v3.Cluster": _check_cluster,
+    "envoy.config.cluster.v3.Cluster.LbSubsetConfig.LbSubsetSelector": _check_selector,
     "envoy.config.core.v3.BindConfig": bound_address_problems,
-    "envoy.config.core.v3.HealthCheck.Payload": _payload,
+    "envoy.config.core.v3.HealthCheck.Payload": _check_payload,
 }
 CLUSTER_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    "envoy.config.cluster.v3.Cluster": {"health_checks": _health_checks},
-    "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _policies},
+    "envoy.config.cluster.v3.Cluster": {"health_checks": _check_health_checks},
+    "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _check_policies},
     "envoy.config.core.v3.HealthCheck.HttpHealthCheck": {
-        "expected_statuses": _statuses,
-        "retriable_statuses": _statuses,
+        "expected_statuses": _check_statuses,
+        "retriable_statuses": _check_statuses,
     },
 }

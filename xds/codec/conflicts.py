@@ -73,7 +73,7 @@ def addresses_of(resource: Resource) -> tuple[ListenerAddress, ...]:
 
 
 def _claimed(listener: Any) -> Iterator[ListenerAddress]:
-    """An API listener listens nowhere, an internal one has no address of the network."""
+    """An API listener has no address, and an internal listener has no network address."""
     if listener.HasField("api_listener"):
         return
     binds = _binds(listener)
@@ -101,7 +101,7 @@ def _address(address: Any, binds: bool) -> Iterator[ListenerAddress]:
     try:
         host = str(ip_address(socket.address))
     except ValueError:
-        return  # Envoy refuses it for another reason
+        return  # Envoy refuses this address for another reason
     namespace = getattr(socket, "network_namespace_filepath", "")
     yield ListenerAddress("udp" if socket.protocol == _UDP else "tcp", host, socket.port_value, namespace)
 

@@ -78,18 +78,18 @@ def check_references(
 ) -> list[Violation]:
     """Findings between resources: errors first, then warnings, each at most ``FINDINGS_LIMIT``.
 
-    Without ``known``, ``resources`` are a whole set in pushed order. With it, they are put into a group that has the
+    Without ``known``, ``resources`` are a whole set in pushed order. With it, they are pushed to a group that has the
     resources ``known``, and only what they affect is checked. ``removed`` are the keys that are deleted: a reference
     to one of them has a message of its own. ``elsewhere`` are resources that clients get from another place.
     """
     check = _Check(list(resources), frozenset(removed), known, elsewhere)
-    check.missing()
-    check.clashes()
-    check.domains()
+    check.check_existence()
+    check.check_addresses()
+    check.check_domains()
     if known is None:
-        check.unused()
+        check.check_use()
     else:
-        check.abandoned(known)
+        check.check_referrers(known)
     return [*check.findings.violations, *check.findings.warnings]
 
 
@@ -106,10 +106,10 @@ class _Check:
         self._removed = removed
         self._elsewhere = elsewhere
         self._is_whole = known is None
-        self._held = known if known is not None else _NOTHING
-        self._put: dict[str, dict[str, Resource]] = {}
+        self._known = known if known is not None else _NOTHING
+        self._pushed: dict[str, dict[str, Resource]] = {}
         for one in checked:
-            self._put.setdefault(one.type_url, {})[one.name] = one
+            self._pushed.setdefault(one.type_url, {})[one.name] = one
         self._aliases: dict[str, set[str]] = {}
         self._routes_with_hosts: set[str] | None = None
         self._hints_left = _HINTS_LIMIT
@@ -117,77 +117,77 @@ class _Check:
 
     # The content of the group after the change
 
-    def _is_there(self, type_url: str, name: str) -> bool:
-        if name in self._put.get(type_url, ()):
+    def _exists(self, type_url: str, name: str) -> bool:
+        if name in self._pushed.get(type_url, ()):
             return True
-        return name in self._held.get(type_url, ()) and (type_url, name) not in self._removed
+        return name in self._known.get(type_url, ()) and (type_url, name) not in self._removed
 
-    def _staying(self, type_url: str) -> Iterator[Resource]:
+    def _unchanged(self, type_url: str) -> Iterator[Resource]:
         """Resources of a type that the change does not touch."""
-        put = self._put.get(type_url, {})
-        for name, resource in self._held.get(type_url, {}).items():
+        put = self._pushed.get(type_url, {})
+        for name, resource in self._known.get(type_url, {}).items():
             if name not in put and (type_url, name) not in self._removed:
                 yield resource
 
     def _all(self, type_url: str) -> Iterator[Resource]:
-        yield from self._put.get(type_url, {}).values()
-        yield from self._staying(type_url)
+        yield from self._pushed.get(type_url, {}).values()
+        yield from self._unchanged(type_url)
 
     # References
 
-    def missing(self) -> None:
+    def check_existence(self) -> None:
         for index, resource in enumerate(self._checked):
             if not resource.references:
                 continue
-            lost = [one for one in resource.references if one.source != "path" and not self._has(resource, one)]
-            if lost:
-                self._about(resource, index)
-                self._tell(resource, lost)
+            missing = [one for one in resource.references if one.source != "path" and not self._has(resource, one)]
+            if missing:
+                self._select(resource, index)
+                self._report_missing(resource, missing)
 
-    def abandoned(self, known: ResourcesByType) -> None:
-        """Untouched resources that refer to a deleted one."""
+    def check_referrers(self, known: ResourcesByType) -> None:
+        """Report unchanged resources that refer to a deleted one."""
         if not any(_v3(type_url) in _WORDS for type_url, _ in self._removed):
             return
         names = {name for _, name in self._removed}
         for type_url, members in known.items():
             for resource in members.values() if _v3(type_url) not in _REFER_TO_NOTHING else ():
                 if any(one.name in names for one in resource.references):
-                    self._abandoned(resource)
+                    self._check_referrer(resource)
 
-    def _abandoned(self, resource: Resource) -> None:
+    def _check_referrer(self, resource: Resource) -> None:
         """Report a resource that refers to a deleted one, unless it is deleted or pushed as well."""
         key = (resource.type_url, resource.name)
-        if key in self._removed or resource.name in self._put.get(resource.type_url, ()):
+        if key in self._removed or resource.name in self._pushed.get(resource.type_url, ()):
             return
-        lost = [one for one in resource.references if (one.type_url, one.name) in self._removed]
-        lost = [one for one in lost if not self._has(resource, one)]
-        if lost:
-            self._about(resource, -1)
-            self._tell(resource, lost)
+        missing = [one for one in resource.references if (one.type_url, one.name) in self._removed]
+        missing = [one for one in missing if not self._has(resource, one)]
+        if missing:
+            self._select(resource, -1)
+            self._report_missing(resource, missing)
 
-    def unused(self) -> None:
-        """Resources without a reference, if the set has any resource of a type that could refer to them."""
+    def check_use(self) -> None:
+        """Report resources without a reference, if the set has any resource of a type that could refer to them."""
         used = {(one.type_url, one.name) for each in self._checked for one in each.references}
         for index, resource in enumerate(self._checked):
             type_url = _v3(resource.type_url)
             referrers = _REFERRERS.get(type_url)
             if referrers is None or (resource.type_url, resource.name) in used:
                 continue
-            if not used.isdisjoint(_either(resource.type_url, resource.name)):
+            if not used.isdisjoint(_in_both_versions(resource.type_url, resource.name)):
                 continue
-            if not any(url in self._put for referrer in referrers for url in (referrer, V2_URLS.get(referrer, ""))):
+            if not any(url in self._pushed for referrer in referrers for url in (referrer, V2_URLS.get(referrer, ""))):
                 continue
             if used.isdisjoint((resource.type_url, alias) for alias in resource.aliases):
-                self._about(resource, index)
+                self._select(resource, index)
                 detail = f"no {_listed(referrers)} here refers to this {_WORDS[type_url][0]}"
                 self.findings.warn("unused", detail, hint=_BY_NAME_ALONE if type_url == SECRET else "")
 
     def _has(self, resource: Resource, one: Reference) -> bool:
         if one.name == WILDCARD:
             return self._has_any(resource, one)
-        if self._is_there(one.type_url, one.name) or (one.type_url, one.name) in self._elsewhere:
+        if self._exists(one.type_url, one.name) or (one.type_url, one.name) in self._elsewhere:
             return True
-        if any(self._is_there(*key) for key in _either(one.type_url, one.name)):
+        if any(self._exists(*key) for key in _in_both_versions(one.type_url, one.name)):
             return True
         if one.type_url not in self._aliases:
             self._aliases[one.type_url] = {alias for each in self._all(one.type_url) for alias in each.aliases}
@@ -196,11 +196,11 @@ class _Check:
     def _has_any(self, resource: Resource, one: Reference) -> bool:
         """A wildcard means all scopes, or all virtual hosts of the route configuration.
 
-        A cluster ``*`` is one that the content does not name: it cannot be missing.
+        The cluster ``*`` stands for clusters that the content does not name: it cannot be missing.
         """
         if _v3(one.type_url) == CLUSTER:
             return True
-        types = [type_url for type_url, _ in _either(one.type_url, "")]
+        types = [type_url for type_url, _ in _in_both_versions(one.type_url, "")]
         if _v3(one.type_url) != VIRTUAL_HOST:
             return any(True for type_url in types for _ in self._all(type_url))
         if self._routes_with_hosts is None:  # hosts are called <route configuration>/<host>
@@ -208,11 +208,11 @@ class _Check:
             self._routes_with_hosts = {each.name.rpartition("/")[0] for each in hosts}
         return resource.name in self._routes_with_hosts
 
-    def _tell(self, resource: Resource, lost: list[Reference]) -> None:
+    def _report_missing(self, resource: Resource, missing: list[Reference]) -> None:
         if len(self.findings.warnings) >= FINDINGS_LIMIT:
             return
         places, elsewhere = self._places(resource)
-        for one in lost:
+        for one in missing:
             if (one.type_url, one.name) in elsewhere:
                 continue
             place = places.get((one.type_url, one.name), ())
@@ -236,7 +236,7 @@ class _Check:
         return f"did you mean {close[0]!r}?" if close else ""
 
     def _places(self, resource: Resource) -> tuple[Mapping[ResourceKey, FieldPath], Collection[ResourceKey]]:
-        """The paths of a resource's references, and those for which clients ask another server."""
+        """The paths of a resource's references, and the references that clients request from another server."""
         self._bytes_left -= len(resource.body)
         message_class = schema.message_class(resource.type_url)
         if self._bytes_left < 0 or message_class is None:
@@ -249,19 +249,19 @@ class _Check:
 
     # Addresses and domains
 
-    def clashes(self) -> None:
+    def check_addresses(self) -> None:
         listeners = [(index, one) for index, one in enumerate(self._checked) if one.type_url in LISTENERS]
         if not listeners:
             return
         owners: dict[ListenerAddress, Resource] = {}
         for type_url in LISTENERS:
-            for other in self._staying(type_url):
+            for other in self._unchanged(type_url):
                 owners |= dict.fromkeys(addresses_of(other), other)
         for index, listener in listeners:
             for address in addresses_of(listener):
                 owner = owners.setdefault(address, listener)
                 if owner is not listener:
-                    self._about(listener, index)
+                    self._select(listener, index)
                     self._note_clash(address, listener, owner)
 
     def _note_clash(self, address: ListenerAddress, listener: Resource, owner: Resource) -> None:
@@ -270,21 +270,21 @@ class _Check:
         Each gRPC server requests its own listener, so one set may serve many servers with the same address.
         """
         note: Callable[..., Any] = self.findings.add
-        told = str(address).rpartition("/")[0]
-        if told and told in listener.name and told in owner.name:
+        host_port = str(address).rpartition("/")[0]
+        if host_port and host_port in listener.name and host_port in owner.name:
             note = self.findings.warn
         detail = f"listener {owner.name!r} has the address {address} already; Envoy refuses the second"
         note("address_clash", detail, ("address",))
 
-    def domains(self) -> None:
+    def check_domains(self) -> None:
         for index, resource in enumerate(self._checked):
             for path, domain, host, owner in repeated_domains(resource):
-                self._about(resource, index)
+                self._select(resource, index)
                 where = f"in virtual host {owner!r} too" if host != owner else "there already"
                 detail = f"domain {domain!r} of virtual host {host!r} is {where}; Envoy refuses the route configuration"
                 self.findings.add("duplicate_domain", detail, path)
 
-    def _about(self, resource: Resource, index: int) -> None:
+    def _select(self, resource: Resource, index: int) -> None:
         self.findings.select_resource(index if self._is_whole else -1)
         self.findings.name_resource(resource.type_url, resource.name)
         self.findings.base = () if resource.ttl_s is None else ("resource",)  # a resource with a TTL is in a wrapper
@@ -294,7 +294,7 @@ def _v3(type_url: str) -> str:
     return _V3_URLS.get(type_url, type_url)
 
 
-def _either(type_url: str, name: str) -> tuple[ResourceKey, ...]:
+def _in_both_versions(type_url: str, name: str) -> tuple[ResourceKey, ...]:
     """A name under its v3 and v2 types: v2 clients are served v3 resources."""
     v3 = _v3(type_url)
     return ((v3, name), (V2_URLS[v3], name)) if v3 in V2_URLS else ((v3, name),)

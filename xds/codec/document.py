@@ -71,8 +71,8 @@ def read_values(text: bytes | str, format: TextFormat = "auto", source: str = ""
         documents, is_json = _parse(decoded, format)
     except TextError as error:
         raise malformed(error.detail, code="syntax", source=_place(source, error.line, error.column)) from None
-    held = {number: document for number, document in enumerate(documents) if document is not None}
-    return TextDocuments(held, TextLayout(decoded, is_json, source))
+    by_number = {number: document for number, document in enumerate(documents) if document is not None}
+    return TextDocuments(by_number, TextLayout(decoded, is_json, source))
 
 
 def _place(source: str, line: int, column: int) -> str:
@@ -201,5 +201,5 @@ def _labels(value: object, violations: list[Violation]) -> dict[str, str]:
         if type_url_of(key) == TYPE_PREFIX + key and "." not in key:
             hint = f"known are {', '.join(one.alias for one in V3_TYPES)} and type URLs"
             pointer = json_pointer(("versions", key))
-            violations.append(Violation("unknown_type", f"{short_repr(key)} is no type", pointer=pointer, hint=hint))
+            violations.append(Violation("unknown_type", f"{short_repr(key)} is not a type", pointer=pointer, hint=hint))
     return {type_url_of(key): label for key, label in value.items() if isinstance(label, str) and label}

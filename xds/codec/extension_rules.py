@@ -1,6 +1,6 @@
-"""Rules on single extensions, measured with Envoy 1.40: scripts, users, and what each cannot do without.
+"""Rules on single extensions, measured with Envoy 1.40: scripts, users, and required configuration.
 
-Inline data is looked at; data in files is the proxy's matter.
+Inline data is checked; data in files is not.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FILL_MIN_NS = 50_000_000
 # Lua
 
 
-def _lua(config: Any) -> list[Problem]:
-    """The scripts of a ``Lua`` filter: each is loaded with the listener."""
-    found = [*_script(config.inline_code, ("inline_code",)), *_source(config, "default_source_code")]
+def _check_lua(config: Any) -> list[Problem]:
+    """Check the scripts of a ``Lua`` filter: Envoy loads each with the listener."""
+    found = [*_script(config.inline_code, ("inline_code",)), *_check_source(config, "default_source_code")]
     for name, source in config.source_codes.items():
         found += _script(content(source) or "", ("source_codes", name, specifier(source)))
     if config.inline_code and config.HasField("default_source_code"):
@@ -40,19 +40,19 @@ def _lua(config: Any) -> list[Problem]:
 
 def _script(text: str, path: FieldPath) -> list[Problem]:
     fault = lua_fault(text)
-    return [Problem(path, "bad_script", f"the script is no Lua: {fault}")] if fault else []
+    return [Problem(path, "bad_script", f"the script is not valid Lua: {fault}")] if fault else []
 
 
-def _source(config: Any, field: str) -> list[Problem]:
+def _check_source(config: Any, field: str) -> list[Problem]:
     text = inline_content(config, field)
     return [] if text is None else _script(text, (field, specifier(getattr(config, field))))
 
 
-def _route_script(config: Any) -> list[Problem]:
-    """Of a cluster specifier, whose script has the function that it calls."""
+def _check_route_script(config: Any) -> list[Problem]:
+    """Check the script of a cluster specifier: it must have the function that Envoy calls."""
     text = inline_content(config, "source_code")
     if text is None or _ROUTE_FUNCTION in text:
-        return _source(config, "source_code")
+        return _check_source(config, "source_code")
     path = ("source_code", specifier(config.source_code))
     detail = f"the script has no function {_ROUTE_FUNCTION}"
     return [Problem(path, "bad_script", detail, f"function {_ROUTE_FUNCTION}(route_handle) return ... end")]
@@ -61,8 +61,8 @@ def _route_script(config: Any) -> list[Problem]:
 # Users
 
 
-def _users(config: Any) -> list[Problem]:
-    """A ``BasicAuth``: lines of ``user:{SHA}hash``, each user once."""
+def _check_users(config: Any) -> list[Problem]:
+    """Check a ``BasicAuth``: lines of ``user:{SHA}hash``, each user once."""
     text = inline_content(config, "users")
     fault = "" if text is None else _users_fault(text)
     if not fault:
@@ -70,22 +70,22 @@ def _users(config: Any) -> list[Problem]:
     return [Problem(("users", specifier(config.users)), "bad_users", f"users {fault}", "one user:{SHA}hash a line")]
 
 
-def _route_users(config: Any) -> list[Problem]:
-    """A ``BasicAuthPerRoute``: Envoy takes an empty text there, for nobody."""
-    return _users(config) if inline_content(config, "users") else []
+def _check_route_users(config: Any) -> list[Problem]:
+    """Check a ``BasicAuthPerRoute``: Envoy accepts an empty text there, which means no users."""
+    return _check_users(config) if inline_content(config, "users") else []
 
 
 def _users_fault(text: str) -> str:
-    """The content of a line is not shown."""
+    """What is wrong with the users; empty if nothing is. The text of a line is not shown."""
     if not text:
-        return "are not in the format of htpasswd"
+        return "are not in htpasswd format"
     seen: set[str] = set()
     for number, line in enumerate(text.split("\n", _LINES_LIMIT)[:_LINES_LIMIT], 1):
         if not line or line.startswith("#"):
             continue
         user, colon, password = line.partition(":")
         if not (user and colon and password):
-            return f"are not in the format of htpasswd: line {number}"
+            return f"are not in htpasswd format: line {number}"
         if not password.startswith(_SHA1) or len(password) != len(_SHA1) + _SHA1_LENGTH:
             return f"have no {_SHA1} hash of {_SHA1_LENGTH} characters in line {number}"
         if user in seen:
@@ -94,17 +94,17 @@ def _users_fault(text: str) -> str:
     return ""
 
 
-# What an extension cannot do without
+# Required configuration
 
 
-def _cache(config: Any) -> list[Problem]:
+def _check_cache(config: Any) -> list[Problem]:
     if config.HasField("typed_config") or config.disabled.value:
         return []
     detail = "a cache needs its typed_config, or disabled: true"
     return [Problem(("typed_config",), "missing_field", detail, is_absence=True)]
 
 
-def _zipkin(config: Any) -> list[Problem]:
+def _check_zipkin(config: Any) -> list[Problem]:
     if config.HasField("collector_service"):
         return []
     detail = "Zipkin needs a collector: collector_cluster and collector_endpoint, or collector_service"
@@ -118,7 +118,7 @@ def _zipkin(config: Any) -> list[Problem]:
 _EXPORTERS = ("grpc_service", "http_service", "exporter")
 
 
-def _open_telemetry(config: Any) -> list[Problem]:
+def _check_open_telemetry(config: Any) -> list[Problem]:
     given = [field for field in _EXPORTERS if config.HasField(field)]
     if len(given) > 1:
         return [Problem((given[1],), "not_allowed", f"only one of {', '.join(_EXPORTERS)} can be set")]
@@ -128,27 +128,29 @@ def _open_telemetry(config: Any) -> list[Problem]:
     return [Problem((_EXPORTERS[0],), "missing_field", detail, is_absence=True)]
 
 
-def _extension(one: Any) -> list[Problem]:
-    """A ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
+def _check_extension(one: Any) -> list[Problem]:
+    """Check a ``TypedExtensionConfig`` where Envoy finds the extension by type alone."""
     return [unknown_config(one)] if is_empty(one) else []
 
 
-def _extensions(listed: Any) -> list[Problem]:
+def _check_extensions(listed: Any) -> list[Problem]:
     return [
-        problem._replace(path=(index, *problem.path)) for index, one in enumerate(listed) for problem in _extension(one)
+        problem._replace(path=(index, *problem.path))
+        for index, one in enumerate(listed)
+        for problem in _check_extension(one)
     ]
 
 
-def _filter_action(action: Any) -> list[Problem]:
-    """An ``ExecuteFilterAction`` of the composite filter."""
+def _check_filter_action(action: Any) -> list[Problem]:
+    """Check an ``ExecuteFilterAction`` of the composite filter."""
     if any(field.name != "sample_percent" for field, _ in action.ListFields()):
         return []
     detail = "an action needs the filter that it executes"
     return [Problem(("typed_config",), "missing_field", detail, is_absence=True)]
 
 
-def _redis(config: Any) -> list[Problem]:
-    """A ``RedisProxy``: each prefix has one route, and something has one."""
+def _check_redis(config: Any) -> list[Problem]:
+    """Check a ``RedisProxy``: it has a route, and no prefix has two."""
     routes = config.prefix_routes
     if not routes.routes and not routes.HasField("catch_all_route"):
         detail = "a Redis proxy needs a route or a catch_all_route"
@@ -161,13 +163,13 @@ def _repeated_prefixes(routes: Any) -> Iterator[Problem]:
     for index, route in enumerate(routes.routes):
         prefix = route.prefix.lower() if routes.case_insensitive else route.prefix
         if prefix in seen:
-            detail = f"prefix {route.prefix[:80]!r} stands there already"
+            detail = f"an earlier route has the prefix {route.prefix[:80]!r}"
             yield Problem(("prefix_routes", "routes", index, "prefix"), "duplicate_item", detail)
         seen.add(prefix)
 
 
-def _generic_proxy(config: Any) -> list[Problem]:
-    """A ``GenericProxy``: its router ends its own filters."""
+def _check_generic_proxy(config: Any) -> list[Problem]:
+    """Check a ``GenericProxy``: the router is the last of its filters."""
     filters = list(config.filters)
     if not filters:
         detail = "a generic proxy needs a terminal filter: envoy.filters.generic.router"
@@ -181,37 +183,37 @@ def _generic_proxy(config: Any) -> list[Problem]:
 
 
 EXTENSION_RULES: Mapping[str, MessageRule] = {
-    f"{_HTTP}.basic_auth.v3.BasicAuth": _users,
-    f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _route_users,
-    f"{_HTTP}.cache.v3.CacheConfig": _cache,
-    f"{_HTTP}.cache_v2.v3.CacheV2Config": _cache,
-    f"{_HTTP}.lua.v3.Lua": _lua,
-    f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _source(config, "source_code"),
-    f"{_NETWORK}.generic_proxy.v3.GenericProxy": _generic_proxy,
-    f"{_NETWORK}.redis_proxy.v3.RedisProxy": _redis,
-    f"{_HTTP}.composite.v3.ExecuteFilterAction": _filter_action,
-    "envoy.config.trace.v3.OpenTelemetryConfig": _open_telemetry,
-    "envoy.config.trace.v3.ZipkinConfig": _zipkin,
-    "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _route_script,
-    "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _source(config, "source_code"),
+    f"{_HTTP}.basic_auth.v3.BasicAuth": _check_users,
+    f"{_HTTP}.basic_auth.v3.BasicAuthPerRoute": _check_route_users,
+    f"{_HTTP}.cache.v3.CacheConfig": _check_cache,
+    f"{_HTTP}.cache_v2.v3.CacheV2Config": _check_cache,
+    f"{_HTTP}.lua.v3.Lua": _check_lua,
+    f"{_HTTP}.lua.v3.LuaPerRoute": lambda config: _check_source(config, "source_code"),
+    f"{_NETWORK}.generic_proxy.v3.GenericProxy": _check_generic_proxy,
+    f"{_NETWORK}.redis_proxy.v3.RedisProxy": _check_redis,
+    f"{_HTTP}.composite.v3.ExecuteFilterAction": _check_filter_action,
+    "envoy.config.trace.v3.OpenTelemetryConfig": _check_open_telemetry,
+    "envoy.config.trace.v3.ZipkinConfig": _check_zipkin,
+    "envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig": _check_route_script,
+    "envoy.extensions.string_matcher.lua.v3.Lua": lambda config: _check_source(config, "source_code"),
 }
 
 
-def _bucket(bucket: Any) -> list[Problem]:
-    """The ``token_bucket`` of a local rate limit."""
+def _check_bucket(bucket: Any) -> list[Problem]:
+    """Check the ``token_bucket`` of a local rate limit."""
     if nanoseconds(bucket.fill_interval) >= _FILL_MIN_NS:
         return []
     return [Problem(("fill_interval",), "out_of_range", "fill_interval must be at least 50 ms", "0.05s")]
 
 
 EXTENSION_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    f"{_HTTP}.composite.v3.ExecuteFilterAction": {"typed_config": _extension},
-    f"{_HTTP}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _bucket},
-    f"{_NETWORK}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _bucket},
-    f"{_NETWORK}.generic_proxy.v3.GenericProxy": {"codec_config": _extension},
+    f"{_HTTP}.composite.v3.ExecuteFilterAction": {"typed_config": _check_extension},
+    f"{_HTTP}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _check_bucket},
+    f"{_NETWORK}.local_ratelimit.v3.LocalRateLimit": {"token_bucket": _check_bucket},
+    f"{_NETWORK}.generic_proxy.v3.GenericProxy": {"codec_config": _check_extension},
     f"{_NETWORK}.http_connection_manager.v3.HttpConnectionManager": dict.fromkeys(
-        ("early_header_mutation_extensions", "original_ip_detection_extensions"), _extensions
+        ("early_header_mutation_extensions", "original_ip_detection_extensions"), _check_extensions
     ),
-    "envoy.config.route.v3.RouteMatch": {"path_match_policy": _extension},
-    "xds.type.matcher.v3.Matcher.OnMatch": {"action": _extension},
+    "envoy.config.route.v3.RouteMatch": {"path_match_policy": _check_extension},
+    "xds.type.matcher.v3.Matcher.OnMatch": {"action": _check_extension},
 }

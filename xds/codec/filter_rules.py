@@ -1,7 +1,7 @@
 """Rules on listeners, filter chains and the order of filters, measured with Envoy 1.40.
 
-A *terminal* filter answers or forwards: it is the last of its chain, and a chain needs one. Which of Envoy's filters
-are terminal is listed here as far as Envoy said so; others, and filters by ECDS, are not judged.
+A *terminal* filter answers or forwards: it is the last of its chain, and a chain needs one. The filters listed here as
+terminal are those that Envoy reported as such. Filters in neither list, and filters by ECDS, are not checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TERMINAL_NETWORK = frozenset(
         f"{_NETWORK}.thrift_proxy.v3.ThriftProxy",
     )
 )
-# Packages of filters that pass on what they read.
+# Packages of filters that are not terminal.
 _PASSING_HTTP = frozenset(
     (
         *("adaptive_concurrency", "admission_control", "alternate_protocols_cache", "api_key_auth", "aws_lambda"),
@@ -68,24 +68,24 @@ _PASSING_NETWORK = frozenset(
 
 
 def is_empty(holder: Any) -> bool:
-    """True for a configuration that is there and has no type."""
+    """True for a ``typed_config`` that is set and has no type."""
     return bool(holder.HasField("typed_config")) and not holder.typed_config.type_url
 
 
-def _missing_config(holder: Any) -> list[Problem]:
-    """Envoy finds an extension by the type of its configuration: its name alone says nothing."""
+def _check_missing_config(holder: Any) -> list[Problem]:
+    """Check that an extension has a configuration: Envoy finds the extension by its type, not by its name."""
     return [unknown_config(holder)] if holder.WhichOneof("config_type") is None or is_empty(holder) else []
 
 
 def unknown_config(holder: Any) -> Problem:
-    """The error for an extension that Envoy has only the name of."""
+    """The error for an extension of which only the name is given."""
     detail = f"{holder.name[:80]!r} has no configuration, and Envoy finds the extension by the configuration's type"
     return Problem(("typed_config",), "missing_config", detail, _config_hint(holder.name), is_absence=True)
 
 
 def _old_config(one: Any) -> Iterator[Problem]:
     if is_dropped_api(one.typed_config.type_url):
-        yield of_dropped_api(one.typed_config.type_url)._replace(path=("typed_config",))
+        yield dropped_api_problem(one.typed_config.type_url)._replace(path=("typed_config",))
 
 
 @cache
@@ -115,7 +115,7 @@ def is_dropped_api(type_url: str) -> bool:
     return _DROPPED_API.match(type_url.rpartition("/")[2]) is not None
 
 
-def of_dropped_api(type_url: str) -> Problem:
+def dropped_api_problem(type_url: str) -> Problem:
     """The error for a type of the v2 API within a v3 resource."""
     name = type_url.rpartition("/")[2]
     successor = _successor(name)
@@ -124,7 +124,7 @@ def of_dropped_api(type_url: str) -> Problem:
 
 
 def _successor(name: str) -> str:
-    """The v3 type that took the place of a v2 type: of the same name, in the package that resembles its own most."""
+    """The v3 type that replaced a v2 type: the one of the same name in the most similar package."""
     own = name.rpartition(".")[2]
     same = [one for one in schema.message_names() if one.rpartition(".")[2] == own and ".v3." in one]
     if own == "Config" or len(same) > 1:
@@ -147,7 +147,7 @@ def _passes(kind: str, package: str, passing: frozenset[str]) -> bool:
 def _order(
     filters: Sequence[Any], field: str, terminal: frozenset[str], package: str, passing: frozenset[str]
 ) -> Iterator[Problem]:
-    """Terminal filters before the last, and a last one that passes on."""
+    """Problems for terminal filters before the last one, and for a last one that is not terminal."""
     if not filters:
         return
     for index, one in enumerate(filters[:-1]):
@@ -158,20 +158,20 @@ def _order(
     if _passes(_type_of(last), package, passing):
         needed = "envoy.filters.http.router" if package == _HTTP else "such as envoy.filters.network.tcp_proxy"
         detail = f"{last.name[:80]!r} is the last filter and is not terminal"
-        hint = f"add a terminal filter behind it: {needed}"
+        hint = f"add a terminal filter after it: {needed}"
         yield Problem((field, len(filters) - 1), _ORDER, detail, hint, is_absence=True)
 
 
 def _configured(filters: Sequence[Any], field: str) -> Iterator[Problem]:
-    """HTTP filters without a configuration that Envoy knows; it passes over optional ones."""
+    """Problems for HTTP filters without a configuration that Envoy knows. Envoy ignores optional ones."""
     for index, one in enumerate(filters):
         if not one.is_optional:
-            for problem in (*_missing_config(one), *_old_config(one)):
+            for problem in (*_check_missing_config(one), *_old_config(one)):
                 yield problem._replace(path=(field, index, *problem.path))
 
 
-def _http_filters(manager: Any) -> list[Problem]:
-    """Of an ``HttpConnectionManager``."""
+def _check_http_filters(manager: Any) -> list[Problem]:
+    """Check the HTTP filters of an ``HttpConnectionManager``."""
     filters = list(manager.http_filters)
     found = [*_configured(filters, "http_filters")]
     found += _order(filters, "http_filters", _TERMINAL_HTTP, _HTTP, _PASSING_HTTP)
@@ -184,7 +184,7 @@ def _http_filters(manager: Any) -> list[Problem]:
 
 
 def _detection(manager: Any) -> Iterator[Problem]:
-    """Extensions that find the address of a client take the place of these."""
+    """Extensions that find the address of a client exclude these fields."""
     for name, is_set in (
         ("use_remote_address", manager.use_remote_address.value),
         ("xff_num_trusted_hops", manager.xff_num_trusted_hops > 0),
@@ -195,7 +195,7 @@ def _detection(manager: Any) -> Iterator[Problem]:
 
 
 def _upstream_filters(field: str) -> MessageRule:
-    """The filters behind the router, which end with the codec."""
+    """The rule for the filters after the router: the last one is the codec."""
 
     def rule(holder: Any) -> list[Problem]:
         filters = list(getattr(holder, field))
@@ -214,8 +214,8 @@ def _upstream_filters(field: str) -> MessageRule:
 # Listeners
 
 
-def _listener(listener: Any) -> list[Problem]:
-    """An API listener stands in a bootstrap, or is for gRPC clients, which look at nothing else."""
+def _check_listener(listener: Any) -> list[Problem]:
+    """Check a listener, unless it has an ``api_listener``: only that is read then, by gRPC clients."""
     if listener.HasField("api_listener"):
         return []
     return [*_addresses(listener), *_chains(listener)]
@@ -271,7 +271,7 @@ def _chains(listener: Any) -> Iterator[Problem]:
 
 
 def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:
-    """The matcher of a listener names its chains."""
+    """The matcher of a listener selects its chains by name."""
     seen: set[str] = set()
     for index, chain in enumerate(chains):
         path = ("filter_chains", index, "name")
@@ -279,7 +279,7 @@ def _chain_names(chains: Iterable[Any]) -> Iterator[Problem]:
             detail = "a filter chain needs a name where the listener has a filter_chain_matcher"
             yield Problem(path, "missing_field", detail, is_absence=True)
         elif chain.name in seen:
-            yield Problem(path, "duplicate_item", f"filter chain {chain.name[:80]!r} stands there already")
+            yield Problem(path, "duplicate_item", f"an earlier filter chain has the name {chain.name[:80]!r}")
         seen.add(chain.name)
 
 
@@ -289,7 +289,7 @@ def _network_filters(chain: Any, path: FieldPath) -> Iterator[Problem]:
 
 
 def _equal_chains(chains: Iterable[Any]) -> Iterator[Problem]:
-    """Two chains that match the same connection: each combination of criteria belongs to one chain."""
+    """Problems for chains that match the same connections: each combination of criteria belongs to one chain."""
     owners: dict[tuple[Any, ...], int] = {}
     left = _COMBINATIONS_LIMIT
     for index, chain in enumerate(chains):
@@ -311,7 +311,7 @@ _NO_MATCH = "a chain without filter_chain_match takes every connection; only one
 
 
 def _criteria(match: Any) -> tuple[list[Any], ...]:
-    """The values of each criterion; one that is empty matches anything else."""
+    """The values of each criterion. None stands for an empty criterion, which matches what no other chain names."""
     return (
         [match.destination_port.value if match.HasField("destination_port") else None],
         [_network(one) for one in match.prefix_ranges] or [None],
@@ -326,7 +326,7 @@ def _criteria(match: Any) -> tuple[list[Any], ...]:
 
 
 def _network(cidr: Any) -> str:
-    """A range as Envoy reads it: longer prefixes than the address are cut, and so are the bits behind the prefix."""
+    """A range as Envoy reads it: the prefix is at most as long as the address, and bits after it are cleared."""
     bits = 32 if "." in cidr.address_prefix and ":" not in cidr.address_prefix else 128
     try:
         return str(ip_network(f"{cidr.address_prefix}/{min(cidr.prefix_len.value, bits)}", strict=False))
@@ -334,8 +334,8 @@ def _network(cidr: Any) -> str:
         return str(cidr.address_prefix)
 
 
-def _chain_match(match: Any) -> list[Problem]:
-    """What Envoy has in its API and not in its code, and names that it cannot match."""
+def _check_chain_match(match: Any) -> list[Problem]:
+    """Check a ``FilterChainMatch`` for fields that Envoy does not implement, and for names that it cannot match."""
     found = [
         Problem((field.name,), "not_allowed", f"Envoy does not implement {field.name}")
         for field, _ in match.ListFields()
@@ -362,10 +362,10 @@ _NAMED = (
     "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig.SessionFilter",
 )
 FILTER_RULES: Mapping[str, MessageRule] = {
-    **dict.fromkeys(_NAMED, _missing_config),
-    "envoy.config.listener.v3.Listener": _listener,
-    "envoy.config.listener.v3.FilterChainMatch": _chain_match,
+    **dict.fromkeys(_NAMED, _check_missing_config),
+    "envoy.config.listener.v3.Listener": _check_listener,
+    "envoy.config.listener.v3.FilterChainMatch": _check_chain_match,
     f"{_HTTP}.router.v3.Router": _upstream_filters("upstream_http_filters"),
-    f"{_MANAGER}.HttpConnectionManager": _http_filters,
+    f"{_MANAGER}.HttpConnectionManager": _check_http_filters,
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": _upstream_filters("http_filters"),
 }

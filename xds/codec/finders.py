@@ -93,7 +93,7 @@ def _mention(type_url: str, name: str) -> Reference:
 
 
 def _cluster(cluster: Any) -> References:
-    if cluster.type != _EDS:  # which is not the default, and so is none of the other discovery types
+    if cluster.type != _EDS:  # with a type of an extension, ``type`` is 0
         return internal_listeners(cluster.load_assignment) if cluster.HasField("load_assignment") else ()
     config = cluster.eds_cluster_config
     return _from_source(ENDPOINT, config.service_name or cluster.name, config.eds_config)
@@ -129,7 +129,7 @@ def _secret(config: Any) -> References:
 
 
 def _prefetched(config: Any) -> References:
-    """Certificates are selected by what a client sends; these are fetched in advance."""
+    """What a client sends selects its certificate; the secrets named here are fetched in advance."""
     for name in config.prefetch_secret_names:
         yield from _from_source(SECRET, name, config.config_source)
 

@@ -1,4 +1,4 @@
-"""The inline data of a ``DataSource`` in Envoy's configuration; data in files is the proxy's matter."""
+"""The inline data of a ``DataSource`` in Envoy's configuration. Data in files is at the proxy, and is not checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def inline_content(message: Any, field: str) -> str | None:
-    """The inline data of a ``DataSource``; None for data that stands elsewhere."""
+    """The inline data of a ``DataSource``; None for data in a file or an environment variable."""
     return content(getattr(message, field)) if message.HasField(field) else None
 
 

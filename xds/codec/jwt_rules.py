@@ -14,8 +14,8 @@ _JWT = "envoy.extensions.filters.http.jwt_authn.v3"
 _SHOWN = 80
 
 
-def _provider(provider: Any) -> list[Problem]:
-    """A ``JwtProvider``: an inline key set is JSON with at least one key. Envoy passes over an empty text."""
+def _check_provider(provider: Any) -> list[Problem]:
+    """Check a ``JwtProvider``: an inline key set is JSON with at least one key. Envoy ignores an empty text."""
     text = inline_content(provider, "local_jwks")
     fault = _key_set_fault(text) if text else ""
     if not fault:
@@ -25,13 +25,17 @@ def _provider(provider: Any) -> list[Problem]:
 
 
 def _key_set_fault(text: str) -> str:
-    """Envoy's reader of JSON takes line ends within strings, single quotes and bare keys: what begins so may pass."""
+    """What is wrong with a key set; empty if nothing is.
+
+    Envoy's JSON parser accepts line ends within strings, single quotes and bare keys. So a text that Python cannot
+    parse passes if it begins like JSON or PEM.
+    """
     try:
         keys = json.loads(text, strict=False)
     except (ValueError, RecursionError):
-        return "" if text.lstrip().startswith(("{", "-----BEGIN")) else "is no JSON Web Key Set"
+        return "" if text.lstrip().startswith(("{", "-----BEGIN")) else "is not a JSON Web Key Set"
     if not isinstance(keys, dict):
-        return "is no JSON Web Key Set"
+        return "is not a JSON Web Key Set"
     if "keys" not in keys and any(_is_certificate(one) for one in keys.values()):
         return ""
     listed = keys.get("keys")
@@ -47,8 +51,8 @@ def _is_certificate(value: object) -> bool:
     return isinstance(value, str) and "-----BEGIN CERTIFICATE-----" in value
 
 
-def _authentication(config: Any) -> list[Problem]:
-    """A ``JwtAuthentication``: each requirement names providers that there are, and each rule such a requirement."""
+def _check_authentication(config: Any) -> list[Problem]:
+    """Check a ``JwtAuthentication``: requirements name known providers, and rules known requirements."""
     found: list[Problem] = []
     for index, rule in enumerate(config.rules):
         if rule.WhichOneof("requirement_type") == "requires":
@@ -64,7 +68,7 @@ def _authentication(config: Any) -> list[Problem]:
 
 
 def _unknown_providers(requirement: Any, known: Mapping[str, object], path: FieldPath) -> Iterator[Problem]:
-    """Of a ``JwtRequirement``, which may be a tree."""
+    """Problems for unknown providers in a ``JwtRequirement``, which may be a tree."""
     match requirement.WhichOneof("requires_type"):
         case "provider_name":
             yield from _named(requirement, known, path)
@@ -87,6 +91,6 @@ def _unknown(path: FieldPath, noun: str, name: str, known: Mapping[str, object])
 
 
 JWT_RULES: Mapping[str, MessageRule] = {
-    f"{_JWT}.JwtAuthentication": _authentication,
-    f"{_JWT}.JwtProvider": _provider,
+    f"{_JWT}.JwtAuthentication": _check_authentication,
+    f"{_JWT}.JwtProvider": _check_provider,
 }

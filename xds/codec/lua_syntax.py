@@ -1,7 +1,7 @@
 """The syntax of Lua scripts, as LuaJIT reads them: Envoy loads a filter's script when it takes the configuration.
 
-Only the syntax is checked, and what is in doubt passes: the values of numbers, escapes in strings, the names of labels.
-It is that of Lua 5.1 with what LuaJIT adds: ``goto``, labels, and empty statements.
+Only the syntax is checked, and doubtful cases pass: the values of numbers, escapes in strings, the names of labels.
+The syntax is that of Lua 5.1 with the additions of LuaJIT: ``goto``, labels, and empty statements.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class _Token(NamedTuple):
 
 
 class _FaultError(Exception):
-    """The script is no Lua; the message says why and where."""
+    """The script is not valid Lua; the message says why and where."""
 
 
 class _DoubtError(Exception):
-    """The script is beyond what is checked here."""
+    """The script is too deep to be checked."""
 
 
 @lru_cache(_REMEMBERED)
 def lua_fault(script: str) -> str:
-    """Why a text is no Lua, with its line; empty for a script that is, or that is too long or too deep to tell."""
+    """Why a script is not valid Lua, with the line; empty for a valid one, and for one too long or deep to check."""
     if len(script) > _LENGTH_LIMIT:
         return ""
     try:
@@ -89,7 +89,7 @@ def _tokens(script: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; raises ``_FaultError`` where the grammar has no way on."""
+    """Recursive descent over the tokens; raises ``_FaultError`` at a token that the grammar does not allow."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -145,7 +145,7 @@ class _Parser:
     # Statements
 
     def _block(self) -> None:
-        """Statements, a ``return`` as the last one; the caller takes what ends the block."""
+        """Statements, a ``return`` as the last one; the caller reads the token that ends the block."""
         self._depth += 1
         if self._depth > _DEPTH_LIMIT:
             raise _DoubtError

@@ -11,8 +11,8 @@ _HTTP = "envoy.extensions.filters.http"
 _THRIFT = "envoy.extensions.filters.network.thrift_proxy.filters"
 
 
-def _header_rule(rule: Any) -> list[Problem]:
-    """A ``Config.Rule`` of the filter: where from, and what for."""
+def _check_header_rule(rule: Any) -> list[Problem]:
+    """Check a ``Config.Rule``: the source of the metadata, and what is written."""
     if bool(rule.header) == bool(rule.cookie):
         code, words = ("not_allowed", "only") if rule.header else ("missing_field", "exactly")
         detail = f"a rule has {words} one of header and cookie"
@@ -35,8 +35,8 @@ def _metadata_values(rule: Any) -> Iterator[Problem]:
         yield Problem(("remove",), "not_allowed", "a cookie cannot be removed")
 
 
-def _content_rule(rule: Any) -> list[Problem]:
-    """A rule that says what to write when something is present, and when it is missing."""
+def _check_content_rule(rule: Any) -> list[Problem]:
+    """Check a rule that says what to write if a value is present, and if it is missing."""
     if not rule.HasField("on_present") and not rule.HasField("on_missing"):
         detail = "a rule needs one of on_present and on_missing"
         return [Problem(("on_present",), "missing_field", detail, is_absence=True)]
@@ -44,7 +44,7 @@ def _content_rule(rule: Any) -> list[Problem]:
 
 
 def _empty_values(rule: Any) -> Iterator[Problem]:
-    """Where there is nothing to write from, the rule itself has the value."""
+    """Check that the rule has the value to write if the source has none."""
     for field in ("on_missing", "on_error"):
         if field in rule.DESCRIPTOR.fields_by_name and rule.HasField(field) and not _has_value(getattr(rule, field)):
             detail = f"{field} needs the value that it writes"
@@ -57,7 +57,7 @@ def _has_value(pair: Any) -> bool:
     return bool(pair.value) if kind is None else bool(pair.HasField("value"))
 
 
-def _thrift_filter(config: Any) -> list[Problem]:
+def _check_thrift_filter(config: Any) -> list[Problem]:
     if config.request_rules or config.response_rules:
         return []
     detail = "the filter needs one of request_rules and response_rules"
@@ -65,10 +65,10 @@ def _thrift_filter(config: Any) -> list[Problem]:
 
 
 METADATA_RULES: Mapping[str, MessageRule] = {
-    f"{_HTTP}.header_to_metadata.v3.Config.Rule": _header_rule,
-    f"{_HTTP}.json_to_metadata.v3.JsonToMetadata.Rule": _content_rule,
-    f"{_HTTP}.thrift_to_metadata.v3.Rule": _content_rule,
-    f"{_HTTP}.thrift_to_metadata.v3.ThriftToMetadata": _thrift_filter,
-    f"{_THRIFT}.header_to_metadata.v3.HeaderToMetadata.Rule": _content_rule,
-    f"{_THRIFT}.payload_to_metadata.v3.PayloadToMetadata.Rule": _content_rule,
+    f"{_HTTP}.header_to_metadata.v3.Config.Rule": _check_header_rule,
+    f"{_HTTP}.json_to_metadata.v3.JsonToMetadata.Rule": _check_content_rule,
+    f"{_HTTP}.thrift_to_metadata.v3.Rule": _check_content_rule,
+    f"{_HTTP}.thrift_to_metadata.v3.ThriftToMetadata": _check_thrift_filter,
+    f"{_THRIFT}.header_to_metadata.v3.HeaderToMetadata.Rule": _check_content_rule,
+    f"{_THRIFT}.payload_to_metadata.v3.PayloadToMetadata.Rule": _check_content_rule,
 }

@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 def decode_node(fields: Json) -> Node:
-    """The node; its list of extensions is not looked at. Raises ``ValueError`` that names the field."""
+    """The node; its list of extensions is ignored. Raises ``ValueError`` that names the field."""
     locality = as_object(field_of(fields, "locality", {}), "locality")
     agent, version = text_of(fields, "user_agent_name"), _user_agent_version(fields)
     return Node(

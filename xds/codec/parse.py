@@ -123,7 +123,7 @@ class MessageParser:
 
     def _refuse(self, error: ScalarError) -> None:
         if self._secrets:
-            self._note(error.code, error.discreet)
+            self._note(error.code, error.detail_without_value)
         else:
             self._note(error.code, error.detail, error.hint)
 
@@ -299,7 +299,9 @@ class MessageParser:
         if not isinstance(value, str) or not _DURATION.fullmatch(value):
             wrong = wrong_type("a duration in seconds", value)
             self._refuse(
-                ScalarError("bad_duration", wrong.detail, duration_hint(value) or 'such as "1.5s"', wrong.discreet)
+                ScalarError(
+                    "bad_duration", wrong.detail, duration_hint(value) or 'such as "1.5s"', wrong.detail_without_value
+                )
             )
             return
         try:
@@ -376,7 +378,7 @@ class MessageParser:
         """Types with a special JSON form are under ``value``; without it they are empty."""
         for key in value.keys() - {TYPE_KEY, "value"}:
             self._path.append(key)
-            self._note("unknown_field", f"unknown field {short_repr(key)}", "this type's content stands under 'value'")
+            self._note("unknown_field", f"unknown field {short_repr(key)}", "the content of this type is under 'value'")
             self._path.pop()
         held = value.get("value")
         if held is None and not ("value" in value and inner.DESCRIPTOR.full_name == _VALUE):

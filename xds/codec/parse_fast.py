@@ -23,7 +23,7 @@ from xds.codec import schema
 from xds.codec.naming import TYPE_KEY, VALUE_KEY
 from xds.codec.scalar import ScalarError, number, strict_converter
 
-# Messages within each other; a fraction of what ``MessageReader`` allows, as a path has up to two steps for each.
+# Messages within each other; a fraction of what `MessageParser` allows, where a path has up to two steps for each.
 DEPTH_LIMIT = 40
 
 _DURATION = re.compile(r"([0-9]{1,9})s")
@@ -37,7 +37,7 @@ class UnusualInputError(Exception):
     """The value needs the full parser."""
 
 
-_OFF_PATH = (
+_UNUSUAL_INPUT_ERRORS = (
     *(UnusualInputError, ScalarError, DecodeError, EncodeError),
     *(AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
 )
@@ -49,7 +49,7 @@ def parse_fast(message: Any, value: object) -> bool:
         return False
     try:
         _payload_reader(message.DESCRIPTOR)(message, value, 1)
-    except _OFF_PATH:
+    except _UNUSUAL_INPUT_ERRORS:
         return False
     return True
 

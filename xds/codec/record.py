@@ -68,7 +68,7 @@ def _wrapped(resource: Resource) -> bytes:
 def load_record(blob: bytes) -> Resource:
     """The resource of a blob, its bytes untouched: another release's schema must not change a version.
 
-    Raises ``MalformedError`` when the blob is none of ours.
+    Raises ``MalformedError`` for bytes that are not a stored resource.
     """
     wrapper: Any = schema.require(schema.WRAPPER_TYPE)()
     try:

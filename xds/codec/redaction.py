@@ -34,7 +34,7 @@ def redact(document: Mapping[str, Any]) -> dict[str, Any]:
 
     The copy cannot be decoded: a string stands for each hidden message or list.
     """
-    return dict(_any(document))
+    return dict(_redact_any(document))
 
 
 def is_hidden_in_errors(message: str, value: object) -> bool:
@@ -46,8 +46,8 @@ def is_hidden_in_errors(message: str, value: object) -> bool:
     return message in _SECRETS or (not isinstance(value, dict) and bool(field_options.sensitive_fields(message)))
 
 
-def _any(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message with its ``@type``."""
+def _redact_any(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Redact a message with its ``@type``."""
     type_url = document.get(TYPE_KEY)
     if not isinstance(type_url, str):
         return document
@@ -57,29 +57,29 @@ def _any(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if found is None:
         return document
     if found.full_name in _TYPED_STRUCTS:
-        return _typed_struct(document)
+        return _redact_typed_struct(document)
     if found.full_name == ANY:
-        return {**document, "value": _any(document.get("value", {}))}
-    return _fields(found, document)
+        return {**document, "value": _redact_any(document.get("value", {}))}
+    return _redact_fields(found, document)
 
 
-def _typed_struct(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """JSON of the type that ``type_url`` names, not checked against it."""
+def _redact_typed_struct(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Redact JSON of the type that ``type_url`` names; it was not checked against that type."""
     found = schema.descriptor(str(document.get("type_url", document.get("typeUrl", ""))))
     value = document.get("value")
     if found is None or not isinstance(value, dict):
         return document
-    return {**document, "value": REDACTED if found.full_name in _SECRETS else _fields(found, value)}
+    return {**document, "value": REDACTED if found.full_name in _SECRETS else _redact_fields(found, value)}
 
 
-def _fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
+def _redact_fields(found: Descriptor, document: Mapping[str, Any]) -> dict[str, Any]:
     sensitive, fields = field_options.sensitive_fields(found.full_name), _by_name(found)
     return {
         key: value
         if (field := fields.get(key)) is None
         else REDACTED
         if field.name in sensitive
-        else _one(field, value)
+        else _redact_field(field, value)
         for key, value in document.items()
     }
 
@@ -89,22 +89,22 @@ def _by_name(found: Descriptor) -> Mapping[str, FieldDescriptor]:
     return {**found.fields_by_camelcase_name, **found.fields_by_name}
 
 
-def _one(field: FieldDescriptor, value: Any) -> Any:
-    """What a field holds: a message, a list or a map of them, or something that cannot hold a secret."""
+def _redact_field(field: FieldDescriptor, value: Any) -> Any:
+    """The redacted value of a field: of a message, or of a list or map of messages. Other values stay unchanged."""
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         kind = kind.fields_by_name["value"].message_type
         if kind is not None and isinstance(value, dict):
-            return {key: _message(kind, item) for key, item in value.items()}
+            return {key: _redact_value(kind, item) for key, item in value.items()}
     if kind is None:
         return value
-    return [_message(kind, item) for item in value] if isinstance(value, list) else _message(kind, value)
+    return [_redact_value(kind, item) for item in value] if isinstance(value, list) else _redact_value(kind, value)
 
 
-def _message(kind: Descriptor, value: Any) -> Any:
+def _redact_value(kind: Descriptor, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return _any(value) if kind.full_name == ANY else _fields(kind, value)
+    return _redact_any(value) if kind.full_name == ANY else _redact_fields(kind, value)
 
 
 def _is_secret(type_url: str, text: Any) -> bool:
@@ -191,20 +191,20 @@ def _hide_sensitive(message: Any) -> None:
     sensitive = field_options.sensitive_fields(message.DESCRIPTOR.full_name)
     for field, _ in message.ListFields():
         if field.name in sensitive:
-            _blank(message, field)
+            _redact_texts(message, field)
     for inner in submessages(message, _holders()):
         _hide_sensitive(inner)
 
 
-def _blank(message: Any, field: FieldDescriptor) -> None:
-    """Replace all texts of a field, and those of the messages in it; clear what is no text."""
+def _redact_texts(message: Any, field: FieldDescriptor) -> None:
+    """Replace all texts of a field, and those of the messages in it; clear fields of other types."""
     is_text, is_bytes = field.type == FieldDescriptor.TYPE_STRING, field.type == FieldDescriptor.TYPE_BYTES
     value = REDACTED if is_text else REDACTED.encode()
     if field.message_type is not None and not field.message_type.GetOptions().map_entry:
         held = getattr(message, field.name)
         for inner in held if field.is_repeated else (held,):
             for each, _ in inner.ListFields():
-                _blank(inner, each)
+                _redact_texts(inner, each)
     elif not (is_text or is_bytes):
         message.ClearField(field.name)
     elif field.is_repeated:

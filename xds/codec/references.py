@@ -1,11 +1,9 @@
 """What the server derives from a resource when it is pushed: its references, and how long its first health check takes.
 
-References: the resource is walked with every message packed in it; `finders` says for each message type what it refers
-to. A message that may lead to clusters which its content does not name refers to the cluster ``*``. v2 resources refer
-to v2 types.
-
-Assignments are long, and few of them refer to anything: only those whose bytes may hold the address of an internal
-listener are walked.
+References: all messages of the resource are visited, packed ones too; `finders` says for each message type what it
+refers to. A message that may lead to clusters which its content does not name refers to the cluster ``*``. v2 resources
+refer to v2 types. Assignments are long, and few of them refer to anything: only those whose bytes may hold the address
+of an internal listener are searched.
 
 First health check: Envoy checks a new endpoint within ``initial_jitter`` and decides by that one check, whatever the
 thresholds ("during startup, only a single successful health check is required to mark a host healthy",
@@ -79,7 +77,7 @@ def _placed(message: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Referenc
     finder = finder_of(message.DESCRIPTOR)
     for one in finder(message) if finder is not None else ():
         yield (*path, *_naming(message, one.name)), one
-    for step, submessage in placed_submessages(message, _WANTED, _PASSED_BY):
+    for step, submessage in placed_submessages(message, _WANTED, _NOT_SEARCHED):
         yield from _placed(submessage, (*path, *step))
 
 
@@ -103,7 +101,7 @@ def _gather_elsewhere(message: Any, found: set[tuple[str, str]]) -> None:
     finder = finder_of(message.DESCRIPTOR)
     if finder is not None and any(map(_is_elsewhere, _config_sources(message))):
         found.update((one.type_url, one.name) for one in finder(message) if one.source == "api")
-    for submessage in submessages(message, _WANTED, _PASSED_BY):
+    for submessage in submessages(message, _WANTED, _NOT_SEARCHED):
         _gather_elsewhere(submessage, found)
 
 
@@ -162,14 +160,15 @@ def _gather(message: Any, found: list[Reference]) -> None:
     finder = finder_of(descriptor)
     if finder is not None:
         found.extend(finder(message))
-    for submessage in submessages(message, _WANTED, _PASSED_BY):
+    for submessage in submessages(message, _WANTED, _NOT_SEARCHED):
         _gather(submessage, found)
 
 
 _CONFIG_SOURCES = ("envoy.config.core.v3.ConfigSource", "envoy.api.v2.core.ConfigSource")
 _WANTED = frozenset((ANY, *FINDERS))
-# Clusters of the former lead to a management server, and are the bootstrap's; endpoints are looked at as a cluster is.
-_PASSED_BY = frozenset(
+# Types that are not searched. The clusters of a ``ConfigSource`` lead to a management server, and are in the bootstrap.
+# The finder of a cluster reads the endpoints in its assignment.
+_NOT_SEARCHED = frozenset(
     (
         *("envoy.config.core.v3.ConfigSource", "envoy.api.v2.core.ConfigSource"),
         *("envoy.config.endpoint.v3.ClusterLoadAssignment", "envoy.api.v2.ClusterLoadAssignment"),

@@ -46,7 +46,7 @@ NAME_LIMIT = 4096
 # An ``Any`` whose type URL has no slash keeps the bytes it came with.
 _ANY_MARK = b"/"
 # Fields of a wrapper that are not stored: they are refused rather than lost silently.
-_NOT_KEPT = ("cache_control", "metadata")
+_UNSUPPORTED_FIELDS = ("cache_control", "metadata")
 
 
 _WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
@@ -54,7 +54,7 @@ _WRAPPERS = (schema.WRAPPER_TYPE, "envoy.api.v2.Resource")
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """What the reader must know of a resource's type, found once per type.
+    """What the reader knows of a resource's type, determined once per type.
 
     ``type_url`` has the prefix that clients use; ``message_class`` is None for a type that is not in the schema.
     ``text_field`` is the field that holds the name, None where there is none. Types that are named by their wrapper
@@ -87,7 +87,7 @@ def _type_info(descriptor: Descriptor) -> TypeInfo:
 
 
 class _CachedResource(ref[Resource]):
-    """A weak reference that knows its key. ``WeakValueDictionary`` has the same in Python, at twice the time."""
+    """A weak reference with its key. ``WeakValueDictionary`` does the same in Python, and takes twice the time."""
 
     __slots__ = ("key",)
     key: tuple[str, bytes]
@@ -101,11 +101,11 @@ class ResourceCache:
     would give an equal object. Safe to use from several threads.
     """
 
-    __slots__ = ("_forgotten", "_resources")
+    __slots__ = ("_on_release", "_resources")
 
     def __init__(self) -> None:
         self._resources: dict[tuple[str, bytes], _CachedResource] = {}
-        self._forgotten = self._forget  # one bound method for all references
+        self._on_release = self._forget  # one bound method for all references
 
     def get(self, type_url: str, body: bytes) -> Resource | None:
         """The resource that was read from these canonical bytes before."""
@@ -113,8 +113,8 @@ class ResourceCache:
         return None if cached is None else cached()
 
     def add(self, resource: Resource) -> None:
-        """Remember a resource as long as somebody else holds it."""
-        cached = _CachedResource(resource, self._forgotten)
+        """Remember a resource as long as another holder keeps it alive."""
+        cached = _CachedResource(resource, self._on_release)
         cached.key = resource.type_url, resource.body
         self._resources[cached.key] = cached
 
@@ -196,7 +196,7 @@ class ResourceReader:
         return self._message_value(type_url, value, name)
 
     def _label(self, type_url: str, value: Mapping[str, object]) -> None:
-        """Findings show a resource's name where it can be read already."""
+        """Name the resource in its findings, if its name can be read before the message is parsed."""
         key = name_field(type_url)
         name = value.get(NAME_KEY, value.get(key, value.get("clusterName" if key == "cluster_name" else key)))
         if isinstance(name, str) and name:
@@ -266,7 +266,7 @@ class ResourceReader:
 
     def _unwrap(self, wrapper: Any) -> Resource | None:
         before = len(self._findings)
-        for name in _NOT_KEPT:
+        for name in _UNSUPPORTED_FIELDS:
             if name in wrapper.DESCRIPTOR.fields_by_name and wrapper.HasField(name):
                 self._findings.add("unsupported_field", f"{name} of a resource wrapper is not supported", (name,))
         if not wrapper.resource.type_url:
@@ -329,7 +329,7 @@ class ResourceReader:
         return cached
 
     def _name(self, info: TypeInfo, message: Message | None, wrapper_fields: WrapperFields) -> str:
-        """The canonical name, also where it has findings."""
+        """The canonical name; a name with findings is returned too."""
         own = "" if info.text_field is None else getattr(message, info.text_field)
         given = wrapper_fields.name or own
         name = canonical_name(given)

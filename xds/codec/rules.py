@@ -3,7 +3,7 @@
 The semantics are those of the C++ code in Envoy: string lengths count code points, ``*_bytes`` count UTF-8; the
 well-known patterns for HTTP headers are strict by default; ``ignore_empty`` accepts the default value.
 
-Two rules of strings are not of the .proto files: ``ip`` (an address in digits) and ``regex`` (a pattern of RE2, the
+Two rules on strings are not in the .proto files: ``ip`` (an address in digits) and ``regex`` (a pattern of RE2, the
 engine that Envoy compiles it with).
 """
 
@@ -24,7 +24,7 @@ from xds.proto.field_options import Rules
 
 
 class BrokenRule(NamedTuple):
-    """A rule that a value breaks; ``detail`` continues the field's name. Envoy takes what has a warning only."""
+    """A rule that a value breaks; ``detail`` follows the field's name. ``is_warning``: Envoy accepts the value."""
 
     code: str
     detail: str
@@ -35,7 +35,7 @@ class BrokenRule(NamedTuple):
 class Problem(NamedTuple):
     """A broken rule and its path. Paths are built from the inside out, so a valid message costs no bookkeeping.
 
-    ``is_absence``: something is missing, of which an error in the text may be the cause.
+    ``is_absence``: something is missing, perhaps because of an error in the text, which has a finding already.
     """
 
     path: tuple[str | int, ...]
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
     is_absence: bool = False
 
 
-# From a message to what is wrong with it as a whole; an empty list for a valid one.
+# Returns the problems of a message as a whole; an empty list for a valid one.
 MessageRule = Callable[[Any], list[Problem]]
 RuleTest = Callable[[Any], BrokenRule | None]
 _Build = Callable[[Any], RuleTest]
@@ -73,9 +73,9 @@ _LOOSE = r"^[^\x00\x0a\x0d]*$"
 
 
 def compile_rules(kind: str, rules: Rules, enum: EnumDescriptor | None = None) -> RuleTest | None:
-    """One test for the rules of a kind such as ``string``; None when they say nothing of a value.
+    """One test for the rules of a kind such as ``string``; None if they do not restrict its value.
 
-    Durations are tested as nanoseconds. Raises ``ValueError`` for a rule that is not known here.
+    Durations are tested as nanoseconds. Raises ``ValueError`` for an unknown rule.
     """
     tests = [test for name, argument in rules.items() if (test := _test(kind, name, argument, rules, enum))]
     if not tests:
@@ -249,7 +249,7 @@ def _affix(words: str, holds: Callable[[Any, Any], bool]) -> _Build:
 
 @lru_cache(_REMEMBERED)
 def is_ip(text: str) -> bool:
-    """Whether Envoy reads a text as an IP address: in digits, an IPv6 one without brackets, perhaps with a zone."""
+    """Whether Envoy reads a text as an IP address. IPv6 has no brackets, and may have a zone."""
     if _IPV4.match(text):
         return True
     try:
@@ -276,7 +276,7 @@ def _regex_fault(pattern: str) -> BrokenRule | None:
     except ValueError as error:
         reason = str(error)
         hint = "RE2 has no look-around and no backreferences" if "perl operator" in reason or "escape" in reason else ""
-        return BrokenRule("bad_regex", f"is no regular expression of RE2: {reason}", hint)
+        return BrokenRule("bad_regex", f"is not a regular expression of RE2: {reason}", hint)
     if size <= _PROGRAM_LIMIT:
         return None
     detail = f"compiles to {size} instructions; Envoy refuses more than {_PROGRAM_LIMIT} by default"

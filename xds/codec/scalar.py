@@ -46,15 +46,15 @@ _ENUM_NAMES_SHOWN = 12
 class ScalarError(Exception):
     """A value that its field cannot hold. ``code`` and ``hint`` are those of the finding.
 
-    ``discreet`` is the detail without the value, for fields that hold secrets.
+    ``detail_without_value`` is shown for fields that hold secrets.
     """
 
-    def __init__(self, code: str, detail: str, hint: str = "", discreet: str = "") -> None:
+    def __init__(self, code: str, detail: str, hint: str = "", detail_without_value: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.hint = hint
-        self.discreet = discreet or "a value that does not fit the field"
+        self.detail_without_value = detail_without_value or "a value that does not fit the field"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def integer(value: object, valid: range) -> object:
-    """A whole number of the range; one in quotes in a notation that JSON has not, as ``LaxValue``."""
+    """A whole number of the range; a quoted one in a notation that JSON does not have becomes a ``LaxValue``."""
     found: Any = value
     if isinstance(value, str):
         found = _quoted_integer(value)
@@ -159,7 +159,7 @@ def number(value: object) -> object:
 
 
 def boolean(value: object) -> object:
-    """``true`` and ``false``; words for them, as ``LaxValue``."""
+    """``true`` or ``false``; a word for one of them becomes a ``LaxValue``."""
     if isinstance(value, bool):
         return value
     known = _BOOLEANS.get(value.lower()) if isinstance(value, str) else None
@@ -204,7 +204,7 @@ def _enum_numbers(enum: EnumDescriptor) -> dict[str, int]:
 
 @cache
 def _enum_names(enum: EnumDescriptor) -> dict[str, str]:
-    """The names of a type's values by these in lower case; of two alike, the first."""
+    """The names of an enum's values by the name in lower case; of two equal ones, the first."""
     return {name.lower(): name for name in reversed([value.name for value in enum.values])}
 
 
@@ -219,10 +219,10 @@ def _enum(value: object, enum: EnumDescriptor) -> object:
     if name is not None:
         return LaxValue(enum.values_by_name[name].number, f"{short_repr(value)} is read as {name}", f"write {name}")
     if not _SIGNED.fullmatch(value.strip()):
-        raise ScalarError("unknown_enum_value", f"{short_repr(value)} is no {enum.name}", _enum_hint(value, enum))
+        raise ScalarError("unknown_enum_value", f"{short_repr(value)} is not a {enum.name}", _enum_hint(value, enum))
     number = int(value)
     if number not in _ENUM_RANGE:
-        raise ScalarError("out_of_range", f"{number} is no enum value")
+        raise ScalarError("out_of_range", f"{number} is not an enum value")
     known = enum.values_by_number.get(number)
     return LaxValue(number, f"{short_repr(value)} is read as {number}", f"write {known.name if known else number}")
 

@@ -4,9 +4,9 @@ The descriptor pool is private, so that other users of Envoy's protos can live i
 first use (about 20 ms); message classes are made when they are asked for.
 
 A descriptor set that a user adds (``protoc --descriptor_set_out``, ``buf build``) usually contains what it imports,
-with Envoy's own files of another release and under other file names. So its files are taken apart: a type that this
-release knows stays as it is, if the two can read each other's bytes; the rest is added, and imports are resolved by
-type name.
+with Envoy's own files of another release and under other file names. So its types are
+added one by one: a type that this release knows stays unchanged, if the two can read each other's bytes. The others are
+added, and imports are resolved by type name.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def add_sets(pool: DescriptorPool, paths: Iterable[Path]) -> list[str]:
     while waiting:
         stuck = [file for file in waiting if not _add(pool, file, own)]
         if len(stuck) == len(waiting):
-            raise DescriptorSetError(f"{stuck[0]}: its imports go round in a circle")
+            raise DescriptorSetError(f"{stuck[0]}: its imports form a cycle")
         waiting = stuck
     return names
 
@@ -176,7 +176,7 @@ def _distinct(paths: Iterable[Path]) -> Iterator[_File]:
                 seen[proto.name] = path, content
                 yield _File(path, proto)
             elif seen[proto.name][1] != content:
-                raise DescriptorSetError(f"{path}: {proto.name} is another one than that in {seen[proto.name][0]}")
+                raise DescriptorSetError(f"{path}: {proto.name} differs from that in {seen[proto.name][0]}")
 
 
 def _read(path: Path) -> FileDescriptorSet:
@@ -191,14 +191,14 @@ def _read(path: Path) -> FileDescriptorSet:
     try:
         found.ParseFromString(content)
     except DecodeError:
-        raise _no_set(path) from None
+        raise _not_a_set(path) from None
     # Nearly any bytes parse as a message of unknown fields.
     if not found.file or len(UnknownFieldSet(found)) or not all(proto.name for proto in found.file):
-        raise _no_set(path)
+        raise _not_a_set(path)
     return found
 
 
-def _no_set(path: Path) -> DescriptorSetError:
+def _not_a_set(path: Path) -> DescriptorSetError:
     return DescriptorSetError(f"{path}: not a descriptor set, such as protoc --descriptor_set_out makes")
 
 

@@ -1,6 +1,6 @@
-"""Rules on where a resource's own resources come from (``api_config_source``), measured with Envoy 1.40.
+"""Rules on ``api_config_source``: where Envoy gets the resources that a resource refers to. Measured with Envoy 1.40.
 
-The source of ADS in a bootstrap has rules of its own, and so have aggregated types, which stand there.
+In a bootstrap, the source of ADS and the aggregated types have other rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _REST, _GRPC, _DELTA_GRPC = 1, 2, 3  # ApiConfigSource.ApiType
 _V2 = 1  # ApiVersion
 
 
-def _api_source(source: Any) -> list[Problem]:
+def _check_api_source(source: Any) -> list[Problem]:
     found = list(_of_grpc(source)) if source.api_type in (_GRPC, _DELTA_GRPC) else []
     if source.api_type == _REST:
         found += _of_rest(source)
@@ -29,28 +29,26 @@ def _of_grpc(source: Any) -> Iterator[Problem]:
         detail = "cluster_names are for sources of type REST"
         yield Problem(("cluster_names",), "not_allowed", detail, "grpc_services: [{envoy_grpc: {cluster_name: ...}}]")
     elif not source.grpc_services:
-        detail = "a source of gRPC needs one of grpc_services"
+        detail = "a gRPC source needs an entry in grpc_services"
         hint = "grpc_services: [{envoy_grpc: {cluster_name: ...}}]"
         yield Problem(("grpc_services",), "missing_field", detail, hint, is_absence=True)
     if len(source.grpc_services) > 1:
-        yield Problem(("grpc_services",), "too_many", "a source of gRPC has one of grpc_services only")
+        yield Problem(("grpc_services",), "too_many", "a gRPC source has only one entry in grpc_services")
 
 
 def _of_rest(source: Any) -> Iterator[Problem]:
     if source.grpc_services:
-        yield Problem(
-            ("grpc_services",), "not_allowed", "grpc_services are for sources of gRPC", "cluster_names: [...]"
-        )
+        yield Problem(("grpc_services",), "not_allowed", "grpc_services are for gRPC sources", "cluster_names: [...]")
     elif not source.cluster_names:
-        detail = "a source of type REST needs one of cluster_names"
+        detail = "a source of type REST needs an entry in cluster_names"
         yield Problem(("cluster_names",), "missing_field", detail, is_absence=True)
     if len(source.cluster_names) > 1:
-        yield Problem(("cluster_names",), "too_many", "a source of type REST has one of cluster_names only")
+        yield Problem(("cluster_names",), "too_many", "a source of type REST has only one entry in cluster_names")
     if not source.HasField("refresh_delay"):
         detail = "a source of type REST needs refresh_delay"
         yield Problem(("refresh_delay",), "missing_field", detail, "refresh_delay: 5s", is_absence=True)
 
 
 SOURCE_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    "envoy.config.core.v3.ConfigSource": {"api_config_source": _api_source},
+    "envoy.config.core.v3.ConfigSource": {"api_config_source": _check_api_source},
 }

@@ -89,8 +89,8 @@ def _first_flaw(text: str, detail: str) -> TextError:
     found = next(_flaws(text), None) if len(text) <= YAML_TEXT_LIMIT else None
     if found is None:
         return TextError(detail)
-    told, offset = found
-    return TextError(told, *place_of(text, offset))
+    flaw, offset = found
+    return TextError(flaw, *place_of(text, offset))
 
 
 def _flaws(text: str) -> Iterator[tuple[str, int]]:
@@ -131,8 +131,8 @@ _WORDS: dict[str, object] = {
 }
 _TAG_PREFIX = "tag:yaml.org,2002:"
 # The text itself is not shown: it may be an unquoted password.
-_QUOTE = "text that begins with *, & or ! stands in quotes"
-# Of keys that Envoy leaves out: their values are there for the anchors in them.
+_QUOTE = "put text that begins with *, & or ! in quotes"
+# The tag of keys that Envoy leaves out: only the anchors in their values are used.
 IGNORE_TAG = "!ignore"
 _STRING_TAGS = ("!", _TAG_PREFIX + "str")
 _SCALAR_TAGS = (_TAG_PREFIX + "int", _TAG_PREFIX + "float", _TAG_PREFIX + "bool", _TAG_PREFIX + "null")

@@ -22,8 +22,8 @@ _CERTIFICATES = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 _CRL = ("X509 CRL",)
 
 
-def _certificate(one: Any) -> list[Problem]:
-    """A ``TlsCertificate``: a chain and its key, each as PEM. One without any field counts as none."""
+def _check_certificate(one: Any) -> list[Problem]:
+    """Check a ``TlsCertificate``: a chain and its key, each as PEM. One without any field is ignored."""
     if one.HasField("pkcs12") or not one.ListFields():
         return []
     found = [*_inline(one, "certificate_chain", _CERTIFICATES), *_key(one)]
@@ -38,11 +38,11 @@ def _certificate(one: Any) -> list[Problem]:
 def _key(one: Any) -> Iterator[Problem]:
     data = inline_content(one, "private_key")
     if data is not None and not any(kind.endswith("PRIVATE KEY") for kind in _blocks(data)):
-        yield _no_pem("private_key", one.private_key, "a PRIVATE KEY")
+        yield _not_pem("private_key", one.private_key, "a PRIVATE KEY")
 
 
-def _validation(one: Any) -> list[Problem]:
-    """A ``CertificateValidationContext``. Envoy passes over an empty ``crl``, and over no empty ``trusted_ca``."""
+def _check_validation(one: Any) -> list[Problem]:
+    """Check a ``CertificateValidationContext``. Envoy ignores an empty ``crl``, but not an empty ``trusted_ca``."""
     found = [*_inline(one, "trusted_ca", _CERTIFICATES)]
     return [*found, *_inline(one, "crl", _CRL)] if inline_content(one, "crl") else found
 
@@ -50,12 +50,12 @@ def _validation(one: Any) -> list[Problem]:
 def _inline(one: Any, field: str, kinds: tuple[str, ...]) -> Iterator[Problem]:
     data = inline_content(one, field)
     if data is not None and not any(kind in kinds for kind in _blocks(data)):
-        yield _no_pem(field, getattr(one, field), f"a {kinds[0]}")
+        yield _not_pem(field, getattr(one, field), f"a {kinds[0]}")
 
 
-def _no_pem(field: str, source: Any, what: str) -> Problem:
+def _not_pem(field: str, source: Any, what: str) -> Problem:
     path = (field, str(source.WhichOneof("specifier")))
-    return Problem(path, "bad_pem", f"{field} is no PEM of {what}", f'it begins with "-----BEGIN {what[2:]}-----"')
+    return Problem(path, "bad_pem", f"{field} is not PEM of {what}", f'it begins with "-----BEGIN {what[2:]}-----"')
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -68,8 +68,8 @@ def _blocks(text: str) -> Iterator[str]:
         yield found[1]
 
 
-def _upstream(context: Any) -> list[Problem]:
-    """Envoy as a client shows one certificate."""
+def _check_upstream(context: Any) -> list[Problem]:
+    """Check the TLS of a cluster: Envoy presents one certificate."""
     common = context.common_tls_context
     by_sds = len(common.tls_certificate_sds_secret_configs)
     if len(common.tls_certificates) + by_sds < 2:
@@ -79,7 +79,7 @@ def _upstream(context: Any) -> list[Problem]:
     return [Problem(("common_tls_context", field), "too_many", detail)]
 
 
-# What a listener may have its certificates from.
+# The fields that give a listener its certificates.
 _SOURCES = (
     *("tls_certificates", "tls_certificate_sds_secret_configs", "tls_certificate_provider_instance"),
     *("tls_certificate_certificate_provider", "tls_certificate_certificate_provider_instance"),
@@ -87,8 +87,8 @@ _SOURCES = (
 )
 
 
-def _downstream(context: Any) -> list[Problem]:
-    """A listener shows a certificate."""
+def _check_downstream(context: Any) -> list[Problem]:
+    """Check the TLS of a listener: it presents a certificate."""
     common = context.common_tls_context
     if any(field.name in _SOURCES for field, _ in common.ListFields()):
         return []
@@ -103,8 +103,8 @@ _AUTHORITIES = (
 )
 
 
-def _names_alone(validation: Any) -> list[Problem]:
-    """A ``validation_context`` of its own: a name proves nothing without an authority. One by SDS may bring that."""
+def _check_peer_names(validation: Any) -> list[Problem]:
+    """Check an inline ``validation_context``: names prove nothing without an authority. One by SDS may have it."""
     given = {field.name for field, _ in validation.ListFields()}
     names = [name for name in ("match_typed_subject_alt_names", "match_subject_alt_names") if name in given]
     if not names or not given.isdisjoint(_AUTHORITIES):
@@ -114,11 +114,11 @@ def _names_alone(validation: Any) -> list[Problem]:
 
 
 TLS_FIELD_RULES: Mapping[str, Mapping[str, MessageRule]] = {
-    f"{_TLS}.CommonTlsContext": {"validation_context": _names_alone},
+    f"{_TLS}.CommonTlsContext": {"validation_context": _check_peer_names},
 }
 TLS_RULES: Mapping[str, MessageRule] = {
-    f"{_TLS}.TlsCertificate": _certificate,
-    f"{_TLS}.CertificateValidationContext": _validation,
-    f"{_TLS}.UpstreamTlsContext": _upstream,
-    f"{_TLS}.DownstreamTlsContext": _downstream,
+    f"{_TLS}.TlsCertificate": _check_certificate,
+    f"{_TLS}.CertificateValidationContext": _check_validation,
+    f"{_TLS}.UpstreamTlsContext": _check_upstream,
+    f"{_TLS}.DownstreamTlsContext": _check_downstream,
 }

@@ -26,7 +26,7 @@ _CODE = "cluster_conflict"
 
 
 def transport_problems(cluster: Any) -> Iterator[Problem]:
-    """What is wrong with the transport socket of a cluster that has HTTP options."""
+    """The problems of the transport socket of a cluster that has HTTP options."""
     options = _read(HTTP_OPTIONS, cluster.typed_extension_protocol_options[HTTP_OPTIONS])
     if options is None:
         return
@@ -59,7 +59,7 @@ def _is_plain(socket: Any) -> bool:
 
 
 def _read(kind: str, packed: Any) -> Any:
-    """The message in an ``Any``; None for another type or for bytes that do not parse, which is told elsewhere."""
+    """The message in an ``Any``; None for another type, and for bytes that do not parse (reported elsewhere)."""
     message_class = _class(kind)
     if message_class is None or packed.type_url.rpartition("/")[2] != kind:
         return None
@@ -72,12 +72,12 @@ def _read(kind: str, packed: Any) -> Any:
 _class = cache(schema.message_class)
 
 
-def _automatic(config: Any) -> list[Problem]:
-    """An ``AutoHttpConfig``: Envoy remembers which servers speak HTTP/3."""
+def _check_auto_config(config: Any) -> list[Problem]:
+    """Check an ``AutoHttpConfig``: its cache is where Envoy remembers which servers speak HTTP/3."""
     if not config.HasField("http3_protocol_options") or config.HasField("alternate_protocols_cache_options"):
         return []
     detail = "auto_config with HTTP/3 needs alternate_protocols_cache_options"
     return [Problem(("alternate_protocols_cache_options",), "missing_field", detail, is_absence=True)]
 
 
-UPSTREAM_RULES: Mapping[str, MessageRule] = {f"{HTTP_OPTIONS}.AutoHttpConfig": _automatic}
+UPSTREAM_RULES: Mapping[str, MessageRule] = {f"{HTTP_OPTIONS}.AutoHttpConfig": _check_auto_config}

@@ -18,14 +18,14 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import DecodeError, Message
 
 from xds.codec import schema
-from xds.codec.filter_rules import is_dropped_api, of_dropped_api
+from xds.codec.filter_rules import dropped_api_problem, is_dropped_api
 from xds.codec.findings import Findings, json_pointer
 from xds.codec.rules import NUMBERS, BrokenRule, Problem, RuleTest, compile_rules, nanoseconds
 from xds.codec.value_rules import (
     DURATION,
     field_rules,
+    ignored_code,
     message_rule,
-    passed_code,
     refuses_old_types,
     ruled_types,
     value_rule,
@@ -40,7 +40,7 @@ _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
-# Clients of the frozen v2 API are old releases, which still accept what later releases refuse.
+# Clients of the v2 API are old releases of Envoy, which still accept what later releases refuse.
 _REFUSING = ".v3."
 # Types that Envoy does not validate, wherever they are packed: broken rules in them are warnings.
 _DNS_RESOLVER = "envoy.extensions.network.dns_resolver"
@@ -68,7 +68,7 @@ def check_constraints(message: Message, findings: Findings, *, is_partial: bool 
         findings.add("too_deep", "nested too deeply")
         return
     if problems is not None:
-        _note(problems, findings, is_partial=is_partial, is_mild=_is_api_listener(message))
+        _note(problems, findings, is_partial=is_partial, only_warns=_is_api_listener(message))
 
 
 def presence_rules(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
@@ -94,13 +94,13 @@ def _is_api_listener(message: Any) -> bool:
     return message.DESCRIPTOR.full_name in _LISTENERS and bool(message.HasField("api_listener"))
 
 
-def _note(problems: list[Problem], findings: Findings, *, is_partial: bool, is_mild: bool) -> None:
+def _note(problems: list[Problem], findings: Findings, *, is_partial: bool, only_warns: bool) -> None:
     place = findings.index, findings.resource
     known = {one.pointer for one in findings.violations if (one.index, one.resource) == place}
     for problem in problems:
         if json_pointer((*findings.base, *problem.path)) in known or (is_partial and problem.is_absence):
             continue
-        note = findings.warn if is_mild or problem.is_warning else findings.add
+        note = findings.warn if only_warns or problem.is_warning else findings.add
         note(problem.code, problem.detail, problem.path, hint=problem.hint)
 
 
@@ -171,16 +171,16 @@ def _compile(descriptor: Descriptor) -> _Tests:
         own = rules.get(field.name, {})
         check = _chain(_field_checks(descriptor, field, own, deprecated.get(field.name)))
         if check is not None:
-            code = passed_code(descriptor, field)
-            fields[field] = _passing(check, code) if code else check
+            code = ignored_code(descriptor, field)
+            fields[field] = _ignoring(check, code) if code else check
         if (problem := _of_absence(field, own)) is not None:
             absent[field] = problem
     oneofs = (name for name in field_options.required_oneofs(descriptor.full_name) if name in descriptor.oneofs_by_name)
     return _Tests(fields, absent, frozenset(absent), tuple((name, _of_oneof(descriptor, name)) for name in oneofs))
 
 
-def _passing(check: _Check, code: str) -> _Check:
-    """The check without its problems of one code."""
+def _ignoring(check: _Check, code: str) -> _Check:
+    """The check without problems of the code ``code``, which Envoy ignores."""
     return lambda value: [one for one in check(value) or () if one.code != code] or None
 
 
@@ -313,7 +313,7 @@ def _deprecated(what: str, noun: str, scope: str, deprecation: Deprecation) -> P
 
 
 def _check_configuration(packed: Any) -> _Problems:
-    return [of_dropped_api(packed.type_url)] if is_dropped_api(packed.type_url) else _check_any(packed)
+    return [dropped_api_problem(packed.type_url)] if is_dropped_api(packed.type_url) else _check_any(packed)
 
 
 def _descend(descriptor: Descriptor) -> Iterable[_Check]:
@@ -354,19 +354,19 @@ def _payload(type_url: str) -> tuple[type[Message], _Check, str] | None:
 def _known_payload(descriptor: Descriptor) -> tuple[type[Message], _Check, str] | None:
     check = _chain(_descend(descriptor))
     if check is not None and descriptor.full_name in _UNCHECKED:
-        check = _mild(check)
+        check = _as_warnings(check)
     prefix = "value" if descriptor.full_name == ANY else ""
     return None if check is None else (message_factory.GetMessageClass(descriptor), check, prefix)
 
 
-def _mild(check: _Check) -> _Check:
+def _as_warnings(check: _Check) -> _Check:
     """Problems as warnings, except deprecated fields: Envoy checks those in every type."""
 
-    def mild(value: Any) -> _Problems:
+    def check_as_warnings(value: Any) -> _Problems:
         problems = check(value)
         return problems and [one if one.code in _DEPRECATED else one._replace(is_warning=True) for one in problems]
 
-    return mild
+    return check_as_warnings
 
 
 def _of_absence(field: FieldDescriptor, rules: Rules) -> Problem | None:

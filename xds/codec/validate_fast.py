@@ -126,7 +126,7 @@ class _FieldScan(NamedTuple):
 class _MessageScan:
     """The fields to scan in the bytes of a type, by tag; ``_needed`` are the presence bits of required fields.
 
-    ``rule`` is that on the message as a whole, which `judge` leaves out.
+    ``rule`` is the rule on the message as a whole, which `judge` does not check.
     """
 
     __slots__ = ("_descriptor", "_fields", "_memo", "_needed", "_validator", "rule")
@@ -140,7 +140,7 @@ class _MessageScan:
         self._needed = 0
 
     def judge(self, body: bytes) -> object:
-        """Truth: every field in ``body`` is valid, and the required ones are present."""
+        """A true result: every field in ``body`` is valid, and the required ones are present."""
         fields = self._fields
         if fields is None:
             fields = self._compile()
@@ -198,8 +198,8 @@ class _MessageScan:
             bits |= {name: bits[name] | 1 << place for name in members}
         scans: dict[int, _FieldScan] = {}
         for field in self._descriptor.fields:
-            look = _scan_field(self._validator, self._descriptor, field)._replace(bits=bits[field.name])
-            scans.update((field.number << 3 | form, look) for form in _forms(field))
+            scan = _scan_field(self._validator, self._descriptor, field)._replace(bits=bits[field.name])
+            scans.update((field.number << 3 | form, scan) for form in _forms(field))
         self._fields = scans
         return scans
 
@@ -225,7 +225,7 @@ def _forms(field: FieldDescriptor) -> Iterable[int]:
 
 def _scan_field(validator: FastValidator, descriptor: Descriptor, field: FieldDescriptor) -> _FieldScan:
     """The scan of a field, or of each of its values, without its presence bits."""
-    is_closed = field.enum_type is not None and field.enum_type.is_closed  # a number without a name is no value of it
+    is_closed = field.enum_type is not None and field.enum_type.is_closed  # numbers without a name are not its values
     if is_closed or field.name in field_options.deprecated_fields(descriptor.full_name):
         return _DOUBT
     if value_rule(descriptor, field) is not None:
@@ -238,8 +238,8 @@ def _scan_field(validator: FastValidator, descriptor: Descriptor, field: FieldDe
     own = rules.get("repeated", {})
     if compile_rules("repeated", {name: argument for name, argument in own.items() if name != "items"}) is not None:
         return _DOUBT
-    look = _scan_value(validator, field, own.get("items", {}))
-    return look if look.judge is None or field.message_type is not None else _DOUBT
+    scan = _scan_value(validator, field, own.get("items", {}))
+    return scan if scan.judge is None or field.message_type is not None else _DOUBT
 
 
 def _doubt(value: Any) -> bool:
@@ -294,11 +294,11 @@ def _scan_message(
 ) -> _FieldScan:
     """By scanning its bytes; by parsing and checking it where the field or the type has rules of its own."""
     parse = message_factory.GetMessageClass(descriptor).FromString
-    right = _FOR_NOW if ANY in reachable(descriptor) else True
+    valid = _FOR_NOW if ANY in reachable(descriptor) else True
 
     def judge(body: bytes) -> object:
         try:
-            return right if check(parse(body)) is None else False
+            return valid if check(parse(body)) is None else False
         except DecodeError:
             return False
 

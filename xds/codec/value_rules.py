@@ -1,9 +1,9 @@
-"""Rules on values that Envoy has in its code alone: what its .proto files do not say, and its loader refuses.
+"""Rules on values that are in Envoy's code and not in its .proto files.
 
 All were measured with Envoy 1.40 (``python -m bench.mistakes``). They hold for the v3 API. Rules on single fields have
-the form of those in the .proto files. Rules on whole messages are functions by type: see `filter_rules`,
-`cluster_rules`, `extension_rules`, `jwt_rules`, `metadata_rules`, `route_rules`,
-`source_rules`, `tls_rules` and `upstream_rules`.
+the form of those in the .proto files. Rules on whole messages are functions by type: see `cluster_rules`,
+`extension_rules`, `filter_rules`, `jwt_rules`, `metadata_rules`, `route_rules`, `source_rules`, `tls_rules` and
+`upstream_rules`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IP: Rules = {"string": {"ip": True}}
 _REGEX: Rules = {"string": {"regex": True}}
 _LOWER_BOUNDS = frozenset(("gt", "gte", "const", "in"))
 _NOT_NEGATIVE: Rules = {"duration": {"gte": "0s"}}
-# Of drops: "Cluster drop_overloads config has 2 categories. Envoy only support one."
+# Envoy refuses several drops: "Cluster drop_overloads config has 2 categories. Envoy only support one."
 _OF_FIELDS: Mapping[str, Mapping[str, Rules]] = {
     "envoy.config.cluster.v3.LoadBalancingPolicy": {"policies": _REQUIRED},
     "envoy.config.core.v3.CidrRange": {"address_prefix": _IP},
@@ -58,9 +58,9 @@ _OF_VALUES: dict[str, dict[str, MessageRule]] = {}
 for _rules in (CLUSTER_FIELD_RULES, EXTENSION_FIELD_RULES, ROUTE_FIELD_RULES, SOURCE_FIELD_RULES, TLS_FIELD_RULES):
     for _type, _fields in _rules.items():
         _OF_VALUES.setdefault(_type, {}).update(_fields)
-# What Envoy loads: not what it answers, logs or reports.
+# Types that Envoy loads, without those of its responses, logs and reports.
 _CONFIGURATION = re.compile(r"envoy\.(config|extensions|type)\.(\w+\.)*v3(alpha)?\.")
-# May hold any type, or one that Envoy may not know.
+# A field that may hold any type, even one that Envoy does not know.
 _ANY_TYPE = frozenset(("typed_filter_metadata",))
 _OPTIONAL_HOLDERS = frozenset(
     (
@@ -98,12 +98,12 @@ def message_rule(descriptor: Descriptor) -> MessageRule | None:
 
 
 def value_rule(descriptor: Descriptor, field: FieldDescriptor) -> MessageRule | None:
-    """The rule on the whole value of a field, such as a list, that is looked at only where the field is set."""
+    """The rule on the whole value of a field, such as a list; it applies only where the field is set."""
     return _OF_VALUES.get(descriptor.full_name, {}).get(field.name)
 
 
-def passed_code(descriptor: Descriptor, field: FieldDescriptor) -> str:
-    """The code of the errors within a field that Envoy passes over; empty for almost every field."""
+def ignored_code(descriptor: Descriptor, field: FieldDescriptor) -> str:
+    """The code of the errors within a field that Envoy ignores; empty for almost every field."""
     return FORMAT_CODE if LITERAL_FIELDS.get(descriptor.full_name) == field.name else ""
 
 
@@ -113,7 +113,7 @@ def ruled_types() -> frozenset[str]:
 
 
 def refuses_old_types(field: FieldDescriptor) -> bool:
-    """True for an ``Any`` in Envoy's configuration where a type of the v2 API is no extension any more."""
+    """True for an ``Any`` in Envoy's configuration where Envoy accepts no types of the v2 API any more."""
     owner, target = field.containing_type, field.message_type
     if owner is None or target is None or target.full_name != ANY or field.name in _ANY_TYPE:
         return False

@@ -61,8 +61,8 @@ def _holders(
     return holders
 
 
-def _held(message: Any, wanted: frozenset[str], barred: frozenset[str]) -> list[tuple[_Holder, Any]]:
-    """The set ones of these fields, in the order of the type."""
+def _set_holders(message: Any, wanted: frozenset[str], barred: frozenset[str]) -> list[tuple[_Holder, Any]]:
+    """The fields of a message that are set and can hold a wanted type, in the order of the type."""
     holders = _holders(message.DESCRIPTOR, wanted, barred)
     if not holders:
         return []
@@ -74,7 +74,7 @@ def _held(message: Any, wanted: frozenset[str], barred: frozenset[str]) -> list[
 
 def submessages(message: Any, wanted: frozenset[str], barred: frozenset[str] = _NOTHING) -> Iterator[Any]:
     """The messages set in ``message``'s own fields that can hold a type of ``wanted``, not by way of ``barred``."""
-    for (_, _, is_repeated, is_map), value in _held(message, wanted, barred):
+    for (_, _, is_repeated, is_map), value in _set_holders(message, wanted, barred):
         if is_map:
             yield from value.values()
         elif is_repeated:
@@ -87,7 +87,7 @@ def placed_submessages(
     message: Any, wanted: frozenset[str], barred: frozenset[str] = _NOTHING
 ) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """As ``submessages``, each with the path to it: field, then index or map key."""
-    for (_, name, is_repeated, is_map), value in _held(message, wanted, barred):
+    for (_, name, is_repeated, is_map), value in _set_holders(message, wanted, barred):
         if is_map:
             yield from (((name, str(key)), one) for key, one in value.items())
         elif is_repeated:
@@ -174,5 +174,5 @@ def json_key(message: Mapping[str, Any], field: str) -> str:
 
 
 def field_value(message: Mapping[str, Any], field: str) -> Any:
-    """What a message's mapping has for ``field``, however it is spelled; None when it has nothing."""
+    """The value of ``field`` in a message's mapping, in either spelling; None if it has none."""
     return message.get(json_key(message, field))

@@ -7,8 +7,8 @@ authenticate; rules authorise.
 Patterns of principals (``spiffe://corp/ns/{ns}/sa/{sa}``, ``dns:*.edge.corp``, ``cn:{name}``, ``token:edge-*``) are
 matched segment by segment. URIs and token names are divided at ``/``, DNS names and common names at ``.``. Within a
 segment ``*``, ``?`` and ``[...]`` match as in a shell. ``{x}`` captures text within one segment, at most one capture
-per segment. A last segment ``**`` matches all segments that follow. So a principal matches a pattern in one way at
-most.
+per segment. A last segment ``**`` matches all following segments. With these rules a principal matches a pattern in at
+most one way.
 
 Patterns of claims (``{sa}.{ns}.*``) are globs in which ``{x}`` stands for the captured text, taken literally: a
 captured name that contains ``*`` matches nothing but itself.
@@ -108,7 +108,7 @@ class PrincipalPattern:
         return frozenset(segment.capture for segment in self._segments if segment.capture)
 
     def match(self, principal: Principal) -> Captures | None:
-        """The captures where the principal matches, else None."""
+        """The captures if the principal matches, else None."""
         if principal.kind is not self.kind:
             return None
         parts = self._folded(principal.value).split(_DIVIDERS[self.kind])
@@ -117,14 +117,14 @@ class PrincipalPattern:
             return None
         bound: dict[str, str] = {}
         for segment, part in zip(self._segments, parts, strict=False):
-            found = segment.match(part)
-            if found is None or any(bound.get(name, value) != value for name, value in found.items()):
+            captured = segment.match(part)
+            if captured is None or any(bound.get(name, value) != value for name, value in captured.items()):
                 return None
-            bound.update(found)
+            bound.update(captured)
         return bound
 
     def _folded(self, value: str) -> str:
-        """DNS names are compared without case. The names of captures keep theirs."""
+        """The value in lower case for DNS names, which have no case. The names of captures keep their case."""
         if self.kind is not PrincipalKind.DNS:
             return value
         return "".join(part if _CAPTURE.fullmatch(part) else part.lower() for part in _divided(value))
@@ -133,10 +133,10 @@ class PrincipalPattern:
 def _divided(text: str) -> Iterator[str]:
     """Split a text: literal parts at even positions, captures at odd positions."""
     at = 0
-    for found in _CAPTURE.finditer(text):
-        yield text[at : found.start()]
-        yield found[0]
-        at = found.end()
+    for match in _CAPTURE.finditer(text):
+        yield text[at : match.start()]
+        yield match[0]
+        at = match.end()
     yield text[at:]
 
 
@@ -189,14 +189,14 @@ class ClaimPattern:
 
 def glob_escaped(text: str) -> str:
     """A glob that matches exactly this text."""
-    return _GLOB.sub(lambda found: f"[{found[0]}]", text)
+    return _GLOB.sub(lambda char: f"[{char[0]}]", text)
 
 
 # Node authorisation
 
 
 class NodeAuthMode(StrEnum):
-    """What happens to a node that no rule allows: ``OFF`` ignores it, ``AUDIT`` logs it, ``ENFORCE`` rejects it."""
+    """The treatment of a node that no rule allows: ``OFF`` ignores it, ``AUDIT`` logs it, ``ENFORCE`` rejects it."""
 
     OFF = "off"
     AUDIT = "audit"
@@ -224,7 +224,7 @@ class NodeRule:
                 raise PatternError(f"{claim.text if claim else ''!r}: the principal captures no {{{min(unbound)}}}")
 
     def why_not(self, principals: tuple[Principal, ...], node: Node, group: str) -> str:
-        """Why this rule does not allow the node; empty where it does. An empty ``group`` is not known yet."""
+        """Why this rule does not allow the node; empty if it does. An empty ``group`` is not known yet."""
         reason = ""
         for principal in principals:
             captures = self.principal.match(principal)
@@ -302,8 +302,8 @@ class Identity:
     @property
     def principals(self) -> tuple[Principal, ...]:
         """All principals: that of the token, then those of the certificate."""
-        found = [Principal(PrincipalKind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
-        return (*found, *(principals_of(self.certificate) if self.certificate is not None else ()))
+        of_token = [Principal(PrincipalKind.TOKEN, self.grant.name)] if self.credential and self.grant.name else []
+        return (*of_token, *(principals_of(self.certificate) if self.certificate is not None else ()))
 
     @property
     def principal(self) -> str:
@@ -311,7 +311,7 @@ class Identity:
         return next((str(principal) for principal in self.principals), "token" if self.credential else "")
 
     def is_over(self, now: float) -> bool:
-        """Has the certificate expired?"""
+        """Whether the certificate has expired at ``now`` (epoch seconds)."""
         return self.certificate is not None and self.certificate.not_after <= now
 
 
@@ -329,14 +329,14 @@ def principals_of(certificate: Certificate) -> tuple[Principal, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why a node is not allowed. In audit mode (not ``enforced``) it is served and the reason is logged."""
+    """Why a node is not allowed. In audit mode (not ``enforced``) the node is served and the reason is logged."""
 
     reason: str
     enforced: bool
 
 
 class Access:
-    """The rules in force. gRPC and HTTP share one object, so that `assign` changes the rules for both."""
+    """The present rules. gRPC and HTTP share one object, so that `assign` changes the rules for both."""
 
     def __init__(
         self,
@@ -356,19 +356,19 @@ class Access:
     def admit(
         self, authorization: str, certificate: Certificate | None = None, *, wants_certificate: bool = False
     ) -> Identity | None:
-        """Authenticate a connection; None when it fails. A token, where one is sent, must be valid and decides.
+        """Authenticate a connection; None when that fails. If a token is sent, it must be valid and has the grant.
 
-        ``wants_certificate``: the listener asks for client certificates, so a client without a credential is rejected.
+        ``wants_certificate``: the listener requests client certificates, so a client without a credential is rejected.
         """
         if authorization and self.tokens:
-            found = self.tokens.find(authorization)
-            return Identity(found[1], certificate, found[0]) if found is not None else None
+            match = self.tokens.find(authorization)
+            return Identity(match[1], certificate, match[0]) if match is not None else None
         if certificate is not None:
             return Identity(self.grant_of(certificate), certificate)
         return None if self.tokens or wants_certificate else ANONYMOUS
 
     def renew(self, identity: Identity) -> Identity | None:
-        """The identity of an open connection under the present rules; None where it would be rejected now."""
+        """The identity of an open connection under the present rules; None if it would be rejected now."""
         if identity.credential:
             grant = self.tokens.of(identity.credential)
             return Identity(grant, identity.certificate, identity.credential) if grant is not None else None
@@ -385,13 +385,13 @@ class Access:
         return Grant(str(principals[0]) if principals else "", _XDS_ALONE)
 
     def refusal(self, identity: Identity, node: Node, group: str) -> NodeRefusal | None:
-        """Why this connection may not be this node in this group; None where it may.
+        """Why this connection may not be this node in this group; None if it may.
 
         An empty ``group`` is not known yet.
         """
-        narrow = scope_refusal(identity.grant, node.id, group)
-        if narrow:
-            return NodeRefusal(narrow, enforced=True)
+        out_of_scope = scope_refusal(identity.grant, node.id, group)
+        if out_of_scope:
+            return NodeRefusal(out_of_scope, enforced=True)
         if self.nodes.mode is NodeAuthMode.OFF:
             return None
         principals = identity.principals
@@ -411,7 +411,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class RuleTrial:
-    """The outcome of one rule for a node. ``why_not`` is empty where the rule allows the node."""
+    """The outcome of one rule for a node. ``why_not`` is empty if the rule allows the node."""
 
     number: int
     principal: str
@@ -419,13 +419,13 @@ class RuleTrial:
 
 
 def trials(rules: NodeRules, identity: Identity, node: Node, group: str) -> Iterator[RuleTrial]:
-    """Each rule with the reason why it does not allow the node."""
+    """The outcome of each rule for the node, in order."""
     for number, rule in enumerate(rules.rules, 1):
         yield RuleTrial(number, rule.principal.text, rule.why_not(identity.principals, node, group))
 
 
 def scope_refusal(grant: Grant, node_id: str, group: str) -> str:
-    """Why the scopes of a token do not cover a node; empty where they do. Node and group scopes must both match."""
+    """Why the scopes of a token do not cover a node; empty if they do. Node and group scopes must both match."""
     if XDS in grant.scopes or ADMIN in grant.scopes:
         return ""
     for prefix, what, value in ((XDS_NODE, "node", node_id), (XDS_GROUP, "group", group)):

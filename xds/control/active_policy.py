@@ -1,4 +1,4 @@
-"""One traffic assignment policy in force: its last observation and decision, and the overlays made from it."""
+"""One active traffic assignment policy: its last observation and decision, and the overrides made from it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Served = tuple[tuple[Allotment, ...], float]  # allotments, and the fraction of 
 
 
 class ActivePolicy:
-    """A policy in force.
+    """An active policy.
 
     ``assignment`` is served; ``outcome`` is the latest decision, None before the first. ``waits_for`` says what is
-    missing for a decision, empty when nothing is. ``endpoints`` names the ClusterLoadAssignment of the cluster.
-    ``history`` has the changes of before.
+    missing for a decision; empty if nothing is. ``endpoints`` names the ClusterLoadAssignment of the cluster.
+    ``history`` has the earlier changes; ``overrides`` are the overlaid assignments by source locality.
     """
 
     def __init__(
@@ -54,51 +54,53 @@ class ActivePolicy:
         self.endpoints = ""
         self.is_unsaved = False
         self.saved_at = 0.0
-        self.stand_ins: dict[Locality, Override] = {}
+        self.overrides: dict[Locality, Override] = {}
         self._served: dict[Locality, Served] = {}
-        self._seen = ""  # version of the pushed assignment that was read last
+        self._read_version = ""  # of the pushed assignment that was read last
         self._localities: Mapping[Locality, PushedLocality] = {}
-        self._make_overlays()
+        self._make_overrides()
 
-    def is_news(self, pushed: Resource) -> bool:
-        """Whether the pushed assignment has changed since the last decision."""
-        return pushed.version != self._seen or pushed.name != self.endpoints
+    def is_changed(self, pushed: Resource) -> bool:
+        """Whether the pushed assignment has changed since it was read last."""
+        return pushed.version != self._read_version or pushed.name != self.endpoints
 
-    def look(self, pushed: Resource) -> Mapping[Locality, PushedLocality]:
+    def localities_of(self, pushed: Resource) -> Mapping[Locality, PushedLocality]:
         """The localities of the pushed assignment. Reading a changed one takes time proportional to its endpoints."""
-        if self.is_news(pushed):
+        if self.is_changed(pushed):
             self._localities = pushed_localities(pushed)
-            self._seen, self.endpoints = pushed.version, pushed.name
+            self._read_version, self.endpoints = pushed.version, pushed.name
         return self._localities
 
     @property
     def addresses(self) -> Iterator[frozenset[bytes]]:
-        """The addresses of the endpoints as read last, locality by locality."""
+        """The addresses of the endpoints that were read last, locality by locality."""
         return (own.addresses for own in self._localities.values())
 
-    def follow(self, outcome: PolicyDecision) -> None:
-        """Serve a decision."""
+    def serve(self, outcome: PolicyDecision) -> None:
+        """Make a decision the served one."""
         self.outcome, self.waits_for = outcome, ""
         self.assignment = outcome.decision.assignment
-        self._make_overlays()
+        self._make_overrides()
 
     def prepare(self, pushed: Resource) -> None:
         """Build the overlaid resources for all sources."""
-        for stand_in in self.stand_ins.values():
-            stand_in.of(pushed)
+        for override in self.overrides.values():
+            override.of(pushed)
 
-    def _make_overlays(self) -> None:
+    def _make_overrides(self) -> None:
         sources = self.assignment.sources if self.assignment is not None else {}
         wanted = {source: (own.allotments, own.shed) for source, own in sources.items() if own.is_overlay}
-        kept = {source: one for source, one in self.stand_ins.items() if wanted.get(source) == self._served[source]}
-        for source in wanted.keys() - kept.keys():
+        overrides = {
+            source: one for source, one in self.overrides.items() if wanted.get(source) == self._served[source]
+        }
+        for source in wanted.keys() - overrides.keys():
             allotments, shed = wanted[source]
-            kept[source] = Override(partial(overlay_assignment, allotments=allotments, shed=shed))
-        self.stand_ins, self._served = kept, wanted
+            overrides[source] = Override(partial(overlay_assignment, allotments=allotments, shed=shed))
+        self.overrides, self._served = overrides, wanted
 
 
 def resumed(assignment: Assignment, now: float) -> Assignment:
-    """The assignment from before a restart. Reports count as missing from ``now`` on."""
+    """The assignment of before a restart. Reports count as missing from ``now`` on."""
     assignment = assignment.moved_by(min(now - assignment.memory.observed_at, 0.0))  # the clock may have been set back
     memory = assignment.memory
     heard = {source: replace(own, heard_at=now) for source, own in memory.sources.items()}

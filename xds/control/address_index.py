@@ -1,4 +1,7 @@
-"""Which services have an IP address, as their own virtual address or as that of an instance; the zones of machines."""
+"""The services of an IP address: those with this virtual address, and those with an instance at it.
+
+The zones of machines are indexed too.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from xds.destination.endpoint import shortest
 from xds.model.names import NO_NAMES
 
 NODES_LIMIT = 100_000
-KEPT_LIMIT = 10_000  # services without instances whose virtual addresses are kept
+KEPT_SERVICES_LIMIT = 10_000  # services without instances whose virtual addresses are kept
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddresses:
     """The addresses of a service: ``virtual`` ones, and those of its ``instances``.
 
-    ``is_kept``: no instance shows the virtual ones any more.
+    ``is_kept``: the virtual addresses are kept though no instance shows them any more.
     """
 
     virtual: frozenset[str] = NO_NAMES
@@ -26,28 +29,28 @@ class ServiceAddresses:
     is_kept: bool = False
 
 
-class Moved(NamedTuple):
-    """Addresses for which the services may be others than before, and machines whose zone is another one."""
+class AddressChanges(NamedTuple):
+    """Addresses whose services may have changed, and machines whose zone has changed."""
 
     addresses: set[str]
     machines: set[str]
 
 
-_NOWHERE = ServiceAddresses()
+_NO_ADDRESSES = ServiceAddresses()
 
 
 class AddressIndex:
     """Services by address, kept service by service. Addresses are in their shortest form.
 
-    The virtual addresses of a service outlive its instances: that none is left does not make the address another one.
-    They are kept until another service shows them, of ``KEPT_LIMIT`` services at most.
+    The virtual addresses of a service are kept when its last instance is removed: they still mean this service. They
+    are kept until another service shows them, for ``KEPT_SERVICES_LIMIT`` services at most.
     """
 
     def __init__(self) -> None:
         self._of_service: dict[str, ServiceAddresses] = {}
         self._virtual: dict[str, set[str]] = {}
         self._instances: dict[str, set[str]] = {}
-        self._kept: dict[str, None] = {}  # the services that are, the longest kept one first
+        self._kept_services: dict[str, None] = {}  # services with ``is_kept``, the longest kept one first
         self._zones: dict[str, str] = {}  # by machine
 
     def services_with_virtual(self, address: str) -> tuple[str, ...]:
@@ -59,57 +62,57 @@ class AddressIndex:
         return tuple(sorted(self._instances.get(address, ())))
 
     def zone_of(self, machine: str) -> str:
-        """The zone of a machine; empty where it is not known."""
+        """The zone of a machine; empty if it is not known."""
         return self._zones.get(machine, "")
 
-    def assign(self, service: str, instances: Iterable[ServiceInstance]) -> Moved:
-        """The instances of a service now. Returns what may be other than before."""
-        before, there = self._of_service.get(service, _NOWHERE), list(instances)
-        now = self._without_shown(_addresses(there, before), service)
+    def assign(self, service: str, instances: Iterable[ServiceInstance]) -> AddressChanges:
+        """Replace the instances of a service. Returns what may have changed."""
+        before, present = self._of_service.get(service, _NO_ADDRESSES), list(instances)
+        now = self._without_shown(_addresses(present, before), service)
         self._enter(service, before, now)
         if not now.is_kept:
             self._end_keeping(now.virtual, service)
-        while len(self._kept) > KEPT_LIMIT:
-            longest = next(iter(self._kept))
+        while len(self._kept_services) > KEPT_SERVICES_LIMIT:
+            longest = next(iter(self._kept_services))
             kept = self._of_service[longest]
             self._enter(longest, kept, ServiceAddresses(instances=kept.instances))
-        machines = {one.instance.node for one in there if self._note_zone(one)}
-        return Moved({*before.virtual, *before.instances, *now.virtual, *now.instances}, machines)
+        machines = {one.instance.node for one in present if self._note_zone(one)}
+        return AddressChanges({*before.virtual, *before.instances, *now.virtual, *now.instances}, machines)
 
     def _without_shown(self, now: ServiceAddresses, service: str) -> ServiceAddresses:
-        """Only what no other service shows can be kept."""
+        """The addresses, without kept virtual ones that another service shows."""
         if not now.is_kept:
             return now
-        left = frozenset(address for address in now.virtual if not self._is_shown(address, service))
-        return ServiceAddresses(left, now.instances, bool(left))
+        remaining = frozenset(address for address in now.virtual if not self._is_shown(address, service))
+        return ServiceAddresses(remaining, now.instances, bool(remaining))
 
-    def _is_shown(self, address: str, besides: str) -> bool:
-        others = self._virtual.get(address, set()) - {besides}
+    def _is_shown(self, address: str, by_other_than: str) -> bool:
+        others = self._virtual.get(address, set()) - {by_other_than}
         return any(not self._of_service[other].is_kept for other in others)
 
     def _enter(self, service: str, before: ServiceAddresses, now: ServiceAddresses) -> None:
-        _move(self._virtual, service, before.virtual, now.virtual)
-        _move(self._instances, service, before.instances, now.instances)
-        if now == _NOWHERE:
+        _reindex(self._virtual, service, before.virtual, now.virtual)
+        _reindex(self._instances, service, before.instances, now.instances)
+        if now == _NO_ADDRESSES:
             self._of_service.pop(service, None)
         else:
             self._of_service[service] = now
         if now.is_kept:
-            self._kept.setdefault(service)
+            self._kept_services.setdefault(service)
         else:
-            self._kept.pop(service, None)
+            self._kept_services.pop(service, None)
 
     def _end_keeping(self, addresses: Iterable[str], service: str) -> None:
-        """A service shows these addresses: they are no longer those of others that have no instance."""
+        """Remove these addresses, which ``service`` shows now, from other services that have no instance."""
         for address in addresses:
             for other in self._virtual[address] - {service}:
                 kept = self._of_service[other]
                 if kept.is_kept:
-                    left = kept.virtual - {address}
-                    self._enter(other, kept, ServiceAddresses(left, kept.instances, bool(left)))
+                    remaining = kept.virtual - {address}
+                    self._enter(other, kept, ServiceAddresses(remaining, kept.instances, bool(remaining)))
 
     def _note_zone(self, one: ServiceInstance) -> bool:
-        """Whether the zone of its machine is another one than before."""
+        """Note the zone of the machine of an instance. Returns whether the zone has changed."""
         machine, zone = one.instance.node, one.instance.locality.zone
         if not (machine and zone) or self._zones.get(machine) == zone:
             return False
@@ -119,7 +122,7 @@ class AddressIndex:
 
 
 def _addresses(instances: list[ServiceInstance], before: ServiceAddresses) -> ServiceAddresses:
-    """The addresses of a service. What drains shows no virtual address any more."""
+    """The addresses of a service. A draining instance shows no virtual address any more."""
     places = frozenset(shortest(one.instance.address) for one in instances)
     shown = [one for one in instances if one.drains_until is None]
     if shown:
@@ -132,7 +135,7 @@ def _virtual(instances: Iterable[ServiceInstance]) -> frozenset[str]:
     return frozenset(shortest(each) for one in instances for each in one.instance.virtual_addresses)
 
 
-def _move(index: dict[str, set[str]], service: str, before: frozenset[str], now: frozenset[str]) -> None:
+def _reindex(index: dict[str, set[str]], service: str, before: frozenset[str], now: frozenset[str]) -> None:
     for address in before - now:
         members = index.get(address, set())
         members.discard(service)

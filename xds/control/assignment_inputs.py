@@ -1,7 +1,7 @@
 """The inputs of a traffic assignment decision, and the events that report its outcome. Pure.
 
-Inputs are load reports, the pushed endpoints, and who of the connected nodes reports. An event is recorded for each
-source whose assignment or state changes, with the reasons.
+Inputs are load reports, the pushed endpoints, and which connected nodes report. An event is recorded for each source
+whose assignment or state changes, with the reasons.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def observe(
     remembered_since: float,
     now: float,
 ) -> Observation:
-    """Demand by source, the state of the targets, and what really flows.
+    """Demand by source, the state of the targets, and the measured flows from sources to targets.
 
     Sources are the localities of reports and of the ``senders``, and the sources of the ``previous`` assignment
     that reported after ``remembered_since``, because clients reconnect one by one after a restart. Beyond
-    ``SOURCES_LIMIT`` sources, sub-zones are merged into zones. Beyond as many zones, those with the least demand get
-    the pushed weights.
+    ``SOURCES_LIMIT`` sources, sub-zones are merged into zones. Beyond ``SOURCES_LIMIT`` zones, those with the least
+    demand get the pushed weights.
     """
     demand = {one.source: _demand(one, senders.get(one.source, Reporting()), now) for one in reported.sources}
     for source, own in senders.items():
         if source not in demand:
-            # A node that has had a load stream for some time and says nothing sends nothing.
+            # A node with a load stream that has reported nothing for some time sends no requests.
             demand[source] = Demand(0.0, now if own.settled else None, own.reporting, own.silent)
     memory = previous.memory.sources if previous is not None else {}
     remembered = (source for source, own in memory.items() if own.heard_at >= remembered_since)
@@ -88,9 +88,9 @@ def _demand(own: figures.SourceDemand, senders: Reporting, now: float) -> Demand
 
 
 def _flows(reported: figures.ClusterDemand, flows: Iterable[figures.Flow]) -> ObservedFlows:
-    """The flows by source and target. Errors of requests that were not issued are drops as far as there are drops.
+    """The flows by source and target. Errors of requests that were not issued count as drops, up to the reported drops.
 
-    Reports tell the drops of a source, not those of a target: they are shared out by the errors that were not issued.
+    Reports have the drops of a source, but not by target: they are divided among the targets by these errors.
     """
     unissued: dict[Locality, float] = defaultdict(float)
     for flow in reported.flows:
@@ -108,15 +108,15 @@ def _flows(reported: figures.ClusterDemand, flows: Iterable[figures.Flow]) -> Ob
 
 
 def _sum(members: Iterable[Demand]) -> Demand:
-    found = list(members)
-    reported = [own.reported_at for own in found if own.reported_at is not None]
+    demands = list(members)
+    reported = [own.reported_at for own in demands if own.reported_at is not None]
     return Demand(
-        sum(own.rps for own in found),
+        sum(own.rps for own in demands),
         max(reported, default=None),
-        sum(own.nodes for own in found),
-        sum(own.silent for own in found),
-        sum(own.dropped_rps for own in found),
-        sum(own.repeats_rps for own in found),
+        sum(own.nodes for own in demands),
+        sum(own.silent for own in demands),
+        sum(own.dropped_rps for own in demands),
+        sum(own.repeats_rps for own in demands),
     )
 
 
@@ -138,8 +138,8 @@ def _averages(flows: Iterable[figures.Flow]) -> dict[str, float]:
     summed: dict[str, Metric] = {}
     for flow in flows:
         for name, metric in flow.metrics.items():
-            held = summed.get(name, Metric(0, 0.0))
-            summed[name] = Metric(held.requests + metric.requests, held.total + metric.total)
+            so_far = summed.get(name, Metric(0, 0.0))
+            summed[name] = Metric(so_far.requests + metric.requests, so_far.total + metric.total)
     return {name: metric.average for name, metric in summed.items() if metric.requests}
 
 
@@ -160,10 +160,10 @@ def record_decision_events(log: EventLog, key: Key, changes: Iterable[DecisionCh
             "reasons": ",".join(dict.fromkeys(str(reason.code) for reason in change.reasons)),
             "shares": shares,
         }
-        told = (f"{locality_label(change.source)}: {shares}", *(reason.detail for reason in change.reasons))
+        parts = (f"{locality_label(change.source)}: {shares}", *(reason.detail for reason in change.reasons))
         for action in change.actions:
             recorded.append(action)
             log.record(
-                EventKind.ASSIGNMENT, action, change.decided_at, group=key[0], message="; ".join(told), details=details
+                EventKind.ASSIGNMENT, action, change.decided_at, group=key[0], message="; ".join(parts), details=details
             )
     return recorded

@@ -1,11 +1,11 @@
 """The control loop of traffic assignment (docs/assignment-algorithm.md).
 
-At the interval of each policy it takes demand from load reports and health from the pushed endpoints, decides, and
-overlays the pushed endpoints of each source locality with the decided weights. Pushed resources are never changed; a
-group without a policy has no overlay.
+At the interval of each policy the loop takes demand from load reports and health from the pushed endpoints, decides,
+and overlays the pushed endpoints of each source locality with the decided weights. Pushed resources are never changed;
+a group without a policy has no overlay.
 
-After a restart the last decision is served from the first response on, and held until reports arrive, for as long as
-the policy allows without reports. So a restart moves no traffic.
+After a restart the last decision is served from the first response on. It stays until reports arrive, or as long as the
+policy allows without reports. So a restart moves no traffic.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from xds.protocol.overlay import Overlay, Override
 from xds.store.base import Store, StoreError
 
 TICK_S = 0.5
-SETTLED_INTERVALS = 2.0  # of load reports: after this many a stream that says nothing means zero
+SETTLED_INTERVALS = 2.0  # of load reports: a stream that is open this long and reports nothing means zero requests
 SAVE_EVERY_S = 5.0  # per policy
 
 # Wakes the streams of these groups whose nodes are in these localities.
@@ -74,7 +74,7 @@ class DemandSource(Protocol):
         ...
 
     def left(self) -> Mapping[str, float]:
-        """When the nodes that lately ended their last load stream did so, by node id."""
+        """The nodes that ended their last load stream recently: by node id, the end (epoch seconds)."""
         ...
 
 
@@ -100,7 +100,7 @@ class Assignments:
         self._load = load
         self._wake = wake
         self._clock = clock  # epoch seconds, that of the load reports
-        self._at_work: dict[Key, ActivePolicy] = {}
+        self._active: dict[Key, ActivePolicy] = {}
         self._overlays: dict[str, dict[Locality, Overlay]] = {}
         self._lock = asyncio.Lock()
         self._task = BackgroundTask()
@@ -112,10 +112,10 @@ class Assignments:
         now = self._clock()
         decided = {key_of(doc.id): doc.body for doc in await self._store.docs(DECIDED_KIND)}
         for key in self._policies:
-            assignment, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
-            held = resumed(assignment, now) if assignment is not None else None
-            self._at_work[key] = ActivePolicy(key, self._policies.get(key), held, history)
-        for group in {key[0] for key in self._at_work}:
+            stored, history = _read(key, decided[key]) if key in decided else (None, DecisionHistory())
+            assignment = resumed(stored, now) if stored is not None else None
+            self._active[key] = ActivePolicy(key, self._policies.get(key), assignment, history)
+        for group in {key[0] for key in self._active}:
             for active in self._of(group):
                 pushed = self._pushed(active)
                 active.endpoints = pushed.name if pushed is not None else ""
@@ -123,12 +123,12 @@ class Assignments:
             self._apply_overlays(group)
 
     async def reload(self) -> None:
-        """Replace all policies in force by the stored ones, as ``load``. Raises ``StoreError``."""
+        """Replace all policies by the stored ones, as ``load``. Raises ``StoreError``."""
         async with self._lock:
-            before = {key[0] for key in self._at_work}
-            self._at_work.clear()
+            former_groups = {key[0] for key in self._active}
+            self._active.clear()
             await self.load()
-            for group in before:
+            for group in former_groups:
                 self._apply_overlays(group)
 
     def start(self) -> None:
@@ -138,13 +138,13 @@ class Assignments:
     async def close(self) -> None:
         """Stop the loop and store the last decisions."""
         await self._task.stop()
-        await self._save(list(self._at_work.values()), self._clock() + SAVE_EVERY_S)
+        await self._save(list(self._active.values()), self._clock() + SAVE_EVERY_S)
 
     async def tick(self, now: float) -> None:
         """Decide all policies that are due."""
         async with self._lock:
             self._sync_policies()
-            due = [self._at_work[key] for key in sorted(self._at_work) if self._is_due(self._at_work[key], now)]
+            due = [self._active[key] for key in sorted(self._active) if self._is_due(self._active[key], now)]
             for group, members in groupby(due, lambda active: active.key[0]):
                 decided = list(members)
                 senders = self._senders(group, now, max(active.policy.interval_s for active in decided))
@@ -152,7 +152,7 @@ class Assignments:
                     await self._decide(active, senders, now)
                     await asyncio.sleep(0)  # let other tasks run
                 self._apply_overlays(group)
-            await self._save(list(self._at_work.values()), now)
+            await self._save(list(self._active.values()), now)
 
     async def _run(self) -> None:
         while True:
@@ -160,14 +160,14 @@ class Assignments:
             try:
                 await self.tick(self._clock())
             except Exception:
-                # A bug must not end the loop. The present assignments stay in force.
+                # A bug must not end the loop. The present assignments stay.
                 self.failures += 1
                 _log.exception("assignment.failed")
 
     # Policies
 
     async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
-        """Put a policy and decide at once; False when it is in force already.
+        """Put a policy and decide at once; False when it is unchanged.
 
         Raises ``NotFoundError`` for an unknown group, ``ConflictError``, ``ValidationError``, ``StoreError``.
         """
@@ -186,80 +186,80 @@ class Assignments:
 
     async def preview(self, key: Key, policy: Policy) -> ActivePolicy:
         """What a policy would decide now, starting from the present assignment. Nothing is changed."""
-        held = self._at_work.get(key)
-        active = ActivePolicy(key, policy, held.assignment if held is not None else None)
+        present = self._active.get(key)
+        active = ActivePolicy(key, policy, present.assignment if present is not None else None)
         now = self._clock()
         outcome = await self._outcome(active, self._senders(key[0], now, policy.interval_s), now)
         if outcome is not None:
-            active.follow(outcome)
+            active.serve(outcome)
         return active
 
-    def at_work(self, key: Key) -> ActivePolicy:
+    def get(self, key: Key) -> ActivePolicy:
         """The policy of a cluster with its latest decision. Raises ``NotFoundError``."""
         policy = self._policies.get(key)
-        found = self._at_work.get(key)
-        return found if found is not None else ActivePolicy(key, policy)
+        active = self._active.get(key)
+        return active if active is not None else ActivePolicy(key, policy)
 
     def warnings(self, key: Key, policy: Policy) -> list[Violation]:
-        """Problems of a policy in its group as it is now."""
+        """Problems of a policy with the present resources and policies of its group."""
         snapshot = self._cache.get(key[0])
         names = snapshot.get(CLUSTER).resources if snapshot is not None else ()
-        found = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
-        found += review_times(policy, self._load.interval_s)
-        found += self._shared_capacity(key, policy)
-        active = self._at_work.get(key)
+        warnings = review_policy(policy, finder(snapshot), names, self._policies.of(key[0]))
+        warnings += review_times(policy, self._load.interval_s)
+        warnings += self._shared_capacity(key, policy)
+        active = self._active.get(key)
         outcome = active.outcome if active is not None else None
-        return [*found, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
+        return [*warnings, *(review_reports(policy, outcome.observed) if outcome is not None else ())]
 
     def _shared_capacity(self, key: Key, policy: Policy) -> list[Violation]:
-        """Other policies with the same endpoints, in all groups; not those that share the very assignment."""
+        """Warnings about policies of all groups with the same endpoints, except those with the same assignment."""
         pushed = self._pushed(ActivePolicy(key, policy))
         if pushed is None:
             return []
         others = {
             other: active.addresses
-            for other, active in self._at_work.items()
+            for other, active in self._active.items()
             if other != key and (other[0], active.endpoints) != (key[0], pushed.name)
         }
         return review_capacity(policy, pushed_localities(pushed).values(), others)
 
     def active(self) -> list[ActivePolicy]:
-        """The policies at work, by group and cluster. May be called in another thread."""
-        return sorted(self._at_work.values(), key=lambda one: one.key)
+        """The policies with their latest decisions, by group and cluster. May be called in another thread."""
+        return sorted(self._active.values(), key=lambda one: one.key)
 
     @property
     def policies_n(self) -> int:
-        """The number of policies in force."""
-        return len(self._at_work)
+        """The number of policies."""
+        return len(self._active)
 
     def census(self) -> tuple[int, Counter[Standing]]:
-        """The number of policies that wait for something, and sources by standing. May run in another thread."""
-        at_work = list(self._at_work.values())
-        assignments = [one.assignment for one in at_work if one.assignment is not None]
+        """The number of policies that cannot decide yet, and sources by standing. May be called in another thread."""
+        active = list(self._active.values())
+        assignments = [one.assignment for one in active if one.assignment is not None]
         standings = Counter(own.standing for one in assignments for own in one.sources.values())
-        return sum(bool(one.waits_for) for one in at_work), standings
+        return sum(bool(one.waits_for) for one in active), standings
 
     # Deciding
 
     def _sync_policies(self) -> None:
         """Apply policies that were put or deleted."""
-        gone = [key for key in self._at_work if self._policies.find(key) is None]
-        for key in gone:
-            del self._at_work[key]
-        for group in {key[0] for key in gone}:
+        deleted = [key for key in self._active if self._policies.find(key) is None]
+        for key in deleted:
+            del self._active[key]
+        for group in {key[0] for key in deleted}:
             self._apply_overlays(group)
         for key in self._policies:
-            policy, held = self._policies.get(key), self._at_work.get(key)
-            if held is None:
-                self._at_work[key] = ActivePolicy(key, policy)
-            elif held.policy is not policy:
-                held.policy, held.due_at = policy, 0.0
+            policy, active = self._policies.get(key), self._active.get(key)
+            if active is None:
+                self._active[key] = ActivePolicy(key, policy)
+            elif active.policy is not policy:
+                active.policy, active.due_at = policy, 0.0
 
     def _is_due(self, active: ActivePolicy, now: float) -> bool:
         if not 0 < active.due_at - now <= active.policy.interval_s:  # the clock may have been set back
             return True
         pushed = self._pushed(active)
-        return pushed is not None and active.is_news(pushed)
+        return pushed is not None and active.is_changed(pushed)
 
     async def _decide(self, active: ActivePolicy, senders: Senders, now: float) -> None:
         active.due_at = now + active.policy.interval_s
@@ -267,7 +267,7 @@ class Assignments:
         outcome = await self._outcome(active, senders, now)
         if outcome is None or self._policies.find(active.key) is not active.policy:
             return
-        active.follow(outcome)
+        active.serve(outcome)
         await self._prepare(active)
         changes = decision_changes(before, outcome.observed, outcome.decision, outcome.decided_at)
         active.history.record(changes)
@@ -280,20 +280,21 @@ class Assignments:
         policy, previous, pushed = active.policy, active.assignment, self._pushed(active)
         if pushed is None:
             return None
-        if active.is_news(pushed):
-            await asyncio.to_thread(active.look, pushed)
+        if active.is_changed(pushed):
+            await asyncio.to_thread(active.localities_of, pushed)
         group, cluster = active.key
         reported = self._load.demand(group, cluster, now, max(policy.interval_s, self._load.interval_s))
         since = now - policy.fallback_after_s
-        localities = active.look(pushed)
+        localities = active.localities_of(pushed)
         observed = observe(reported, senders.of(cluster, active.endpoints), localities, previous, since, now)
         pairs = len(observed.demand) * len(observed.targets)
         return PolicyDecision(observed, await run_sized(decide, policy, observed, previous, now, resources=pairs), now)
 
     def _senders(self, group: str, now: float, window_s: float) -> Senders:
-        """Who could send, and who of them reports: a stream that has been open for two intervals says all there is.
+        """The nodes that could send requests, and which of them report load.
 
-        ``window_s``: what a node reported before it ended its load stream is counted for so long.
+        A load stream that was open for ``SETTLED_INTERVALS`` has reported all load of its node. ``window_s`` is how
+        long the reports of a node count after it has ended its load stream.
         """
         since: dict[str, float] = {}
         for stream in self._load.streams():
@@ -304,37 +305,37 @@ class Assignments:
     async def _prepare(self, active: ActivePolicy) -> None:
         """Build the overlaid resources in a thread."""
         pushed = self._pushed(active)
-        if pushed is not None and active.stand_ins:
+        if pushed is not None and active.overrides:
             await asyncio.to_thread(active.prepare, pushed)
 
     def _pushed(self, active: ActivePolicy) -> Resource | None:
         """The pushed assignment of the cluster."""
         group, cluster = active.key
         find = finder(self._cache.get(group))
-        found = find(CLUSTER, cluster)
-        name = assignment_name(found)
+        pushed_cluster = find(CLUSTER, cluster)
+        name = assignment_name(pushed_cluster)
         pushed = find(ENDPOINT, name) if name else None
         if pushed is None:
-            lacking = f"endpoints named {name!r}" if name else "such cluster" if found is None else ""
-            active.waits_for = f"the group has no {lacking}" if lacking else "the cluster does not use EDS"
+            missing = f"endpoints named {name!r}" if name else "such cluster" if pushed_cluster is None else ""
+            active.waits_for = f"the group has no {missing}" if missing else "the cluster does not use EDS"
         return pushed
 
     # Serving
 
     def _of(self, group: str) -> Iterable[ActivePolicy]:
-        return (self._at_work[key] for key in sorted(self._at_work) if key[0] == group)
+        return (self._active[key] for key in sorted(self._active) if key[0] == group)
 
     def _apply_overlays(self, group: str) -> None:
         """Overlay the snapshot of a group with the decisions for its clusters, and wake the streams concerned."""
         wanted: dict[Locality, dict[str, Override]] = {}
         for active in self._of(group):
-            for source, stand_in in active.stand_ins.items():
+            for source, override in active.overrides.items():
                 if active.endpoints:
-                    # Where two clusters share their endpoints, the policy of the first one decides.
-                    wanted.setdefault(source, {}).setdefault(active.endpoints, stand_in)
-        held = self._overlays.pop(group, {})
+                    # If two clusters share their endpoints, the policy of the first one decides.
+                    wanted.setdefault(source, {}).setdefault(active.endpoints, override)
+        former = self._overlays.pop(group, {})
         overlays = {
-            source: held[source] if source in held and held[source].stand_ins == own else Overlay(ENDPOINT, own)
+            source: former[source] if source in former and former[source].overrides == own else Overlay(ENDPOINT, own)
             for source, own in wanted.items()
         }
         if overlays:

@@ -1,8 +1,8 @@
 """The audit log: all writes, with actor and address, and all refused writes.
 
-A write is noted in the store transaction that makes it (`GroupPush.note`, `Store.put_doc`). Refused requests make no
-transaction. They are collected and written once a second, so that refused requests cannot load the store. Each source
-has its own bound, so that one source cannot hide the requests of others.
+A write is noted in its own store transaction (`GroupPush.note`, `Store.put_doc`). Refused requests make no transaction.
+They are collected and written once a second, so that refused requests cannot load the store. Each source has its own
+bound, so that one source cannot hide the requests of others.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ _log = structlog.get_logger(logger_name="xds.control.audit")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks for a write. ``actor`` is authenticated; ``author`` is what the client claims.
-
-    ``peer`` is its address.
-    """
+    """The caller of a write. ``actor`` is authenticated; ``author`` is what the client claims; ``peer`` its address."""
 
     actor: str = ""
     author: str = ""
@@ -99,9 +96,9 @@ def push_note(planned: PlannedChange, options: PushOptions, meta: Meta) -> Audit
     names = {type_label(type_url): each for type_url, each in planned.difference.items()}
     counts = {
         label: {
-            kind: {"count": len(found), "names": list(found[:NAMES_SHOWN])}
-            for kind, found in (("added", each.added), ("changed", each.changed), ("removed", each.removed))
-            if found
+            kind: {"count": len(members), "names": list(members[:NAMES_SHOWN])}
+            for kind, members in (("added", each.added), ("changed", each.changed), ("removed", each.removed))
+            if members
         }
         for label, each in names.items()
     }
@@ -135,11 +132,11 @@ class AuditLog:
     def refused(self, caller: Caller, subject: str, group: str, reason: str) -> None:
         """Note a refused request. It is written within a second; equal refusals are counted in one entry."""
         note = replace(caller.note(REFUSED, group=group, subject=subject), reason=reason, lane=AuditLane.REFUSED)
-        note = self._told_apart(replace(note, time_s=self._clock()))
+        note = self._with_key(replace(note, time_s=self._clock()))
         self.refusals[TOGETHER if note.subject == ELSEWHERE else APART] += 1
-        held = self._waiting.get(note.key)
-        first_s = note.time_s if held is None else held.first_s
-        count = 1 if held is None else held.count + 1
+        earlier = self._waiting.get(note.key)
+        first_s = note.time_s if earlier is None else earlier.first_s
+        count = 1 if earlier is None else earlier.count + 1
         self._waiting[note.key] = replace(note, count=count, first_s=first_s)
         if self._task is None:
             self._task = asyncio.create_task(self._flush_soon())
@@ -179,8 +176,11 @@ class AuditLog:
             self._waiting = {**waiting, **self._waiting}
             raise
 
-    def _told_apart(self, note: AuditNote) -> AuditNote:
-        """The note with its key. Beyond the limits its subject and group, or its source too, are replaced by ``*``."""
+    def _with_key(self, note: AuditNote) -> AuditNote:
+        """The note with the key by which equal refusals are counted.
+
+        Beyond the limits, ``*`` replaces its subject and group, and its source too if there are too many sources.
+        """
         source = (note.actor, note.peer.rpartition(":")[0])
         if source not in self._tries and len(self._tries) >= SOURCES_LIMIT:
             self._forget_old(note.time_s)
@@ -200,7 +200,7 @@ class AuditLog:
         return replace(note, key=own)
 
     def _forget_old(self, now: float) -> None:
-        self._tries = {source: kept for source, kept in self._tries.items() if now - kept[0] <= MERGED_S}
+        self._tries = {source: tries for source, tries in self._tries.items() if now - tries[0] <= MERGED_S}
 
 
 def _action(change: GroupChange, is_new: bool) -> str:
@@ -210,7 +210,7 @@ def _action(change: GroupChange, is_new: bool) -> str:
 
 
 def _json(value: object) -> str:
-    """The JSON of a value; the size in place of a value that is too long."""
+    """The JSON of a value; its size in place of a value that is too long. Empty for None."""
     if value is None:
         return ""
     text = json.dumps(value, ensure_ascii=False)

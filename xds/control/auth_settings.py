@@ -89,7 +89,7 @@ class CertificateSettings(Section):
 
 
 class ClaimSettings(Section):
-    """Claims of a node: globs in which ``{x}`` stands for what the principal pattern captured."""
+    """Claims of a node: globs in which ``{x}`` stands for the text that the principal pattern has captured."""
 
     id: str | None = None
     cluster: str | None = None
@@ -144,7 +144,7 @@ class NodesSettings(Section):
         return "off" if value is False else value  # YAML reads a bare off as false
 
     @model_validator(mode="after")
-    def _no_closed_door(self) -> NodesSettings:
+    def _mode_has_rules(self) -> NodesSettings:
         if self.mode in ("audit", "enforce") and not self.rules:
             raise ValueError(f"mode {self.mode} needs rules: without rules every client would be rejected")
         return self
@@ -175,7 +175,7 @@ class AuthSettings(Section):
         """The rules as the servers use them."""
         return Access(self.accepted(), tuple(entry.rule() for entry in self.certificates), self.nodes.node_rules())
 
-    def told(self) -> dict[str, object]:
+    def audit_summary(self) -> dict[str, object]:
         """The settings for the audit list, without secrets."""
         return {
             "tokens": {token.name: sorted(token.scopes) for token in self.tokens},
@@ -186,7 +186,7 @@ class AuthSettings(Section):
         }
 
     def has_administrator(self) -> bool:
-        """Does any credential have the scope ``admin``?"""
+        """Whether any credential has the scope ``admin``."""
         scopes = (*(each.scopes for each in self.tokens), *(each.scopes for each in self.certificates))
         return bool(self.token_sha256) or any(ADMIN in each for each in scopes)
 

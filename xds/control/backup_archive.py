@@ -58,7 +58,7 @@ class ArchivePart:
 
 
 class ArchiveWriter:
-    """Turns records into the bytes of an archive, piece by piece. Call ``begin``, then ``add``, then ``end``."""
+    """Turns records into the bytes of an archive, part by part. Call ``begin``, then ``add``, then ``end``."""
 
     def __init__(self, about: ArchiveHeader) -> None:
         self._about = about
@@ -73,15 +73,15 @@ class ArchiveWriter:
 
     def add(self, records: Iterable[Record]) -> bytes:
         """Add records. Returns the parts that are complete, empty when there are none."""
-        made: list[bytes] = []
+        parts: list[bytes] = []
         for record in records:
             if self._lines and (record.kind != self._kind or self._size >= PART_BYTES):
-                made.append(self._flush())
+                parts.append(self._flush())
             self._kind = record.kind
             line = _json(self._document(record))
             self._lines.append(line)
             self._size += len(line)
-        return b"".join(made)
+        return b"".join(parts)
 
     def end(self) -> bytes:
         """The last part and the manifest."""
@@ -121,21 +121,21 @@ def check(file: IO[bytes]) -> CheckedArchive:
     """Check that an archive is complete and unchanged. Raises ``ValidationError`` with the place of the error."""
     file.seek(0)
     about: ArchiveHeader | None = None
-    found: dict[str, ArchivePart] = {}
+    parts: dict[str, ArchivePart] = {}
     counts = dict.fromkeys(KINDS, 0)
     for name, content in _members(file):
         if about is None:
             about = _about(name, content)
         elif name == MANIFEST:
-            _check_manifest(content, found)
+            _check_manifest(content, parts)
             return CheckedArchive(about, counts)
         kind = name.partition("/")[0]
         records = 1 if name == HEAD else _check_part(kind, name, content, about)
-        if name in found:
+        if name in parts:
             raise _wrong(name, "the archive has two members of this name")
         if name != HEAD:
             counts[kind] += records
-        found[name] = ArchivePart(name, len(content), sha256(content).hexdigest(), records)
+        parts[name] = ArchivePart(name, len(content), sha256(content).hexdigest(), records)
     raise _wrong("", "the archive is incomplete: it ends before its manifest")
 
 
@@ -167,10 +167,10 @@ def _check_part(kind: str, name: str, content: bytes, about: ArchiveHeader) -> i
 
 
 def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
-    of = KINDS[kind]
+    record_kind = KINDS[kind]
     for number, line in enumerate(content.splitlines(), 1):
         try:
-            yield Record(kind, of.values(json.loads(line)))
+            yield Record(kind, record_kind.values(json.loads(line)))
         except WrongRecordError as error:
             raise _wrong(f"{name}:{number}", str(error)) from None
         except (ValueError, RecursionError):
@@ -178,28 +178,28 @@ def _records(kind: str, name: str, content: bytes) -> Iterator[Record]:
 
 
 def _about(name: str, content: bytes) -> ArchiveHeader:
-    found = _read_json(name, content) if name == HEAD else None
-    if not isinstance(found, dict) or not isinstance(found.get("format"), int):
+    header = _read_json(name, content) if name == HEAD else None
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise _wrong(name, f"this is not a backup: it does not begin with {HEAD}")
-    if found["format"] != FORMAT:
-        raise _wrong(name, f"the backup has format {found['format']}, this release reads format {FORMAT}")
+    if header["format"] != FORMAT:
+        raise _wrong(name, f"the backup has format {header['format']}, this release reads format {FORMAT}")
     kinds: dict[str, Any] = {"release": str, "time_s": (int, float), "history": bool, "redacted": bool, "format": int}
-    if found.keys() != kinds.keys() or not all(isinstance(found[key], kind) for key, kind in kinds.items()):
+    if header.keys() != kinds.keys() or not all(isinstance(header[key], kind) for key, kind in kinds.items()):
         raise _wrong(name, f"not an object with {', '.join(kinds)}")
-    return ArchiveHeader(**found)
+    return ArchiveHeader(**header)
 
 
-def _check_manifest(content: bytes, found: Mapping[str, ArchivePart]) -> None:
-    said = _read_json(MANIFEST, content)
-    parts = said.get("parts") if isinstance(said, dict) else None
+def _check_manifest(content: bytes, found_parts: Mapping[str, ArchivePart]) -> None:
+    manifest = _read_json(MANIFEST, content)
+    parts = manifest.get("parts") if isinstance(manifest, dict) else None
     try:
-        wanted = {part["name"]: ArchivePart(**part) for part in parts or ()}
+        listed = {part["name"]: ArchivePart(**part) for part in parts or ()}
     except (TypeError, KeyError):
         raise _wrong(MANIFEST, "this is not a manifest") from None
-    for name in {*wanted, *found}:
-        if wanted.get(name) != found.get(name):
-            what = "is missing" if name not in found else "has changed: its hash differs"
-            raise _wrong(name, what if name in wanted else "is not in the manifest")
+    for name in {*listed, *found_parts}:
+        if listed.get(name) != found_parts.get(name):
+            what = "is missing" if name not in found_parts else "has changed: its hash differs"
+            raise _wrong(name, what if name in listed else "is not in the manifest")
 
 
 def _read_json(name: str, content: bytes) -> Any:
@@ -247,8 +247,8 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, bytes]]:
         yield info.name, content
 
 
-def restorable(checked: CheckedArchive) -> Sequence[Violation]:
-    """Why a complete archive cannot be restored; empty where it can."""
+def why_not_restorable(checked: CheckedArchive) -> Sequence[Violation]:
+    """Why a complete archive cannot be restored; empty if it can."""
     if checked.about.redacted:
         detail = "the backup is redacted: it does not contain the secret values, so it cannot be restored"
         return [Violation("redacted", detail, source=HEAD)]

@@ -1,7 +1,7 @@
 """Backups of a running server, restores, and the salvage of a damaged store.
 
 A backup is one archive of all desired state (`backup_archive`). Salvage reads a store on disk without a server and
-makes an archive of everything that is intact (`xds.store.sqlite.salvage`).
+makes an archive of all intact records (`xds.store.sqlite.salvage`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from xds.version import __version__
 
 RESTORED = "backup.restored"
 _RECORDS_AT_A_TIME = 1_000
-LONGEST_S = 3600.0  # bounded, since the store collects nothing meanwhile
+LONGEST_S = 3600.0  # of a backup: the store collects nothing meanwhile
 
 _log = structlog.get_logger(logger_name="xds.control.backups")
 
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """``history``: with earlier revisions. ``redacted``: without secret values; such a backup cannot be restored."""
+    """``history`` includes earlier revisions. ``redacted`` omits secret values; such a backup cannot be restored."""
 
     history: bool = True
     redacted: bool = False
@@ -79,7 +79,7 @@ class Backups:
         self._publisher = publisher
         self._assignments = assignments
         self._watched = watched
-        self._busy = False
+        self._is_busy = False
 
     async def stream(self, options: BackupOptions) -> AsyncGenerator[bytes, None]:
         """The bytes of an archive of the present state. Pushes are not blocked.
@@ -90,20 +90,20 @@ class Backups:
         began_s, size = time.monotonic(), 0
         try:
             writer = ArchiveWriter(ArchiveHeader(__version__, time.time(), options.history, options.redacted))
-            made = writer.begin()
-            size += len(made)
-            yield made
+            part = writer.begin()
+            size += len(part)
+            yield part
             async with aclosing(self._store.dump(options.history)) as batches:
                 async for batch in batches:
-                    made = await asyncio.to_thread(writer.add, batch)
-                    size += len(made)
-                    if made:
-                        yield made
+                    part = await asyncio.to_thread(writer.add, batch)
+                    size += len(part)
+                    if part:
+                        yield part
                     if time.monotonic() - began_s > LONGEST_S:
                         raise UnavailableError(f"the backup was not read within {LONGEST_S:g} seconds")
-            made = writer.end()
-            size += len(made)
-            yield made
+            part = writer.end()
+            size += len(part)
+            yield part
             self.made, self.last_s, self.last_bytes = self.made + 1, time.time(), size
             _log.info("backup.made", bytes=size, duration_ms=round((time.monotonic() - began_s) * 1000))
         except BaseException as error:
@@ -111,7 +111,7 @@ class Backups:
             _log.warning("backup.failed", error_message=str(error) or type(error).__name__)
             raise
         finally:
-            self._busy = False
+            self._is_busy = False
 
     async def restore(
         self, file: IO[bytes], *, replace: bool = False, dry_run: bool = False, by: Caller = UNKNOWN_CALLER
@@ -119,7 +119,7 @@ class Backups:
         """Replace the whole state by that of an archive, and publish it; all or nothing.
 
         The audit list is kept and gets an entry about the restore. The files of a watched directory are applied again,
-        as at a start.
+        as at the start.
 
         The archive is verified first. Raises ``ValidationError`` for an invalid archive, ``ConflictError`` when the
         server is not empty and ``replace`` is False, ``UnavailableError``, ``StoreError``.
@@ -132,7 +132,7 @@ class Backups:
                 await self._restore(file, checked, replace, by)
             return RestoreResult(checked, watched)
         finally:
-            self._busy = False
+            self._is_busy = False
 
     async def _restore(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         # Once the store has committed the restore, it is published even if the caller is cancelled.
@@ -145,10 +145,10 @@ class Backups:
 
     async def _replaced(self, file: IO[bytes], checked: CheckedArchive, replace: bool, by: Caller) -> None:
         publisher = self._publisher
-        async with AsyncExitStack() as held:
-            await held.enter_async_context(publisher.locks.all_groups())
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(publisher.locks.all_groups())
             for lock in (publisher.settings.lock, *(table.lock for table in publisher.documents)):
-                await held.enter_async_context(lock)
+                await locks.enter_async_context(lock)
             heads = {head.group: head.revision for head in await self._store.groups()}
             entries = heads.pop(CONFIG_ENTRIES_LINE, 0)
             old = {"groups": heads, **({"config_entries": entries} if entries else {})}
@@ -167,17 +167,17 @@ class Backups:
         publisher.journal.restored(checked.counts, checked.about.release, watched, by, time.time())
 
     def _begin(self) -> None:
-        if self._busy:
+        if self._is_busy:
             raise UnavailableError("a backup or a restore is in progress; only one runs at a time")
-        self._busy = True
+        self._is_busy = True
 
 
 def _verified(file: IO[bytes]) -> CheckedArchive:
-    """Raises ``ValidationError``."""
+    """The archive, if it can be restored. Raises ``ValidationError``."""
     checked = backup_archive.check(file)
-    found = backup_archive.restorable(checked)
-    if found:
-        raise ValidationError(list(found))
+    findings = backup_archive.why_not_restorable(checked)
+    if findings:
+        raise ValidationError(list(findings))
     for kind, values in backup_archive.records(file):
         if kind != GROUPS.name:
             break
@@ -204,7 +204,7 @@ def _is_resource(type_url: str, name: str, body: bytes) -> bool:
     if type_url in KINDS:
         return is_entry(body)
     try:
-        found = load_record(body)
+        resource = load_record(body)
     except ValidationError:
         return False
-    return (found.type_url, found.name) == (type_url, name)
+    return (resource.type_url, resource.name) == (type_url, name)

@@ -1,4 +1,4 @@
-"""Problems of a binding in its group and the catalog: warnings, where a push or a source may end them."""
+"""Problems of a binding in its group and the catalog. Those that a later push or source may end are warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPARED_LIMIT = 2_000  # names
 
 
 def check_assignment(content: GroupContent | None, name: str) -> None:
-    """Raises ``ValidationError`` where a cluster has this name and takes its endpoints from another assignment."""
+    """Raises ``ValidationError`` if a cluster has this name and takes its endpoints from another assignment."""
     cluster = content.get((CLUSTER, name)) if content is not None else None
     own = assignment_name(cluster)
     if own and own != name:
@@ -25,11 +25,11 @@ def check_assignment(content: GroupContent | None, name: str) -> None:
 
 
 def review_binding(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> list[Violation]:
-    """Warnings. ``is_used``: a cluster of the group has the assignment; ``selected`` instances are chosen."""
-    return list(_found(bound, is_used, selected, catalog))
+    """Warnings. ``is_used``: a cluster of the group has the assignment. ``selected`` is the number of instances."""
+    return list(_warnings(bound, is_used, selected, catalog))
 
 
-def _found(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> Iterator[Violation]:
+def _warnings(bound: BoundAssignment, is_used: bool, selected: int, catalog: ServiceCatalog) -> Iterator[Violation]:
     group, name = bound.key
     binding = bound.binding
     if not is_used:

@@ -1,6 +1,6 @@
 """Bindings: documents of groups that say which assignment follows which service.
 
-A binding is desired state. What it lays is observed state (`xds.control.followed_assignments`).
+A binding is desired state. Its live assignment is observed state (`xds.control.followed_assignments`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = structlog.get_logger(logger_name="xds.control.bindings")
 
 @dataclass(slots=True)
 class BoundAssignment(FollowedAssignment):
-    """A binding in force: an assignment with one target."""
+    """An active binding: an assignment with one target."""
 
     @property
     def selection(self) -> InstanceSelection:
@@ -61,10 +61,10 @@ def etag_of(binding: Binding) -> str:
 
 
 class Bindings:
-    """The bindings of all groups. A change is stored first, then in force; one change at a time.
+    """The bindings of all groups. A change is stored first and then takes effect; one change at a time.
 
-    Use as one of the publisher's documents (`GroupDocuments`), behind ``by_hand``, which lets the endpoints of a
-    binding that ends drain. ``exists`` says whether there is a group; ``datacenter`` is that of this server.
+    Use as one of the publisher's documents (`GroupDocuments`), after ``by_hand``, which lets the endpoints of an ended
+    binding drain. ``exists`` says whether a group exists; ``datacenter`` is the datacenter of this server.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Bindings:
         self.followed = FollowedAssignments(catalog, live, _BOUND, USER, clock)
 
     def start(self) -> None:
-        """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
+        """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
         self.followed.start()
 
     # Reading
@@ -104,25 +104,25 @@ class Bindings:
         return iter(sorted(self._bound))
 
     @property
-    def laid_n(self) -> int:
+    def live_n(self) -> int:
         """The number of bindings with a served assignment. May be called in another thread."""
-        return self.followed.laid_n
+        return self.followed.live_n
 
     @property
     def failures(self) -> int:
-        """Assignments that could not be laid because of a bug."""
+        """Assignments that could not be computed because of a bug."""
         return self.followed.failures
 
     def find(self, key: Key) -> BoundAssignment | None:
-        """The binding of an assignment of a group; None where it has none."""
+        """The binding of an assignment of a group; None if it has none."""
         return self._bound.get(key)
 
     def get(self, key: Key) -> BoundAssignment:
         """Raises ``NotFoundError``."""
-        found = self._bound.get(key)
-        if found is None:
+        bound = self._bound.get(key)
+        if bound is None:
             raise NotFoundError(f"assignment {key[1]!r} of group {key[0]!r} is not bound to a service")
-        return found
+        return bound
 
     def of(self, group: str) -> list[BoundAssignment]:
         """The bindings of a group, by the name of the assignment."""
@@ -133,34 +133,34 @@ class Bindings:
         return self.followed.of_service(service)
 
     def draft(self, key: Key, binding: Binding) -> BoundAssignment:
-        """A binding that is not in force, to see what it would select."""
+        """A binding that does not take effect, to see what it would select."""
         target = FollowedTarget(InstanceSelection(binding, self._datacenter))
         return BoundAssignment(key, (target,), partial(_lower, key[1]))
 
     def selected(self, bound: BoundAssignment) -> list[ServiceInstance]:
         """The instances that a binding selects now, by address and port."""
-        selection = InstanceSelection(bound.binding, self._datacenter)  # one of its own: nothing is counted for readers
-        return list(selection.selected(self._catalog.instances(bound.binding.service)))
+        selection = InstanceSelection(bound.binding, self._datacenter)  # not that of ``bound``: reads count nothing
+        return list(selection.select_served(self._catalog.instances(bound.binding.service)))
 
     # As `GroupDocuments`
 
     async def load(self) -> None:
-        """Put the stored bindings in force, in place of all others. Raises ``StoreError``.
+        """Replace all bindings by the stored ones. Raises ``StoreError``.
 
         A binding that this release cannot read is logged, not used, and kept in the store.
         """
         docs = await self._store.docs(KIND)
-        found: dict[Key, Binding] = {}
+        stored: dict[Key, Binding] = {}
         for doc in docs:
             key = key_of(doc.id)
             try:
-                found[key] = await asyncio.to_thread(read_binding, json.loads(doc.body))
+                stored[key] = await asyncio.to_thread(read_binding, json.loads(doc.body))
             except (ValueError, ValidationError) as error:
                 _log.error("binding.unreadable", group=key[0], assignment=key[1], error_message=str(error))
-        for key in [key for key in self._bound if found.get(key) != self._bound[key].binding]:
-            self._forget(key)  # what it has laid is nobody's, and is swept
-        for key, binding in found.items():
-            await self._by_hand.forget_leaving(key)  # only if a change was cut off
+        for key in [key for key in self._bound if stored.get(key) != self._bound[key].binding]:
+            self._forget(key)  # its live assignment has no owner, so ``remove_unowned`` removes it
+        for key, binding in stored.items():
+            await self._by_hand.forget_leaving(key)  # there is one only if a change was interrupted
             try:
                 if key in self._bound:
                     self._live.claim(*key, _owner(binding))
@@ -193,16 +193,16 @@ class Bindings:
 
     def check(self, key: Key, binding: Binding | None, etag: str = "") -> None:
         """Raises ``ConflictError`` for another etag or owner, ``ValidationError`` when there are too many bindings."""
-        held = self._bound.get(key)
-        found = etag_of(held.binding) if held is not None else NO_ETAG
-        check_etag(etag, found, f"assignment {key[1]!r} of group {key[0]!r} binding", key[0])
+        present = self._bound.get(key)
+        present_etag = etag_of(present.binding) if present is not None else NO_ETAG
+        check_etag(etag, present_etag, f"assignment {key[1]!r} of group {key[0]!r} binding", key[0])
         if binding is not None:
             self._live.check(key[0], (key[1],), _owner(binding))
-            if held is None and len(self) >= BINDINGS_LIMIT:
+            if present is None and len(self) >= BINDINGS_LIMIT:
                 raise ValidationError([Violation("too_many", f"there can be at most {BINDINGS_LIMIT} bindings")])
 
     async def put(self, key: Key, binding: Binding, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
-        """Bind an assignment to a service; False if it has the same binding already.
+        """Bind an assignment to a service; False if the binding is unchanged.
 
         Raises ``NotFoundError`` for an unknown group, as ``check``, ``StoreError``.
         """
@@ -210,24 +210,24 @@ class Bindings:
             if not self._exists(key[0]):
                 raise NotFoundError(f"no such group: {key[0]!r}")
             self.check(key, binding, etag)
-            held = self._bound.get(key)
-            if held is not None and held.binding == binding:
+            present = self._bound.get(key)
+            if present is not None and present.binding == binding:
                 return False
-            owner, owned_by = _owner(binding, by, self._clock()), self._live.owner(*key)
-            # The name is taken before it is stored, so that nobody sets it by hand meanwhile.
+            owner, former_owner = _owner(binding, by, self._clock()), self._live.owner(*key)
+            # The name is claimed before the binding is stored, so that nobody sets the assignment by hand meanwhile.
             self._live.claim(*key, owner)
-            document, old = binding.document(), held.binding.document() if held is not None else None
+            document, old = binding.document(), present.binding.document() if present is not None else None
             note = by.note("binding.put", group=key[0], subject=key[1], old=old, new=document)
             try:
                 await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             except BaseException:
-                self._live.give(*key, owned_by)
+                self._live.set_owner(*key, former_owner)
                 raise
             async with self._by_hand.lock:
                 await self._by_hand.forget_leaving(key)
             self._begin(key, binding, owner)
             self.followed.use()
-            self.followed.lay(key[0], (key,))
+            self.followed.serve(key[0], (key,))
             _log.info("binding.put", group=key[0], assignment=key[1], actor=by.actor, author=by.author, **document)
             return True
 
@@ -237,33 +237,33 @@ class Bindings:
         They drain for ``drain_s``; None: the default. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``.
         """
         async with self._locks.groups((key[0],)), self.lock:
-            held = self.get(key)
+            bound = self.get(key)
             self.check(key, None, etag)
-            served = self._live.get(*key)
+            live = self._live.get(*key)
             async with self._by_hand.lock:
                 leaving = None
-                if served is not None:
-                    leaving = await self._by_hand.plan_leaving(key, served, WriteOptions(drain_s=drain_s, by=by))
-                await self._delete(held, by, leaving)
+                if live is not None:
+                    leaving = await self._by_hand.plan_leaving(key, live, WriteOptions(drain_s=drain_s, by=by))
+                await self._delete(bound, by, leaving)
 
-    async def _delete(self, held: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
-        group, name = held.key
-        note = by.note("binding.deleted", group=group, subject=name, old=held.binding.document())
+    async def _delete(self, bound: BoundAssignment, by: Caller, leaving: HandAssignment | None = None) -> None:
+        group, name = bound.key
+        note = by.note("binding.deleted", group=group, subject=name, old=bound.binding.document())
         with suppress(NotFoundError):  # it is deleted already
-            await self._store.put_doc(KIND, document_id(held.key), None, note=note)
-        self._forget(held.key)
+            await self._store.put_doc(KIND, document_id(bound.key), None, note=note)
+        self._forget(bound.key)
         if leaving is not None:
-            self._live.give(group, name, leaving.owner())
-            self._by_hand.begin_leaving(held.key, leaving)
+            self._live.set_owner(group, name, leaving.owner())
+            self._by_hand.begin_leaving(bound.key, leaving)
         else:
             self._live.release(group, (name,), _BOUND)
         self.followed.use()
         _log.info("binding.deleted", group=group, assignment=name, actor=by.actor, author=by.author)
 
     def _begin(self, key: Key, binding: Binding, owner: Owner) -> None:
-        made = self.draft(key, binding)
-        self.followed.begin(made, owner)
-        self._bound[key] = made
+        bound = self.draft(key, binding)
+        self.followed.begin(bound, owner)
+        self._bound[key] = bound
 
     def _end(self, key: Key) -> None:
         del self._bound[key]
@@ -275,8 +275,8 @@ class Bindings:
 
 
 def _lower(name: str, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
-    (found,) = endpoints
-    return lower_endpoints(name, found)
+    (only,) = endpoints
+    return lower_endpoints(name, only)
 
 
 def _owner(binding: Binding, by: Caller = UNKNOWN_CALLER, now: float = 0.0) -> Owner:

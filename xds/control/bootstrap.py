@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 XDS_CLUSTER = "xds_cluster"
 ADMIN_HOST = "127.0.0.1"
-ADMIN_KEY = "admin_address"  # of the node's metadata: where operators find the proxy's own view
+ADMIN_KEY = "admin_address"  # in the node's metadata: the address of the proxy's admin interface, for operators
 # Without HTTP/2 pings only TCP notices a silently broken connection, minutes later.
 KEEPALIVE_INTERVAL = "30s"
 KEEPALIVE_TIMEOUT = "5s"
@@ -37,7 +37,11 @@ _ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 
 
 class BootstrapMode(StrEnum):
-    """The transport of a client. ``grpc`` is a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``)."""
+    """How a client gets its configuration.
+
+    ``ads-delta`` and ``ads``: all types on one stream, Delta or SotW. ``split-delta`` and ``split``: a stream for each
+    type. ``rest``: polling over HTTP. ``grpc``: a bootstrap for gRPC libraries (``GRPC_XDS_BOOTSTRAP``).
+    """
 
     ADS_DELTA = "ads-delta"
     ADS = "ads"
@@ -61,7 +65,7 @@ class BootstrapMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """Paths on the client's machine. ``certificate`` and ``private_key`` are for mutual TLS."""
+    """TLS files by their paths on the client's machine. ``certificate`` and ``private_key`` are for mutual TLS."""
 
     ca: str
     certificate: str = ""
@@ -70,7 +74,7 @@ class ClientTls:
 
     @classmethod
     def of(cls, ca: str, certificate: str, private_key: str) -> ClientTls | None:
-        """None without authorities: a proxy connects without TLS then.
+        """The TLS files; None without ``ca``: the proxy then connects without TLS.
 
         Raises ``ValueError`` for a certificate or key that would not be used.
         """
@@ -85,9 +89,9 @@ class ClientTls:
 class BootstrapOptions:
     """The parameters of a bootstrap. ``host`` and ``port`` are the gRPC address of the server; for REST, the HTTP one.
 
-    With ``admin_port`` 0 Envoy chooses a free port. Another one is also in the node's metadata (`ADMIN_KEY`), so that
-    operators see it. ``load_reports`` has Envoy open a load report stream; it goes over gRPC, so there is none with
-    REST. gRPC libraries report the clusters with ``lrs_server``, whatever the bootstrap.
+    With ``admin_port`` 0 Envoy chooses a free port. Any other port is also in the node's metadata (`ADMIN_KEY`), so
+    that operators see it. ``load_reports`` lets Envoy open a load report stream over gRPC; not with REST. gRPC
+    libraries report the load of clusters with ``lrs_server``, whatever the bootstrap says.
     """
 
     node_id: str

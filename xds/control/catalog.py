@@ -1,7 +1,7 @@
 """The catalog of services: sources put instances into sinks, and listeners are notified of the changes soon after.
 
-Changes are collected for ``TICK_S`` and taken over together, so that a service that changes a thousand times a second
-is looked at twenty times a second; less often where that takes long. Nothing wakes the catalog while nothing changes.
+Changes are collected for ``TICK_S`` and taken over together. So a service that changes a thousand times a second is
+looked at twenty times a second, or less often if taking over takes long. The catalog sleeps while nothing changes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from xds.store.base import Store
 
 TICK_S = 0.05
 LONGEST_PAUSE_S = 1.0
-SLICE_INSTANCES = 2_000  # that are taken over before other tasks run
-SETTLED_SERVICES = 100  # at most this many are taken over at once for a reader
+SLICE_INSTANCES = 2_000  # taken over before other tasks run
+SERVICES_PER_READ = 100  # pending services of each source that a reader takes over itself
 
 # Called with the names of services whose instances may have changed.
 Listener = Callable[[Collection[str]], Awaitable[None]]
@@ -38,13 +38,16 @@ _log = structlog.get_logger(logger_name="xds.control.catalog")
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """How a source is, and how much it has shown. ``kept_n`` are the instances that are kept though it lost them."""
+    """The status of a source, and the numbers of its services, instances and findings.
+
+    ``held_n`` services have a held loss; ``lost_n`` instances are served though the source lost them.
+    """
 
     status: SourceStatus
     services_n: int
     instances_n: int
     held_n: int
-    kept_n: int
+    lost_n: int
     findings_n: int
 
 
@@ -61,14 +64,14 @@ class ServiceCatalog:
         events: EventLog | None = None,
     ) -> None:
         self.failures = 0
-        self.is_started = False  # sources are observed: what none of them shows may be taken for unknown
+        self.is_started = False  # the sources run: from then on, a service that none of them shows is unknown
         self._rule = rule if rule is not None else HoldRule()
         self._clock = clock
         first_revision = int(clock() * 1000)  # above those of an earlier process
         self._index = ServiceIndex(limits if limits is not None else CatalogLimits(), first_revision)
         self._feeds: dict[str, SourceFeed] = {}
         self._listeners: list[Listener] = []
-        self._is_telling = False
+        self._is_notifying = False
         self._wanted = WantedServices(self._use)
         self._pending = asyncio.Event()
         self._changed = asyncio.Event()  # set and replaced at each change
@@ -76,7 +79,7 @@ class ServiceCatalog:
         self._store = store
         self._writer = CatalogWriter(store, self._index, self.statuses) if store is not None else None
         self._task, self._writing = BackgroundTask(), BackgroundTask()
-        self._took_s = 0.0  # the last tick
+        self._tick_took_s = 0.0  # the duration of the last tick
 
     # Start and stop
 
@@ -84,20 +87,20 @@ class ServiceCatalog:
         """Load the last good sets. Call it before any stream is answered. Raises ``StoreError``."""
         if self._store is None:
             return
-        found = await read_catalog(self._store)
-        for stored in found.sources:
-            self.sink(stored.name, stored.kind)
-            self._feeds[stored.name].status.read_at = stored.read_at
-        for name, service, holding in found.holdings:
+        stored = await read_catalog(self._store)
+        for source in stored.sources:
+            self.sink(source.name, source.kind)
+            self._feeds[source.name].status.read_at = source.read_at
+        for name, service, holding in stored.holdings:
             self._index.restore(self._feeds[name].source, service, holding)
         self._index.end_drains(self._clock())
-        self._index.unsaved = set(found.unreadable)
-        await self._tell_changed()
-        if found.holdings:
-            _log.info("catalog.loaded", sources_n=len(found.sources), services_n=len(self._index))
+        self._index.unsaved = set(stored.unreadable)
+        await self._notify_listeners()
+        if stored.holdings:
+            _log.info("catalog.loaded", sources_n=len(stored.sources), services_n=len(self._index))
 
     def start(self) -> None:
-        """Start to take over what sources show, and to store it."""
+        """Start to take over the changes of sources, and to store them."""
         self.is_started = True
         self._pending.set()
         self._task.start(self._run())
@@ -105,21 +108,21 @@ class ServiceCatalog:
             self._writing.start(self._writer.run())
 
     async def close(self) -> None:
-        """Apply the pending changes of sources, stop, and store the rest."""
+        """Stop. Pending changes of sources are taken over and stored first."""
         await self._writing.stop()
         if await self._task.stop():
             await self.tick()
             await self.save()
 
     async def save(self) -> None:
-        """Store the changes now instead of within a second. Returns also if the store refuses them."""
+        """Store the changes now instead of within a second. Raises nothing if the store refuses them."""
         if self._writer is not None:
             await self._writer.finish()
 
     # For sources
 
     def sink(self, name: str, kind: str, hold_share: float | None = None) -> Sink:
-        """The sink of a source. ``hold_share`` replaces the one of the settings; 1 holds no loss."""
+        """The sink of a source. ``hold_share`` replaces that of the settings; 1 holds no loss."""
         share = hold_share if hold_share is not None else self._rule.share
         source = self._index.add_source(name, replace(self._rule, share=share))
         feed = self._feeds.get(name)
@@ -130,14 +133,14 @@ class ServiceCatalog:
                 self._wanted,
                 self._clock,
                 self._pending.set,
-                self._events.tell_state,
+                self._events.record_state,
                 2 * self._index.limits.services,
             )
         feed.status.kind = kind
         return feed
 
     def retain_sources(self, names: Collection[str]) -> None:
-        """Forget all sources but these: they were taken out of the settings. Their instances drain and go."""
+        """Forget all other sources: they were removed from the settings. Their instances drain."""
         for name in self._feeds.keys() - set(names):
             del self._feeds[name]
             self._events.forget(name)
@@ -145,63 +148,64 @@ class ServiceCatalog:
             self._pending.set()
 
     def statuses(self) -> list[SourceStatus]:
-        """How each source is, by name."""
+        """The status of each source, by name."""
         return [self._feeds[name].status for name in sorted(self._feeds)]
 
     def source_counts(self) -> list[SourceCounts]:
-        """How much each source has shown, by name. May be called in another thread."""
+        """The counts of each source, by name. May be called in another thread."""
         return [_counts(feed) for _, feed in sorted(self._feeds.copy().items())]
 
     def holdings(self) -> list[SourceHoldings]:
-        """What each source has shown, by name."""
+        """The instances that each source has shown, by name of the source."""
         return self._index.sources()
 
-    def held(self, source: str, service: str = "") -> dict[str, int]:
-        """How many instances are kept though the source lost them, by service: of one service, or of all.
+    def held_losses(self, source: str, service: str = "") -> dict[str, int]:
+        """The held losses of a source: the number of lost instances by service. Empty ``service`` means all services.
 
         Raises ``NotFoundError`` for an unknown source.
         """
         feed = self._feed(source)
-        services = feed.source.held.intersection((service,)) if service else feed.source.held
-        return {each: len(feed.source.by_service[each].kept) for each in sorted(services)}
+        services = feed.source.held_services.intersection((service,)) if service else feed.source.held_services
+        return {each: len(feed.source.by_service[each].lost) for each in sorted(services)}
 
     def accept(self, source: str, service: str = "", by: Caller = UNKNOWN_CALLER) -> dict[str, int]:
-        """Accept the losses of a source that are held, of one service or all; the removed instances, by service.
+        """Accept the held losses of a source, for one service or all. Returns the removed instances by service.
 
         Raises ``NotFoundError`` for an unknown source.
         """
         feed = self._feed(source)
-        accepted = self._index.accept(feed.source, list(self.held(source, service)), self._clock())
+        accepted = self._index.accept(feed.source, list(self.held_losses(source, service)), self._clock())
         if accepted:
-            self._events.tell_accepted(feed.status, accepted, sum(accepted.values()), by.names())
+            self._events.record_accepted(feed.status, accepted, sum(accepted.values()), by.names())
             self._pending.set()
         return accepted
 
     def findings(self, source: str) -> list[Violation]:
-        """What cannot be used of a source, at present. Raises ``NotFoundError``."""
+        """The present findings: items of a source that cannot be used. Raises ``NotFoundError``."""
         feed = self._feed(source)
-        by_service = ((encodable(name), found) for name, found in sorted(feed.source.findings.items()))
-        return [*feed.status.rejected, *(replace(each, resource=name) for name, found in by_service for each in found)]
+        by_service = ((encodable(name), findings) for name, findings in sorted(feed.source.findings.items()))
+        of_services = (replace(each, resource=name) for name, findings in by_service for each in findings)
+        return [*feed.status.rejected, *of_services]
 
     def _feed(self, source: str) -> SourceFeed:
-        found = self._feeds.get(source)
-        if found is None:
+        feed = self._feeds.get(source)
+        if feed is None:
             raise NotFoundError(f"there is no source {source!r}")
-        return found
+        return feed
 
-    # For those who use services
+    # For the users of services
 
     def use(self, user: str, services: Iterable[str]) -> None:
-        """Set the services that a user of the catalog uses; ``user`` is a name of its own. Sources observe these."""
+        """Set the services that a user of the catalog uses, so that sources observe them. ``user`` is a unique name."""
         self._wanted.assign(user, services)
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` soon after instances of services change. Several changes are one notification."""
+        """Call ``listener`` soon after instances of services change, once for all services that changed meanwhile."""
         self._listeners.append(listener)
 
     @property
     def drain_s(self) -> float:
-        """How long an instance that goes drains."""
+        """How long a removed instance drains."""
         return self._rule.drain_s
 
     @property
@@ -211,23 +215,23 @@ class ServiceCatalog:
 
     def names(self) -> list[str]:
         """The names of all services, ordered."""
-        self._settle()
+        self._take_over_some()
         return sorted(self._index)
 
     def instances(self, service: str) -> tuple[ServiceInstance, ...]:
-        """The instances of a service as they are served, by address and port; none for an unknown service.
+        """The served instances of a service, by address and port; empty for an unknown service.
 
-        What a source has shown before the call is contained.
+        All changes that sources made before the call are included.
         """
         for feed in self._feeds.values():
-            is_there, instances = feed.take(service)
-            if is_there:
+            is_pending, instances = feed.take(service)
+            if is_pending:
                 self._take_over(feed, service, instances)
                 self._pending.set()
         return self._index.served(service)
 
     def is_known(self, service: str) -> bool:
-        """Whether a source has ever shown an instance of a service, so that having none means that all are gone."""
+        """Whether a source has ever shown an instance of a service. If so, no instance means that all were removed."""
         return self._index.is_known(service)
 
     def is_shown(self, service: str) -> bool:
@@ -235,7 +239,7 @@ class ServiceCatalog:
 
         Consul has no service without instances: its answer for an unknown service does not show a service.
         """
-        self.instances(service)  # what a source has shown before the call is contained
+        self.instances(service)  # takes over pending changes of the service
         for feed in self._feeds.values():
             holding = feed.source.by_service.get(service)
             if holding is None:
@@ -246,13 +250,13 @@ class ServiceCatalog:
 
     @property
     def is_read(self) -> bool:
-        """Whether every source was read at least once, now or before a restart, and listeners know what was read."""
-        if self._is_telling or self._index.changed:
+        """Whether every source was read at least once, now or before a restart, and listeners were notified of it."""
+        if self._is_notifying or self._index.changed:
             return False
         return all(feed.status.read_at and not feed.pending_n for feed in self._feeds.values())
 
     def is_unread(self, service: str) -> bool:
-        """Whether a source that may have a service was not read yet, in all or for this service."""
+        """Whether a source that may have the service was not read yet, or not for this service."""
         return any(
             not feed.status.read_at or (feed.status.kind == CONSUL and service not in feed.source.by_service)
             for feed in self._feeds.values()
@@ -260,7 +264,7 @@ class ServiceCatalog:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The services that something here uses."""
+        """The services that at least one user uses."""
         return self._wanted.names
 
     # For blocking queries
@@ -271,11 +275,11 @@ class ServiceCatalog:
         return self._index.revision
 
     def revision_of(self, service: str) -> int:
-        """The revision of the last change of a service; for an unknown one, of the last service that went."""
+        """The revision of the last change of a service; for an unknown one, of the last removal of a service."""
         return self._index.revision_of(service)
 
     async def wait_for_change(self) -> None:
-        """Wait until instances change; at most some 50 ms later."""
+        """Wait until instances change. Returns at most about ``TICK_S`` after a change."""
         await self._changed.wait()
 
     # Taking over
@@ -287,13 +291,13 @@ class ServiceCatalog:
             try:
                 await self.tick()
             except Exception:
-                # A bug must not end the loop. What is served stays.
+                # A bug must not end the loop. The served instances stay.
                 self.failures += 1
                 _log.exception("catalog.failed")
-            self._took_s = time.monotonic() - began_s
+            self._tick_took_s = time.monotonic() - began_s
 
     async def _wait(self) -> None:
-        """Wait until something changes or an instance has drained; then for what changes with it."""
+        """Wait until a source shows a change or an instance has drained, then ``TICK_S`` for further changes."""
         ends = self._index.next_end
         left_s = max(ends - self._clock(), 0.0) if ends is not None else None
         try:
@@ -301,30 +305,30 @@ class ServiceCatalog:
                 await self._pending.wait()
         except TimeoutError:
             pass
-        # A flood that takes long to take over leaves half of the time to others.
-        await asyncio.sleep(max(TICK_S, min(self._took_s, LONGEST_PAUSE_S)))
+        # Taking over a flood of changes uses half of the time at most.
+        await asyncio.sleep(max(TICK_S, min(self._tick_took_s, LONGEST_PAUSE_S)))
 
     async def tick(self) -> None:
-        """Take over what sources have shown, end what has drained, and tell what has changed."""
+        """Take over the changes of sources, remove drained instances, and notify listeners."""
         self._pending.clear()
         self._index.end_drains(self._clock())
         for feed in list(self._feeds.values()):
-            await self._drain(feed)
-            self._events.tell_findings(feed)
-        await self._tell_changed()
+            await self._take_over_all(feed)
+            self._events.record_findings(feed)
+        await self._notify_listeners()
 
-    async def _tell_changed(self) -> None:
+    async def _notify_listeners(self) -> None:
         changed, self._index.changed = self._index.changed, set()
         if changed:
             self._changed.set()
             self._changed = asyncio.Event()
-            self._is_telling = True
+            self._is_notifying = True
             try:
                 for listener in self._listeners:
                     await self._call(listener, changed)
             finally:
-                self._is_telling = False
-        again_s = max((self._events.tell_held(feed) for feed in self._feeds.values()), default=0.0)
+                self._is_notifying = False
+        again_s = max((self._events.record_held(feed) for feed in self._feeds.values()), default=0.0)
         if again_s > 0:
             asyncio.get_running_loop().call_later(again_s, self._pending.set)
 
@@ -336,28 +340,28 @@ class ServiceCatalog:
             self.failures += 1
             _log.exception("catalog.listener_failed")
 
-    async def _drain(self, feed: SourceFeed) -> None:
-        taken = 0
-        for _ in range(feed.pending_n):  # what is put meanwhile is for the next time
-            found = feed.take_next()
-            if found is None:
+    async def _take_over_all(self, feed: SourceFeed) -> None:
+        slice_n = 0
+        for _ in range(feed.pending_n):  # changes that are put meanwhile wait for the next tick
+            change = feed.take_next()
+            if change is None:
                 break
-            self._take_over(feed, *found)
-            taken += 1 + len(found[1] or ())
-            if taken >= SLICE_INSTANCES:
-                taken = 0
+            self._take_over(feed, *change)
+            slice_n += 1 + len(change[1] or ())
+            if slice_n >= SLICE_INSTANCES:
+                slice_n = 0
                 await asyncio.sleep(0)
         if feed.pending_n:
             self._pending.set()
 
-    def _settle(self) -> None:
-        """Take over what a reader would miss, if it is little."""
+    def _take_over_some(self) -> None:
+        """Take over pending changes for a reader, at most ``SERVICES_PER_READ`` of each source."""
         for feed in self._feeds.values():
-            for _ in range(SETTLED_SERVICES):
-                found = feed.take_next()
-                if found is None:
+            for _ in range(SERVICES_PER_READ):
+                change = feed.take_next()
+                if change is None:
                     break
-                self._take_over(feed, *found)
+                self._take_over(feed, *change)
                 self._pending.set()
 
     def _take_over(self, feed: SourceFeed, service: str, instances: Instances | None) -> None:
@@ -367,12 +371,12 @@ class ServiceCatalog:
             self._index.show(feed.source, service, instances, self._clock())
 
     def _use(self, wanted: frozenset[str]) -> None:
-        self._index.use(wanted)
+        self._index.set_wanted(wanted)
         self._pending.set()
 
 
 def _counts(feed: SourceFeed) -> SourceCounts:
-    source, held = feed.source, list(feed.source.held)
-    kept = sum(len(source.by_service[service].kept) for service in held if service in source.by_service)
-    findings = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
-    return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), kept, findings)
+    source, held = feed.source, list(feed.source.held_services)
+    lost_n = sum(len(source.by_service[service].lost) for service in held if service in source.by_service)
+    findings_n = len(feed.status.rejected) + sum(map(len, list(source.findings.values())))
+    return SourceCounts(feed.status, len(source.by_service), source.instances_n, len(held), lost_n, findings_n)

@@ -1,7 +1,7 @@
 """Keeps the last good set of each source and service across restarts.
 
-It is observed state and is written in batches, at most once a second for each service. A crash may lose the last second
-of changes; the sources show them again.
+The sets are observed state. They are written in batches, at most once a second for each service. A crash may lose the
+last second of changes; the sources show them again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WRITE_EVERY_S = 1.0
 BATCH = 200  # records that the event loop encodes at once
 BATCH_EVERY_S = 0.05
 RETRY_AT_MOST_S = 30.0
-STATUS_EVERY_S = 30.0  # how old the stored time of the last reading of a source may be
-_STATUS = ""  # instead of a service: the record of the source itself
+STATUS_EVERY_S = 30.0  # how old the stored ``read_at`` of a source may be
+_STATUS = ""  # in place of a service name: the record of the source itself
 
 Key = tuple[str, str]  # source and service
 
@@ -44,7 +44,7 @@ class StoredSource:
 
 @dataclass(frozen=True, slots=True)
 class StoredCatalog:
-    """What was stored. ``unreadable`` are the keys of records that this release cannot read."""
+    """The stored catalog. ``unreadable`` are the keys of records that this release cannot read."""
 
     sources: Sequence[StoredSource]
     holdings: Sequence[tuple[str, str, ServiceHolding]]
@@ -84,13 +84,13 @@ def _read_source(record: ObservedRecord) -> StoredSource:
 
 
 class CatalogWriter:
-    """Writes what has changed. ``statuses`` returns how the sources are."""
+    """Writes the changes of the catalog. ``statuses`` returns the status of each source."""
 
     def __init__(self, store: Store, index: ServiceIndex, statuses: Callable[[], Iterable[SourceStatus]]) -> None:
         self._store = store
         self._index = index
         self._statuses = statuses
-        self._stored_at: dict[str, float] = {}  # the time of the last reading that is stored, by source
+        self._stored_at: dict[str, float] = {}  # the stored ``read_at``, by source
         self._encoder = HoldingEncoder()
         self._is_failing = False
 
@@ -99,7 +99,7 @@ class CatalogWriter:
         delay_s = WRITE_EVERY_S
         while True:
             await asyncio.sleep(delay_s)
-            keys = set(self._index.unsaved)  # of this second: what changes meanwhile is written in the next one
+            keys = set(self._index.unsaved)  # later changes are written in the next round
             while keys and await self._write(set(islice(keys, BATCH)), STATUS_EVERY_S):
                 keys -= set(islice(keys, BATCH))
                 await asyncio.sleep(BATCH_EVERY_S)
@@ -108,27 +108,27 @@ class CatalogWriter:
             delay_s = min(2 * delay_s, RETRY_AT_MOST_S) if self._is_failing else WRITE_EVERY_S
 
     async def finish(self) -> None:
-        """Write everything that is left, as far as the store accepts it."""
+        """Write all remaining changes that the store accepts."""
         while await self._write(set(islice(self._index.unsaved, BATCH)), 0.0) and self._index.unsaved:
             pass
 
     async def _write(self, keys: set[Key], status_every_s: float) -> bool:
         """Write these records, and the sources whose stored time is too old. False when the store failed."""
         self._index.unsaved -= keys
-        put, gone = [], []
+        put, removed = [], []
         for source, service in keys:
             holding = self._index.holding(source, service)
             if holding is None:
-                gone.append((source, service))
+                removed.append((source, service))
             else:
                 put.append(ObservedRecord(source, service, self._encoder.encoded((source, service), holding)))
-        read_at = self._newer(status_every_s)
+        read_at = self._outdated_statuses(status_every_s)
         put += [_status_record(status) for status in self._statuses() if status.name in read_at]
-        gone += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]
-        if not (put or gone):
+        removed += [(name, _STATUS) for name in self._stored_at.keys() - {status.name for status in self._statuses()}]
+        if not (put or removed):
             return True
         try:
-            await self._store.put_observed(put, gone)
+            await self._store.put_observed(put, removed)
         except BaseException as error:
             self._index.unsaved |= keys
             if not isinstance(error, StoreError):
@@ -138,11 +138,11 @@ class CatalogWriter:
             self._is_failing = True
             return False
         self._is_failing = False
-        self._stored_at = {name: at for name, at in self._stored_at.items() if (name, _STATUS) not in gone} | read_at
+        self._stored_at = {name: at for name, at in self._stored_at.items() if (name, _STATUS) not in removed} | read_at
         return True
 
-    def _newer(self, every_s: float) -> dict[str, float]:
-        """The sources whose stored time of reading is too old, with the present one."""
+    def _outdated_statuses(self, every_s: float) -> dict[str, float]:
+        """The present ``read_at`` of the sources whose stored one is too old, by source."""
         return {
             status.name: status.read_at
             for status in self._statuses()

@@ -27,7 +27,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)-----END CERTIFICATE-----
 class Certificate:
     """The names of a certificate, in its order. ``not_after`` is epoch seconds.
 
-    ``cn`` is empty where the subject has no common name, or several.
+    ``cn`` is empty if the subject has no common name, or several.
     """
 
     uris: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class Certificate:
 
 def read_pem(text: str) -> Certificate:
     """The first certificate of a PEM text. Raises ``ValueError``."""
-    found = _PEM.search(text)
-    if found is None:
+    match = _PEM.search(text)
+    if match is None:
         raise ValueError("no certificate in PEM form")
-    return read_der(base64.b64decode(found[1]))
+    return read_der(base64.b64decode(match[1]))
 
 
 def read_der(data: bytes) -> Certificate:
@@ -86,9 +86,9 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _content(data: bytes, tag: int) -> bytes:
-    found, content = next(_elements(data))
-    if found != tag:
-        raise ValueError(f"invalid certificate: expected tag {tag:#x}, got {found:#x}")
+    actual, content = next(_elements(data))
+    if actual != tag:
+        raise ValueError(f"invalid certificate: expected tag {tag:#x}, got {actual:#x}")
     return content
 
 
@@ -102,7 +102,7 @@ def _attributes(name: bytes) -> Iterator[tuple[bytes, str]]:
 
 def _alt_names(optional: list[tuple[int, bytes]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The URIs and DNS names of the subject alternative name (RFC 5280 4.2.1.6)."""
-    found: dict[int, list[str]] = {_URI: [], _DNS_NAME: []}
+    names: dict[int, list[str]] = {_URI: [], _DNS_NAME: []}
     for tag, content in optional:
         if tag != _EXTENSIONS:
             continue
@@ -110,9 +110,9 @@ def _alt_names(optional: list[tuple[int, bytes]]) -> tuple[tuple[str, ...], tupl
             parts = [part for part in _elements(extension) if part[0] != _BOOLEAN]
             if parts[0] == (_OBJECT_ID, _ALT_NAMES) and parts[1][0] == _OCTETS:
                 for kind, name in _elements(_content(parts[1][1], _SEQUENCE)):
-                    if kind in found and len(found[kind]) < NAMES_LIMIT:
-                        found[kind].append(_text(name, "ascii"))
-    return tuple(filter(None, found[_URI])), tuple(filter(None, found[_DNS_NAME]))
+                    if kind in names and len(names[kind]) < NAMES_LIMIT:
+                        names[kind].append(_text(name, "ascii"))
+    return tuple(filter(None, names[_URI])), tuple(filter(None, names[_DNS_NAME]))
 
 
 def _text(data: bytes, encoding: str) -> str:

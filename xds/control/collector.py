@@ -15,7 +15,7 @@ from xds.protocol.cache import SnapshotCache
 from xds.store.base import Store, StoreError
 from xds.store.retention import Collected, Retention, StoreStats
 
-JITTER = 0.25  # so that replicas that started together do not collect together
+JITTER = 0.25  # of the interval, so that replicas that started together do not collect together
 
 _log = structlog.get_logger(logger_name="xds.control.collector")
 
@@ -24,7 +24,7 @@ class Collector:
     """Collects a store every ``every_s`` seconds, with a jitter of a quarter.
 
     Revisions that ``cache`` retains are kept, since a client that reconnects after a restart may have them.
-    ``collected`` sums up what was deleted; ``stats`` are the sizes after the last collection.
+    ``collected`` counts what was deleted; ``stats`` are the sizes after the last collection.
     """
 
     def __init__(self, store: Store, cache: SnapshotCache, policy: Retention, every_s: float) -> None:
@@ -56,8 +56,8 @@ class Collector:
             self.failures += 1
             _log.warning("store.collection_failed", error_message=str(error))
         else:
-            tell = _log.info if done != Collected() else _log.debug
-            tell("store.collected", **asdict(done), duration_ms=round((time.monotonic() - began_s) * 1000))
+            log = _log.info if done != Collected() else _log.debug
+            log("store.collected", **asdict(done), duration_ms=round((time.monotonic() - began_s) * 1000))
 
     async def _run(self) -> None:
         with suppress(StoreError):

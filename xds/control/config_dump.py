@@ -1,8 +1,8 @@
-"""Envoy's ``/config_dump`` as a bootstrap: the configuration that a running proxy has, from whichever server.
+"""Envoy's ``/config_dump`` as a bootstrap: the configuration of a running proxy, from any management server.
 
-The bootstrap of the dump is the base. Clusters and listeners that another server sent become static resources of it,
+The result is based on the bootstrap in the dump. Clusters and listeners from the other server become static resources,
 and the configuration of that server is removed. Route configurations, assignments (``?include_eds``), secrets and
-extension configurations are resources of their own. Envoy redacts private keys, so secrets with one cannot be pushed.
+extension configurations are separate resources. Envoy redacts private keys, so secrets with a key cannot be pushed.
 
 Assignments in the dump are not those that the server sent: Envoy writes them from its hosts. Values that Envoy adds for
 omitted fields, and the results of its own health checks, are removed.
@@ -20,13 +20,13 @@ from xds.model.resource_type import ENDPOINT, EXTENSION_CONFIG, ROUTE, SCOPED_RO
 
 Json = dict[str, Any]
 
-# What Envoy itself puts into its node at every start.
-_OF_ENVOY = (
+# Fields of the node that Envoy itself sets at every start.
+_SET_BY_ENVOY = (
     *("user_agent_name", "user_agent_version", "user_agent_build_version", "extensions", "client_features"),
     *("hidden_envoy_deprecated_build_version", "dynamic_parameters", "listening_addresses"),
 )
 _REDACTED = ("[redacted]", "W3JlZGFjdGVkXQ==")  # as a string, and as bytes
-# By type of the dump: its lists, the field with the resource, and the type of that.
+# By type of the dump: its lists, the field with the resource, and the type of the resource.
 _LISTS = {
     "RoutesConfigDump": (("dynamic_route_configs",), "route_config", ROUTE),
     "ScopedRoutesConfigDump": (("dynamic_scoped_route_configs",), "scoped_route_configs", SCOPED_ROUTE),
@@ -49,11 +49,13 @@ def bootstrap_of_dump(dump: Json, notes: list[str]) -> tuple[Json, list[Json]]:
         raise ValidationError([Violation("missing_field", detail, pointer="/configs", hint=hint)])
     _clean(bootstrap)
     static = bootstrap.setdefault(json_key(bootstrap, "static_resources"), {})
-    for kind, found in (("clusters", _clusters(parts)), ("listeners", _listeners(parts))):
-        static[kind] = [*(static.get(kind) or []), *found]
+    for kind, dynamic in (("clusters", _clusters(parts)), ("listeners", _listeners(parts))):
+        static[kind] = [*(static.get(kind) or []), *dynamic]
     if sources := bootstrap.pop(json_key(bootstrap, "dynamic_resources"), None):
-        _report_elsewhere(bootstrap, sources)
-        notes.append("what the proxy had from its other server is in the snapshot; the way to that server is taken out")
+        _remove_load_reports(bootstrap, sources)
+        notes.append(
+            "the snapshot has the resources from the proxy's other server; the configuration of that server is removed"
+        )
     further = [resource for name in _LISTS for resource in _resources(parts.get(name, {}), *_LISTS[name])]
     further = assignments_as_sent(further, static["clusters"], notes)
     if "EndpointsConfigDump" not in parts:
@@ -68,12 +70,12 @@ def _kind(part: Json) -> str:
 def _clean(bootstrap: Json) -> None:
     node = bootstrap.get("node")
     if isinstance(node, dict):
-        for name in _OF_ENVOY:
+        for name in _SET_BY_ENVOY:
             node.pop(json_key(node, name), None)
 
 
-def _report_elsewhere(bootstrap: Json, sources: object) -> None:
-    """Take out the way of load reports if they went to the server that sent the resources."""
+def _remove_load_reports(bootstrap: Json, sources: object) -> None:
+    """Remove the load report configuration if it names the server that sent the resources."""
     manager = field_value(bootstrap, "cluster_manager")
     if isinstance(manager, dict):
         reports = json_key(manager, "load_stats_config")
@@ -115,21 +117,21 @@ def _untyped(value: object) -> Iterator[Json]:
 def _resources(part: Json, lists: tuple[str, ...], field: str, type_url: str) -> Iterator[Json]:
     for name in lists:
         for one in part.get(name, []):
-            found = one.get(field)
-            for value in found if isinstance(found, list) else [found]:
+            resource = one.get(field)
+            for value in resource if isinstance(resource, list) else [resource]:
                 if isinstance(value, dict):
                     yield {"@type": type_url, **{key: below for key, below in value.items() if key != "@type"}}
 
 
 def _is_redacted(resource: Json, notes: list[str]) -> bool:
-    if not _holds_redacted(resource):
+    if not _has_redacted(resource):
         return False
     name = field_value(resource, "name")
     notes.append(f"secret {name!r} is not in the snapshot: Envoy has redacted its key; push it from its source")
     return True
 
 
-def _holds_redacted(value: object) -> bool:
+def _has_redacted(value: object) -> bool:
     if isinstance(value, dict):
-        return any(map(_holds_redacted, value.values()))
-    return any(map(_holds_redacted, value)) if isinstance(value, list) else value in _REDACTED
+        return any(map(_has_redacted, value.values()))
+    return any(map(_has_redacted, value)) if isinstance(value, list) else value in _REDACTED

@@ -1,7 +1,7 @@
 """Config entries as desired state, and the chains that are compiled from them (docs/discovery-chain.md).
 
-A write is proposed to the index of chains first. What would break a chain is refused, and nothing changes. Otherwise
-the store commits, and only then do the entries and their chains take the place of the old ones.
+A write is proposed to the index of chains first. A write that would break a chain is refused, and nothing changes.
+Otherwise the store commits the write, and then the new entries and chains replace the old ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.chain.chain import DiscoveryChain
 from xds.chain.compile import compile_chain
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
 from xds.control.audit_log import Caller
 from xds.control.entry_history import ChainRevisions, EntryHistory, load_entries
@@ -28,12 +28,12 @@ from xds.control.entry_records import (
     EntryRecord,
     EntryResult,
     EntryWrite,
-    asked_digest,
     check_writes,
     edit_of,
     edit_to,
     entries_note,
     line_etag,
+    request_digest,
 )
 from xds.control.push import DEFAULT_OPTIONS, PushOptions, PushResult
 from xds.control.threads import run_sized
@@ -52,15 +52,15 @@ _RETRY_S = 1.0
 
 _log = structlog.get_logger(logger_name="xds.control.config_entries")
 
-# Commits and publishes a write of entries with what follows from it.
+# Commits and publishes a write of entries, with the changes that follow for groups with upstreams.
 Transact = Callable[["EntryPart", PushOptions], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedWrite:
-    """A write compared with the present entries, which are locked until it is published.
+    """A write compared with the present entries, which are locked until the write is published.
 
-    ``changes`` are the entries that differ, ``push`` is the call to the store.
+    ``changes`` are the entries that differ; ``push`` is the call to the store.
     """
 
     edit: EntryEdit
@@ -69,27 +69,27 @@ class PlannedWrite:
     push: GroupPush
 
     def result(self, revision: int) -> EntryResult:
-        """The result, as of a revision."""
+        """The result, with the revision that the write has made."""
         return EntryResult(revision, self.changes, tuple(sorted(self.proposal.changed)), changed=bool(self.edit))
 
 
 class EntryPublisher:
     """The config entries of a store, and the chains of all services.
 
-    ``transact`` applies a write: what is lowered in groups changes with it (`Publisher`).
+    ``transact`` applies a write together with the lowered resources that follow from it (`Publisher`).
 
-    ``revision`` is that of the line of config entries, 0 when there is none. ``index`` has the present chains.
-    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are those
-    who wait for a change. One write at a time; a cancelled caller does not stop it.
+    ``revision`` is the revision of the line of config entries, 0 if there are none. ``index`` has the present chains.
+    ``unreadable`` are stored entries that this release cannot read: they are kept, and not used. ``waiting`` are the
+    callers that wait for a change. Writes are made one at a time; a cancelled caller does not stop its write.
     """
 
     line = LINE
 
     def __init__(
-        self, store: Store, locks: WriteLocks, seen: Seen, events: EventLog | None, transact: Transact
+        self, store: Store, locks: WriteLocks, context: ChainContext, events: EventLog | None, transact: Transact
     ) -> None:
         self.revision = 0
-        self.index = ChainIndex(seen)
+        self.index = ChainIndex(context)
         self.unreadable: Mapping[Key, str] = {}
         self.history = EntryHistory(store)
         self._store = store
@@ -97,10 +97,10 @@ class EntryPublisher:
         self._events = events
         self._transact = transact
         self._records: dict[Key, EntryRecord] = {}
-        self._order: list[Key] | None = None  # of the records; None: not known
-        self._deleted: OrderedDict[Key, int] = OrderedDict()  # the revision that deleted an entry
-        self._forgotten = 0  # the highest revision of a deletion that is not remembered
-        self._loaded = 0  # the revision at the start
+        self._order: list[Key] | None = None  # the keys of the records in order; None after a change
+        self._deletion_revisions: OrderedDict[Key, int] = OrderedDict()  # by deleted entry
+        self._forgotten_deletion = 0  # the highest revision of a deletion that is no longer in ``_deletion_revisions``
+        self._loaded_revision = 0  # the revision at the start
         self._kind_revisions: dict[str, int] = {}
         self._chain_revisions = ChainRevisions(self._revision_of)
         self.waiting = Waiters(WAITERS_LIMIT, "config entries")
@@ -115,7 +115,7 @@ class EntryPublisher:
 
         Entries that cannot be read and chains that do not compile are logged; all others are served.
         """
-        loaded = await load_entries(self._store, self.index.seen)
+        loaded = await load_entries(self._store, self.index.context)
         for key, detail in loaded.unreadable.items():
             _log.error("config_entry.unreadable", kind=key[0], name=key[1], error_message=detail)
         for error in loaded.index.broken():
@@ -124,15 +124,15 @@ class EntryPublisher:
         self.unreadable, self._order = loaded.unreadable, None
         self._kind_revisions.clear()
         self._chain_revisions.clear()
-        self._deleted.clear()
-        # What was deleted before is not known: entries that are not there count as deleted now, so that no revision
-        # that a client has seen goes back.
-        self._loaded = self._forgotten = loaded.revision
+        self._deletion_revisions.clear()
+        # Earlier deletions are not known. All absent entries count as deleted in this revision, so that a revision that
+        # a client has seen never decreases.
+        self._loaded_revision = self._forgotten_deletion = loaded.revision
         self._is_behind = False
         self._wake()
 
     def end_waits(self) -> None:
-        """Let everybody who waits return, now and from now on: the server stops."""
+        """Let all waiting callers return, now and from now on: the server stops."""
         self.waiting.end()
 
     async def close(self) -> None:
@@ -164,23 +164,23 @@ class EntryPublisher:
 
     @property
     def etag(self) -> str:
-        """The etag of the whole line, without quotes; empty where there is none."""
+        """The etag of all config entries together, without quotes; empty if there are none."""
         return line_etag(self.revision)
 
     def chain(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> DiscoveryChain:
         """The chain of any service, seen from ``datacenter`` (by default, the one of the settings).
 
-        Raises ``ChainError`` where its entries contradict each other, ``CompileRequestError`` for a wrong request.
+        Raises ``ChainError`` if its entries contradict each other, ``CompileRequestError`` for an invalid request.
         """
-        seen = self.index.seen
-        if datacenter in ("", seen.datacenter):
+        context = self.index.context
+        if datacenter in ("", context.datacenter):
             return self.index.chain(service, overrides)
-        return compile_chain(replace(seen, datacenter=datacenter).request(service, self.index.entries, overrides))
+        return compile_chain(replace(context, datacenter=datacenter).request(service, self.index.entries, overrides))
 
     def chain_revision(self, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
-        """The revision at which the chain of a service came out otherwise last; 0 for none (`ChainRevisions`).
+        """The revision that last changed the chain of a service; 0 for none (`ChainRevisions`).
 
-        It never goes back. After a restart it may be that of the last write before.
+        It never decreases. After a restart it may be the revision of the last write before the restart.
         """
         return self._chain_revisions.of(self.index, service, overrides, datacenter)
 
@@ -190,7 +190,7 @@ class EntryPublisher:
 
     def kind_revision(self, kind: str) -> int:
         """The revision that last changed an entry of a kind; 0 for none. As ``chain_revision`` after a restart."""
-        return self._kind_revisions.get(kind, self._loaded)
+        return self._kind_revisions.get(kind, self._loaded_revision)
 
     async def wait(self, after: int, current: Callable[[], int], wait_s: float) -> None:
         """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds.
@@ -204,8 +204,8 @@ class EntryPublisher:
     async def apply(self, changes: Sequence[EntryWrite], options: PushOptions = DEFAULT_OPTIONS) -> EntryResult:
         """Put and delete entries, all or none.
 
-        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` where an entry
-        is not as its change states, ``ConflictError`` where the line is not at ``options.expect`` or ``options.etag``,
+        Raises ``ValidationError`` with every chain that would break and its path, ``EntryConflictError`` if an entry
+        is not as its change states, ``ConflictError`` if the line is not at ``options.expect`` or ``options.etag``,
         ``NotFoundError`` for the deletion of an unknown entry, ``StoreError``.
         """
         return await self._running.finish(self._run(EntryPart(self, changes, options), options))
@@ -228,23 +228,23 @@ class EntryPublisher:
 
     # One write; the caller holds the lock of the line
 
-    async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, asked: str) -> PlannedWrite:
-        """Compare changes with the present entries. Raises as ``apply``."""
+    async def plan(self, writes: Sequence[EntryWrite], options: PushOptions, request_text: str) -> PlannedWrite:
+        """Compare changes with the present entries. ``request_text`` as in `GroupPush`. Raises as ``apply``."""
         self._check_line(options)
-        made = (writes, self._records, self.unreadable, self.revision + 1)
-        edit = await run_sized(edit_of, *made, resources=len(writes) * _SIZE_OF_ENTRY)
-        return await self._planned(edit, options, asked)
+        present = (self._records, self.unreadable, self.revision + 1)
+        edit = await run_sized(edit_of, writes, *present, resources=len(writes) * _SIZE_OF_ENTRY)
+        return await self._planned(edit, options, request_text)
 
-    async def plan_roll_back(self, to: int, options: PushOptions, asked: str) -> PlannedWrite:
+    async def plan_roll_back(self, to: int, options: PushOptions, request_text: str) -> PlannedWrite:
         """Compare an earlier revision with the present entries. Raises as ``roll_back``."""
         self._check_line(options)
         target = await self.history.content(to)
         keys = {*target, *self._records}
         edit = await run_sized(edit_to, target, self._records, self.revision + 1, resources=len(keys))
-        return await self._planned(edit, options, asked, to)
+        return await self._planned(edit, options, request_text, to)
 
     def publish(self, planned: PlannedWrite, commit: Commit, meta: Meta) -> EntryResult:
-        """Put a committed write in place, and wake whoever waits for it."""
+        """Replace the present entries and chains by a committed write, and wake the callers that wait for it."""
         result = planned.result(commit.revision)
         if not planned.edit:
             self.revision = commit.revision
@@ -261,7 +261,7 @@ class EntryPublisher:
         self._kind_revisions.update((kind, commit.revision) for kind, _ in touched)
         if touched & self.unreadable.keys():
             self.unreadable = {key: detail for key, detail in self.unreadable.items() if key not in touched}
-        self._tell(result, meta)
+        self._record_commit(result, meta)
         self._wake()
         return result
 
@@ -270,22 +270,22 @@ class EntryPublisher:
         return replace(planned.result(self.revision), dry_run=True)
 
     async def replayed(self, commit: Commit) -> EntryResult:
-        """The result of a write that was made before, as far as its revisions are still kept."""
+        """The result of a write that was made before. Raises as `EntryHistory.changes`."""
         changes = await self.history.changes(commit.revision - 1, commit.revision) if commit.changed else ()
         return EntryResult(commit.revision, changes, changed=commit.changed, replayed=True)
 
-    def lost(self) -> None:
-        """The store's answer to a commit was lost: read what it holds, once it answers again."""
+    def catch_up_later(self) -> None:
+        """Load the stored entries once the store answers again: its answer to a commit was lost."""
         if not self._is_behind:
             self._is_behind = True
             self._running.start(self._catch_up())
 
     async def refresh(self) -> None:
-        """Catch up at once, if anything was lost. Raises ``StoreError``."""
+        """Load the stored entries now, if the server is behind the store. Raises ``StoreError``."""
         if self._is_behind:
             await self.load()
 
-    def _tell(self, result: EntryResult, meta: Meta) -> None:
+    def _record_commit(self, result: EntryResult, meta: Meta) -> None:
         entries_n, chains_n = len(result.changes), len(result.chains)
         about = {"revision": result.revision, "actor": meta.actor, "author": meta.author}
         _log.info("config_entries.committed", **about, entries_n=entries_n, chains_n=chains_n)
@@ -304,16 +304,16 @@ class EntryPublisher:
         if options.expect is not None and options.expect != self.revision:
             raise ConflictError(f"config entries are at revision {self.revision}, not {options.expect}", self.revision)
         if options.etag not in ("", self.etag) and (options.etag != "*" or not self.revision):
-            stands = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
-            raise ConflictError(f"config entries {stands}", self.revision)
+            state = f"are at {self.etag}, not {options.etag[:80]}" if self.revision else "do not exist"
+            raise ConflictError(f"config entries {state}", self.revision)
 
-    async def _planned(self, edit: EntryEdit, options: PushOptions, asked: str, to: int = 0) -> PlannedWrite:
+    async def _planned(self, edit: EntryEdit, options: PushOptions, request_text: str, to: int = 0) -> PlannedWrite:
         added = sum(key not in self._records for key in edit.put)
         if added > 0 and len(self._records) + added - len(edit.removed) > ENTRIES_LIMIT:
             detail = f"there can be at most {ENTRIES_LIMIT} config entries"
             raise ValidationError([Violation("too_many", detail)])
         entries = {**{key: record.entry for key, record in edit.put.items()}, **dict.fromkeys(edit.removed)}
-        size = _SIZE_OF_CHAIN * (len(self.index.touched(entries)) + len(entries))
+        size = _SIZE_OF_CHAIN * (len(self.index.depending_on(entries)) + len(entries))
         proposal = await run_sized(self.index.propose, entries, resources=size)
         refusal = proposal.refusal()
         if refusal is not None:
@@ -322,17 +322,22 @@ class EntryPublisher:
         lines, blobs = await run_sized(edit.stored, resources=len(entries) * _SIZE_OF_ENTRY)
         delta = Delta(lines, edit.removed, blobs, content_of=to)
         note = entries_note(changes, options, self.revision)
-        return PlannedWrite(edit, changes, proposal, GroupPush(LINE, delta, self.revision, note=note, asked=asked))
+        push = GroupPush(LINE, delta, self.revision, note=note, request_text=request_text)
+        return PlannedWrite(edit, changes, proposal, push)
 
     def _revision_of(self, key: Key) -> int:
         record = self._records.get(key)
-        return record.modified_revision if record is not None else self._deleted.get(key, self._forgotten)
+        return (
+            record.modified_revision
+            if record is not None
+            else self._deletion_revisions.get(key, self._forgotten_deletion)
+        )
 
     def _remember_deleted(self, key: Key, revision: int) -> None:
-        self._deleted.pop(key, None)
-        self._deleted[key] = revision
-        while len(self._deleted) > DELETIONS_REMEMBERED:
-            _, self._forgotten = self._deleted.popitem(last=False)
+        self._deletion_revisions.pop(key, None)
+        self._deletion_revisions[key] = revision
+        while len(self._deletion_revisions) > DELETIONS_REMEMBERED:
+            _, self._forgotten_deletion = self._deletion_revisions.popitem(last=False)
 
     def _wake(self) -> None:
         self.waiting.wake((LINE,))
@@ -350,10 +355,10 @@ class EntryPublisher:
 
 
 class EntryPart:
-    """One write of config entries, alone or as a part of a transaction with groups. The line is locked meanwhile.
+    """One write of config entries, alone or as a part of a transaction with groups.
 
-    ``to`` is the revision to go back to, None for ``writes``. ``result`` is there once it is published, or planned in a
-    dry run.
+    The caller holds the lock of config entries from the first call to the last. ``to`` is the revision to roll back to;
+    None: ``writes`` are applied. ``result`` is None until the write is published, or planned in a dry run.
     """
 
     line = LINE
@@ -366,49 +371,50 @@ class EntryPart:
         self._writes = writes
         self._options = options
         self._to = to
-        self._asked = ""
+        self._request_digest = ""
         self._planned: PlannedWrite | None = None
 
-    async def asked(self) -> GroupPush:
-        """What a repeated push is looked up with. Raises ``ValidationError`` as ``check_writes``."""
+    async def repeated_push(self) -> GroupPush:
+        """The push by which the store finds an earlier, equal write. Raises ``ValidationError`` as ``check_writes``."""
         await self._publisher.refresh()
-        if self._to is None and not self._asked:
+        if self._to is None and not self._request_digest:
             check_writes(self._writes)
-            self._asked = await run_sized(asked_digest, self._writes, resources=len(self._writes) * _SIZE_OF_ENTRY)
-        return GroupPush(LINE, Delta((), (), {}), asked=self._asked or f"roll back to {self._to}")
+            size = len(self._writes) * _SIZE_OF_ENTRY
+            self._request_digest = await run_sized(request_digest, self._writes, resources=size)
+        return GroupPush(LINE, Delta((), (), {}), request_text=self._request_digest or f"roll back to {self._to}")
 
     async def plan(self) -> GroupPush:
         """Compare the write with the present entries; nothing changes. Raises as `EntryPublisher.apply`."""
-        publisher, options, asked = self._publisher, self._options, (await self.asked()).asked
+        publisher, options, request_text = self._publisher, self._options, (await self.repeated_push()).request_text
         if self._to is None:
-            self._planned = await publisher.plan(self._writes, options, asked)
+            self._planned = await publisher.plan(self._writes, options, request_text)
         else:
-            self._planned = await publisher.plan_roll_back(self._to, options, asked)
+            self._planned = await publisher.plan_roll_back(self._to, options, request_text)
         if options.dry_run:
             self.result = publisher.preview(self._planned)
         return self._planned.push
 
     @property
     def planned(self) -> PlannedWrite:
-        """What was planned."""
+        """The result of ``plan``."""
         assert self._planned is not None
         return self._planned
 
     def publish(self, commit: Commit, meta: Meta) -> EntryResult:
-        """Put what was planned and committed in place. Nothing is awaited."""
+        """Publish the planned write after its commit. Nothing is awaited."""
         self.result = self._publisher.publish(self.planned, commit, meta)
         return self.result
 
-    def follow(self, groups: Sequence[PushResult]) -> None:
-        """Add what follows for groups with upstreams to the result."""
+    def add_groups(self, groups: Sequence[PushResult]) -> None:
+        """Add the changes of groups with upstreams to the result."""
         if self.result is not None and groups:
             self.result = replace(self.result, groups=tuple(groups))
 
     async def replay(self, commit: Commit) -> EntryResult:
-        """Look up the result of the same write, made before."""
+        """Take the result of an equal write that was made before. Raises as `EntryPublisher.replayed`."""
         self.result = await self._publisher.replayed(commit)
         return self.result
 
-    def lost(self) -> None:
-        """The answer to the commit was lost."""
-        self._publisher.lost()
+    def catch_up_later(self) -> None:
+        """As `EntryPublisher.catch_up_later`."""
+        self._publisher.catch_up_later()

@@ -1,8 +1,8 @@
 """Converts an Envoy bootstrap with static resources to a snapshot and a bootstrap that uses this server.
 
-Works on plain JSON values; parts that are not understood stay unchanged. Resources that the bootstrap itself needs,
-such as a cluster for tracing or another management server, stay static. Optionally, endpoints and route configurations
-that are inline in clusters and listeners become resources of their own (EDS, RDS).
+Works on plain JSON values; unknown parts stay unchanged. Resources that the bootstrap itself needs, such as a cluster
+for tracing or another management server, stay static. Optionally, endpoints and route configurations that are inline in
+clusters and listeners become separate resources (EDS, RDS).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _NOTES_LIMIT = 100
 class ConvertedBootstrap:
     """``snapshot`` is to be pushed, ``bootstrap`` is for the proxy, ``notes`` are remarks for the operator.
 
-    ``errors`` are why Envoy would refuse the bootstrap, or this server the snapshot; their pointers are those of what
-    was converted, or of a resource of the snapshot where they name one.
+    ``errors`` are why Envoy would reject the bootstrap, or this server the snapshot. Their pointers point into the
+    converted document, or into a resource of the snapshot if they name one.
     """
 
     snapshot: Json
@@ -55,22 +55,22 @@ def convert(
 ) -> ConvertedBootstrap:
     """Move the static resources of an Envoy bootstrap to a snapshot.
 
-    ``options`` give the address of the server, and the node where the bootstrap does not name one. With ``split``, the
-    endpoints of static clusters and inline route configurations become resources of their own (EDS, RDS). The proxy
-    behaves the same with and without. A config dump (the answer of Envoy's ``/config_dump``) is converted too, with
-    what the proxy had from its other server. Raises ``ValidationError`` for what is neither.
+    ``options`` have the address of the server, and the node for a bootstrap without one. With ``split``, the endpoints
+    of static clusters and inline route configurations become separate resources (EDS, RDS); the proxy behaves the same.
+    A config dump (the response of Envoy's ``/config_dump``) is converted too, with the resources that the proxy had
+    from its other server. Raises ``ValidationError`` for any other document.
     """
     try:
         document = copy.deepcopy(dict(bootstrap))
         notes: list[str] = []
-        further: list[Json] = []
+        dumped: list[Json] = []
         if is_config_dump(document):
-            document, further = bootstrap_of_dump(document, notes)
+            document, dumped = bootstrap_of_dump(document, notes)
             errors: tuple[Violation, ...] = ()
         else:
             _check(document)
             errors = tuple(_bootstrap_errors(document))
-        return _Converter(document, options, notes, errors=errors, further=further).convert(split)
+        return _Converter(document, options, notes, errors=errors, dumped=dumped).convert(split)
     except RecursionError:
         raise MalformedError([Violation("too_deep", "nested too deeply")]) from None
 
@@ -102,11 +102,11 @@ def _no_bootstrap(document: Json) -> ValidationError:
 
 
 def _bootstrap_errors(document: Json) -> list[Violation]:
-    """Everything that Envoy would refuse in a bootstrap, with its place."""
+    """All reasons why Envoy would reject a bootstrap, with their places."""
     findings = Findings()
     message = schema.require(BOOTSTRAP)()
-    given = {key: value for key, value in document.items() if key != TYPE_KEY}
-    MessageParser(findings).read_fully(message, given)
+    fields = {key: value for key, value in document.items() if key != TYPE_KEY}
+    MessageParser(findings).read_fully(message, fields)
     check_constraints(message, findings, is_partial=bool(findings))
     return [replace(one, resource="") for one in findings.violations]
 
@@ -126,7 +126,7 @@ class _Converter:
     pushed: Kinds = field(default_factory=dict)
     kept: Kinds = field(default_factory=dict)
     errors: tuple[Violation, ...] = ()
-    further: list[Json] = field(default_factory=list)  # resources of other kinds, which come behind
+    dumped: list[Json] = field(default_factory=list)  # resources of other kinds from a config dump
     has_other_server: bool = False
 
     def convert(self, split: bool) -> ConvertedBootstrap:
@@ -146,7 +146,7 @@ class _Converter:
         if split:
             resources += [*split_endpoints(resources, self.source, self.notes)]
             resources += [*split_routes(resources, self.source)]
-        resources += self._asked_here(self.further)
+        resources += self._with_this_source(self.dumped)
         self._note_files(resources)
         errors = self.errors or tuple(_push_errors(resources))
         return ConvertedBootstrap({"resources": resources}, self.document, tuple(self.notes[:_NOTES_LIMIT]), errors)
@@ -155,27 +155,27 @@ class _Converter:
 
     def _connect(self) -> Json:
         """Add the configuration of this server to the bootstrap. Returns its cluster."""
-        held = self.document.setdefault(json_key(self.document, "dynamic_resources"), {})
-        has_ads = field_value(held, "ads_config") is not None
+        dynamic = self.document.setdefault(json_key(self.document, "dynamic_resources"), {})
+        has_ads = field_value(dynamic, "ads_config") is not None
         if has_ads:
             self.notes.append("ads_config uses another server and is kept; this server is used on separate streams")
         names = {one.get("name") for one in self.pushed["clusters"]}
         options = replace(self.options, mode=BootstrapMode.SPLIT_DELTA) if has_ads else self.options
-        made = _renamed(connecting_bootstrap(options), free_name(XDS_CLUSTER, names))
-        self.source = made["dynamic_resources"]["cds_config"]
-        if "ads_config" in made["dynamic_resources"]:
-            held["ads_config"] = made["dynamic_resources"]["ads_config"]
-        self._ask("clusters", held, "cds_config", "cds_resources_locator")
-        self._ask("listeners", held, "lds_config", "lds_resources_locator")
-        self._report_load(made.get("cluster_manager", {}))
-        self._name_node(made["node"])
-        server: Json = made["static_resources"]["clusters"][0]
+        connecting = _renamed(connecting_bootstrap(options), free_name(XDS_CLUSTER, names))
+        self.source = connecting["dynamic_resources"]["cds_config"]
+        if "ads_config" in connecting["dynamic_resources"]:
+            dynamic["ads_config"] = connecting["dynamic_resources"]["ads_config"]
+        self._subscribe("clusters", dynamic, "cds_config", "cds_resources_locator")
+        self._subscribe("listeners", dynamic, "lds_config", "lds_resources_locator")
+        self._report_load(connecting.get("cluster_manager", {}))
+        self._name_node(connecting["node"])
+        server: Json = connecting["static_resources"]["clusters"][0]
         return server
 
-    def _ask(self, kind: str, dynamic: Json, *fields: str) -> None:
-        """Subscribe to a kind at this server.
+    def _subscribe(self, kind: str, dynamic: Json, *fields: str) -> None:
+        """Let the proxy subscribe to a kind at this server.
 
-        Where the bootstrap has another source, its static resources stay static.
+        If the bootstrap has another source for the kind, static resources of the kind stay static.
         """
         present = next((name for name in fields if field_value(dynamic, name) is not None), None)
         if present is None:
@@ -187,20 +187,20 @@ class _Converter:
         self.kept[kind], self.pushed[kind] = self.pushed[kind], []
 
     def _report_load(self, manager: Json) -> None:
-        """Let the proxy report its load here, as one with a new bootstrap does, unless it reports elsewhere."""
-        held = self.document.setdefault(json_key(self.document, "cluster_manager"), {})
-        if field_value(held, "load_stats_config") is None:
-            held.update(manager)
-        if not held:
+        """Let the proxy report its load to this server, unless the bootstrap names another server for that."""
+        present = self.document.setdefault(json_key(self.document, "cluster_manager"), {})
+        if field_value(present, "load_stats_config") is None:
+            present.update(manager)
+        if not present:
             del self.document[json_key(self.document, "cluster_manager")]
 
-    def _name_node(self, otherwise: Json) -> None:
+    def _name_node(self, default: Json) -> None:
         node = self.document.get("node") or {}
         missing = [name for name in ("id", "cluster") if not node.get(name)]
-        self.document["node"] = {**node, **{name: otherwise[name] for name in missing}}
+        self.document["node"] = {**node, **{name: default[name] for name in missing}}
         if missing:
-            put = ", ".join(f"{name} {otherwise[name]!r}" for name in missing)
-            self.notes.append(f"the bootstrap did not name its node; it now has {put}")
+            added = ", ".join(f"{name} {default[name]!r}" for name in missing)
+            self.notes.append(f"the bootstrap did not name its node; it now has {added}")
 
     # Resources that stay static
 
@@ -214,7 +214,7 @@ class _Converter:
                 )
 
     def _keep_clusters(self) -> None:
-        """Keep clusters that other parts of the bootstrap name: Envoy needs them before a server has answered."""
+        """Keep clusters that other parts of the bootstrap name: Envoy needs them before any response of a server."""
         clusters = {one.get("name"): one for one in self.pushed["clusters"]}
         waiting = [(name, f"{part} needs it") for part, value in self._own_parts().items() for name in _mentions(value)]
         for listener in self.kept["listeners"]:
@@ -237,19 +237,19 @@ class _Converter:
     # Resources that are pushed
 
     def _name_listeners(self) -> None:
-        """Name listeners without a name: Envoy makes up a name at every start, but LDS needs a stable one."""
-        taken = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
+        """Name listeners without a name: Envoy generates a name at every start, but LDS needs a stable one."""
+        used_names = {one.get("name") for one in (*self.pushed["listeners"], *self.kept["listeners"])}
         for index, listener in enumerate(self.pushed["listeners"]):
             if not listener.get("name"):
-                name = free_name(_address_name(field_value(listener, "address")), taken)
-                taken.add(name)
+                name = free_name(_address_name(field_value(listener, "address")), used_names)
+                used_names.add(name)
                 self.pushed["listeners"][index] = {"name": name, **_without(listener, "name")}
                 self.notes.append(f"a listener without a name is now named {name!r}")
 
     def _discover_secrets(self) -> None:
-        """Static secrets are referred to by name alone; pushed ones by name and config source.
+        """Add the config source to references to secrets that are pushed. Static secrets are referred to by name alone.
 
-        What another server sends may refer to any of them, so all stay where there is one.
+        If there is another server, all secrets stay static, since its resources may refer to any of them.
         """
         if self.has_other_server:
             self.kept["secrets"], self.pushed["secrets"] = self.pushed["secrets"], []
@@ -286,18 +286,18 @@ class _Converter:
                 static[kind] = self.kept[kind]
         static["clusters"] = [server, *self.kept["clusters"]]
 
-    def _asked_here(self, resources: list[Json]) -> list[Json]:
-        """Resources of a dump; what refers to them refers to this server."""
-        held = {(one["@type"], one.get(_NAMES.get(one["@type"], "name"))) for one in resources}
+    def _with_this_source(self, resources: list[Json]) -> list[Json]:
+        """Resources of a dump. References to them get the config source of this server."""
+        keys = {(one["@type"], one.get(_NAMES.get(one["@type"], "name"))) for one in resources}
         for kind in ("clusters", "listeners"):
             for one in self.pushed[kind]:
-                for source in _sources(_TYPES[kind], one, held):
+                for source in _sources(_TYPES[kind], one, keys):
                     source.clear()
                     source.update(copy.deepcopy(self.source))
         return resources
 
     def _note_files(self, resources: list[Json]) -> None:
-        """Certificates and keys that are files."""
+        """Note the certificates and keys that are files."""
         named = {file for one in resources for file in _certificate_files(one)}
         if named:
             shown = ", ".join(sorted(named)[:_FILES_SHOWN]) + (" ..." if len(named) > _FILES_SHOWN else "")
@@ -325,8 +325,8 @@ def _certificate_files(resource: Json) -> Iterator[str]:
                     yield value["filename"]
 
 
-def _sources(type_url: str, resource: Json, held: Collection[tuple[str, Any]]) -> Iterator[Json]:
-    """The config sources by which a cluster or listener asks for the endpoints and routes in ``held``."""
+def _sources(type_url: str, resource: Json, keys: Collection[tuple[str, Any]]) -> Iterator[Json]:
+    """The config sources of a cluster or listener for the endpoints and routes in ``keys`` (type URL, name)."""
     for type_name, one in typed_values(type_url, resource):
         if type_name == "envoy.config.cluster.v3.Cluster":
             config = field_value(one, "eds_cluster_config")
@@ -337,7 +337,7 @@ def _sources(type_url: str, resource: Json, held: Collection[tuple[str, Any]]) -
             wanted, source = (ROUTE, field_value(one, "route_config_name")), field_value(one, "config_source")
         else:
             continue
-        if isinstance(source, dict) and wanted in held:
+        if isinstance(source, dict) and wanted in keys:
             yield source
 
 
@@ -389,8 +389,8 @@ def _users(kinds: Kinds) -> Iterator[Json]:
 
 def _static_references(type_name: str, value: Json) -> list[Json]:
     """References to secrets by name alone."""
-    found = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
-    return [one for one in found if field_value(one, "sds_config") is None and isinstance(one.get("name"), str)]
+    references = [one for full_name, one in typed_values(type_name, value) if full_name == _SDS_CONFIG]
+    return [one for one in references if field_value(one, "sds_config") is None and isinstance(one.get("name"), str)]
 
 
 def _address_name(address: Any) -> str:
@@ -425,11 +425,14 @@ def split_endpoints(resources: Iterable[Resource], source: Resource, notes: list
     if inline:
         notes.append(f"endpoints of DNS clusters stay inline: {', '.join(sorted(inline))}")
     if twice:
-        notes.append(f"endpoints that stand twice stay inline, since EDS keeps one of them: {', '.join(sorted(twice))}")
+        names = ", ".join(sorted(twice))
+        notes.append(
+            f"endpoints of clusters with an address twice stay inline, since EDS keeps only one of them: {names}"
+        )
 
 
 def _has_equal_endpoints(assignment: Json) -> bool:
-    """Whether an address stands twice in an assignment. EDS keeps the first of them, a static cluster keeps both."""
+    """Whether an assignment has an address twice. EDS keeps the first endpoint, a static cluster keeps both."""
     addresses = [
         json.dumps(field_value(one, "address"), sort_keys=True)
         for type_name, one in typed_values(ENDPOINT, assignment)
@@ -451,30 +454,30 @@ def split_routes(resources: Iterable[Resource], source: Resource) -> Iterator[Re
 
     A configuration without a name is named after its listener and ``stat_prefix``. Equal ones of one name are shared.
     """
-    taken: dict[str, Resource] = {}
+    used_names: dict[str, Resource] = {}
     for listener in (one for one in resources if one["@type"] == LISTENER):
         for type_name, manager in typed_values(LISTENER, listener):
             if type_name == _MANAGER and isinstance(field_value(manager, "route_config"), dict):
                 routes = manager.pop(json_key(manager, "route_config"))
-                name = _named(routes, f"{listener.get('name')}/{field_value(manager, 'stat_prefix')}", taken)
+                name = _named(routes, f"{listener.get('name')}/{field_value(manager, 'stat_prefix')}", used_names)
                 manager["rds"] = {"route_config_name": name, "config_source": copy.deepcopy(source)}
-    for name, routes in taken.items():
+    for name, routes in used_names.items():
         yield {"@type": ROUTE, "name": name, **{key: value for key, value in routes.items() if key != "name"}}
 
 
-def _named(routes: Resource, otherwise: str, taken: dict[str, Resource]) -> str:
+def _named(routes: Resource, otherwise: str, used_names: dict[str, Resource]) -> str:
     given = routes.get("name")
     name = given if given and isinstance(given, str) else otherwise
-    if taken.get(name) != routes:
-        name = free_name(name, taken)
-        taken[name] = routes
+    if used_names.get(name) != routes:
+        name = free_name(name, used_names)
+        used_names[name] = routes
     return name
 
 
-def free_name(name: str, taken: Collection[Any]) -> str:
-    """``name``, with a number appended where it is taken."""
-    found, number = name, 1
-    while found in taken:
+def free_name(name: str, used_names: Collection[Any]) -> str:
+    """``name``, with a number appended if ``used_names`` has it."""
+    free, number = name, 1
+    while free in used_names:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        free = f"{name}_{number}"
+    return free

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xds.control.destinations import Destinations
-from xds.destination.authority import Generation, read_authority
+from xds.destination.authority import ProtocolGeneration, read_authority
 from xds.destination.context_token import ContextToken, node_of, read_token
 from xds.destination.destination_resolver import ProfileAnswer, StateAnswer
-from xds.destination.world import DestinationClient
+from xds.destination.mesh_state import DestinationClient
 from xds.model.node import Locality, Node
 
-NOBODY = "ipv4:127.0.0.1:0"  # the peer of a proxy that says nothing of itself
+UNNAMED_PEER = "ipv4:127.0.0.1:0"  # the peer of a proxy without a context token
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationPreview:
-    """The answers for a proxy of ``group``; empty for none. ``state`` is None for an address."""
+    """The answers for a proxy of ``group``, empty if no group matches. ``state`` is None for an IP address."""
 
     authority: str
     group: str
@@ -38,11 +38,11 @@ def preview(destinations: Destinations, path: str, token_text: str = "") -> Dest
     view = cache.view(match.group, "", node.locality) if match is not None else None
     client = DestinationClient(zone, token.node_name, view.snapshot if view is not None else None)
     is_address = authority.address is not None
-    state = None if is_address else resolver.state(authority, client, Generation.TODAY)
+    state = None if is_address else resolver.state(authority, client, ProtocolGeneration.LINKERD)
     return DestinationPreview(
         str(authority), match.group if match is not None else "", state, resolver.profile(authority, client)
     )
 
 
 def _node(token: ContextToken, zone: str) -> Node:
-    return node_of(token, NOBODY, Locality(token.region, zone, token.sub_zone))
+    return node_of(token, UNNAMED_PEER, Locality(token.region, zone, token.sub_zone))

@@ -9,7 +9,7 @@ from pydantic import Field
 from xds.control.auth_settings import Section
 
 if TYPE_CHECKING:
-    from xds.destination.world import DestinationRules
+    from xds.destination.mesh_state import DestinationRules
 
 _DOMAIN = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _LABEL = r"^[A-Za-z0-9_-]+$"
@@ -18,10 +18,10 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class DestinationSettings(Section):
-    """The settings of Linkerd's Destination API. ``routing``: what has routes and traffic splits, profiles too or
-    policies alone.
+    """The settings of Linkerd's Destination API.
 
-    ``labels`` are keys of the metadata of instances that become labels. ``periodic_update_s`` is the interval of
+    ``routing``: ``profiles`` puts routes and traffic splits into profiles and policies, ``policies`` into policies
+    alone. ``labels`` are keys of the metadata of instances that become labels. ``periodic_update_s`` is the interval of
     periodic updates to proxies of 2018, ``periodic_update_today_s`` to those of today; 0 for none. An answer waits
     ``settle_s`` for data that was not read yet. The policy of an unknown address waits until ``start_s`` after the
     start of the server.
@@ -46,12 +46,12 @@ class DestinationSettings(Section):
     start_s: float = Field(30.0, ge=0, le=600)
 
     def rules(self, datacenter: str) -> DestinationRules:
-        """The settings as the resolver takes them. Imported here, since light commands read settings too."""
+        """The settings for the resolver. Its modules are imported here, since light commands read settings too."""
         from xds.destination.authority import NamingRules
         from xds.destination.endpoint import Http2Params
         from xds.destination.inbound_policy import InboundDefault
         from xds.destination.mesh_role import MeshRules
-        from xds.destination.world import DestinationRules
+        from xds.destination.mesh_state import DestinationRules
 
         has_keep_alive = self.keep_alive_s > 0 and self.keep_alive_timeout_s > 0
         http2 = Http2Params(keep_alive_s=self.keep_alive_s, keep_alive_timeout_s=self.keep_alive_timeout_s)

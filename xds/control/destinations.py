@@ -1,4 +1,4 @@
-"""Destinations of Linkerd proxies: the services and chains behind their answers, and whose answer may have changed.
+"""Destinations of Linkerd proxies: the services and chains behind the answers, and notification of changes.
 
 A follower is notified of changes that its answer depends on: a service, an address, config entries. The registry of
 streams notifies it of changes of its group.
@@ -19,12 +19,12 @@ from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import ChainError, DiscoveryChain
 from xds.chain.compile import compile_recorded
 from xds.chain.request import CompileRequestError
-from xds.control.address_index import AddressIndex, Moved
+from xds.control.address_index import AddressChanges, AddressIndex
 from xds.control.catalog import ServiceCatalog
 from xds.control.config_entries import EntryPublisher
-from xds.destination.conversation import Conversations, Told
+from xds.destination.conversation import AnswerStatus, Conversations
 from xds.destination.destination_resolver import DestinationResolver
-from xds.destination.world import DestinationRules, Presence, Remembered, World
+from xds.destination.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.protocol.cache import SnapshotCache
 
 USER = "destinations"  # of the catalog
@@ -37,12 +37,12 @@ K = TypeVar("K", bound=Hashable)
 class DestinationStream:
     """A stream of the Linkerd API. ``messages_n`` were sent, the last one at ``sent_at`` (epoch seconds, 0 for never).
 
-    ``id`` is that of the stream of the fleet.
+    ``id`` is the id of the stream in the fleet. ``answer`` is the last answer.
     """
 
     id: int
     method: str
-    told: Told
+    answer: AnswerStatus
     messages_n: int = 0
     sent_at: float = 0.0
 
@@ -52,11 +52,11 @@ class DestinationFollower(Protocol):
 
     @property
     def node_id(self) -> str:
-        """The id of its node, which never changes; empty before its request."""
+        """The id of the node; empty before the first request. It does not change after that."""
 
     @property
     def machine(self) -> str:
-        """The machine that the client's zone is taken from; empty for none. It never changes either."""
+        """The machine whose zone is that of the client; empty for none. It never changes."""
 
     def state(self) -> DestinationStream:
         """The stream as the admin API shows it."""
@@ -65,27 +65,27 @@ class DestinationFollower(Protocol):
         """The answer may have changed."""
 
 
-class ServiceWorld(World):
-    """Services and chains at present, from the catalog and the config entries."""
+class ServiceMeshState(MeshState):
+    """The present services and chains, from the catalog and the config entries."""
 
     def __init__(self, catalog: ServiceCatalog, entries: EntryPublisher, addresses: AddressIndex) -> None:
         self._catalog = catalog
         self._entries = entries
         self._addresses = addresses
         self._entries_of_chains: ConfigEntries | None = None
-        self._remembered = Remembered()
+        self._cache = IdentityCache()
 
     @property
-    def _chains(self) -> Remembered:
-        """Chains of the present entries: earlier ones are forgotten at once, as each would keep a set of entries."""
+    def _chains(self) -> IdentityCache:
+        """The chains of the present entries. Earlier chains are forgotten at once: each would keep a set of entries."""
         if self._entries_of_chains is not self._entries.index.entries:
             self._entries_of_chains = self._entries.index.entries
-            self._remembered = Remembered()
-        return self._remembered
+            self._cache = IdentityCache()
+        return self._cache
 
     def presence(self, service: str) -> Presence:
         if self._catalog.is_shown(service):
-            return Presence.HERE
+            return Presence.PRESENT
         return Presence.UNREAD if self._catalog.is_unread(service) else Presence.ABSENT
 
     def instances(self, service: str) -> tuple[ServiceInstance, ...]:
@@ -112,8 +112,8 @@ class ServiceWorld(World):
         if resolver is not None and subset:
             entries = entries.with_changes({(resolver.kind, service): replace(resolver, default_subset=subset)})
         try:
-            seen = replace(index.seen, datacenter=datacenter)
-            return compile_recorded(seen.request(service, entries)).chain
+            context = replace(index.context, datacenter=datacenter)
+            return compile_recorded(context.request(service, entries)).chain
         except CompileRequestError:
             return None
 
@@ -122,7 +122,7 @@ class ServiceWorld(World):
 
     def is_configured(self, service: str) -> bool:
         entries = self._entries.index.entries
-        return any(held(service) is not None for held in (entries.resolver, entries.router, entries.splitter))
+        return any(entry_of(service) is not None for entry_of in (entries.resolver, entries.router, entries.splitter))
 
     def resolver(self, service: str) -> ServiceResolver | None:
         return self._entries.index.entries.resolver(service)
@@ -146,7 +146,7 @@ class Destinations:
     ) -> None:
         self.cache = cache
         self.addresses = AddressIndex()
-        self.resolver = DestinationResolver(ServiceWorld(catalog, entries, self.addresses), rules)
+        self.resolver = DestinationResolver(ServiceMeshState(catalog, entries, self.addresses), rules)
         self.conversations = Conversations(self.resolver)
         self._catalog = catalog
         self._by_service: dict[str, dict[DestinationFollower, None]] = {}
@@ -161,11 +161,11 @@ class Destinations:
         return len(self._depends)
 
     def load(self) -> None:
-        """Index the addresses of what the catalog has. Call it before any stream is answered."""
+        """Index the addresses of all services. Call it before any stream is answered."""
         self._index(self._catalog.names())
 
     def zone_of(self, node: str) -> str:
-        """The zone of a machine, as its instances say it; empty where it is not known."""
+        """The zone of a machine, as its instances say it; empty if it is not known."""
         return self.addresses.zone_of(node)
 
     def of_node(self, node_id: str) -> list[DestinationStream]:
@@ -179,7 +179,7 @@ class Destinations:
     # Followers
 
     def follow(self, follower: DestinationFollower, services: frozenset[str], address: str) -> None:
-        """Notify ``follower`` when one of these changes, and no longer for what it named before."""
+        """Notify ``follower`` when one of ``services`` or ``address`` changes. They replace those of earlier calls."""
         before = self._depends.get(follower, (frozenset[str](), ""))
         if before == (services, address) and follower in self._depends:
             return
@@ -188,17 +188,17 @@ class Destinations:
             if follower.machine:
                 _enter(self._by_machine, follower.machine, follower)
         self._depends[follower] = services, address
-        news = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
+        new = [one for one in services - before[0] if _enter(self._by_service, one, follower)]
         old = [one for one in before[0] - services if _leave(self._by_service, one, follower)]
         if address != before[1]:
             _leave(self._by_address, before[1], follower)
             if address:
                 _enter(self._by_address, address, follower)
-        if news or old:
+        if new or old:
             self._use()
 
     def forget(self, follower: DestinationFollower) -> None:
-        """The stream is gone."""
+        """End to notify ``follower``: its stream has ended."""
         services, address = self._depends.pop(follower, (frozenset[str](), ""))
         old = [one for one in services if _leave(self._by_service, one, follower)]
         _leave(self._by_address, address, follower)
@@ -213,19 +213,19 @@ class Destinations:
     # Changes
 
     async def _services_changed(self, services: Collection[str]) -> None:
-        moved = self._index(services)
+        changes = self._index(services)
         self._notify([each for service in services for each in self._by_service.get(service, ())])
-        self._notify([each for address in moved.addresses for each in self._by_address.get(address, ())])
-        self._notify([each for machine in moved.machines for each in self._by_machine.get(machine, ())])
+        self._notify([each for address in changes.addresses for each in self._by_address.get(address, ())])
+        self._notify([each for machine in changes.machines for each in self._by_machine.get(machine, ())])
 
-    def _index(self, services: Iterable[str]) -> Moved:
-        """Rebuild the index of the addresses of services."""
-        moved = Moved(set(), set())
+    def _index(self, services: Iterable[str]) -> AddressChanges:
+        """Index the addresses of these services again."""
+        changes = AddressChanges(set(), set())
         for service in services:
-            found = self.addresses.assign(service, self._catalog.instances(service))
-            moved.addresses.update(found.addresses)
-            moved.machines.update(found.machines)
-        return moved
+            changed = self.addresses.assign(service, self._catalog.instances(service))
+            changes.addresses.update(changed.addresses)
+            changes.machines.update(changed.machines)
+        return changes
 
     def _entries_changed(self) -> None:
         self._notify(self._depends)
@@ -236,14 +236,14 @@ class Destinations:
 
 
 def _enter(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
-    """Whether it is the first follower of the key."""
+    """Add a follower of a key. Returns whether it is the first one."""
     members = index.setdefault(key, {})
     members[follower] = None
     return len(members) == 1
 
 
 def _leave(index: dict[K, dict[DestinationFollower, None]], key: K, follower: DestinationFollower) -> bool:
-    """Whether it was the last follower of the key."""
+    """Remove a follower of a key. Returns whether it was the last one."""
     members = index.get(key)
     if members is None or members.pop(follower, follower) is follower or members:
         return False

@@ -1,7 +1,8 @@
-"""Keeps what drains of followed assignments over restarts: endpoints that a binding or a lowered cluster took away.
+"""Keeps the draining endpoints of followed assignments across restarts.
 
-Their instances are still in the catalog, or never were, so that the stored catalog does not say that they drain. They
-are observed state and are written at most a second later, as the catalog is. A crash may lose the last second.
+These endpoints drain because a binding or a lowered cluster no longer selects them. Their instances are still in the
+catalog, or never were, so the stored catalog does not say that they drain. They are observed state and are written
+within a second, as the catalog is. A crash may lose the last second.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from itertools import islice
 import structlog
 
 from xds.control.followed_assignments import FollowedAssignments
-from xds.control.followed_target import Leaving
+from xds.control.followed_target import DrainingEndpoints
 from xds.control.lifecycle import BackgroundTask
 from xds.control.policies import Key, document_id, key_of
 from xds.lower.instances import ServedEndpoint
 from xds.model.node import Locality
 from xds.store.base import ObservedRecord, Store, StoreError
 
-RECORDS = "draining/"  # and the name of the assignments' owner: no source has such a name
+RECORDS = "draining/"  # followed by the kind of the assignments' owner: no source has such a name
 WRITE_EVERY_S = 1.0
 BATCH = 100  # records that the event loop encodes at once
 
@@ -31,7 +32,7 @@ _log = structlog.get_logger(logger_name="xds.control.drain_persistence")
 
 
 class DrainPersistence:
-    """Reads and writes what drains. ``followed`` are the assignments by the name of their owner."""
+    """Reads and writes the draining endpoints. ``followed`` are the assignments by the name of their owner."""
 
     def __init__(
         self, store: Store, followed: Mapping[str, FollowedAssignments], clock: Callable[[], float] = time.time
@@ -39,34 +40,35 @@ class DrainPersistence:
         self._store = store
         self._followed = followed
         self._clock = clock
-        self._stored: dict[tuple[str, Key], float] = {}  # when the last endpoint of a record will have drained
+        self._stored: dict[tuple[str, Key], float] = {}  # when the last endpoint of a record has drained
         self._is_failing = False
         self._task = BackgroundTask()
 
     async def load(self) -> None:
-        """Let drain what did so before. Call it before the catalog is loaded. Raises ``StoreError``.
+        """Let the endpoints drain on that drained before the restart. Call it before the catalog is loaded.
 
-        What this release cannot read is logged and not used; it is deleted with what has drained.
+        A record that this release cannot read is logged and not used; it is deleted as if its endpoints had drained.
+        Raises ``StoreError``.
         """
         for record in await self._store.observed():
             if not record.source.startswith(RECORDS):
                 continue
             owner, key = record.source.removeprefix(RECORDS), key_of(record.service)
             try:
-                leaving = decoded(record.body)
+                draining = decoded(record.body)
             except ValueError as error:
-                leaving = {}
+                draining = {}
                 _log.error("draining.unreadable", group=key[0], assignment=key[1], error_message=str(error))
-            self._stored[owner, key] = _last_end(leaving)
+            self._stored[owner, key] = _last_end(draining)
             if owner in self._followed:
-                self._followed[owner].resume(key, leaving)
+                self._followed[owner].resume(key, draining)
 
     def start(self) -> None:
-        """Write what changes from now on."""
+        """Start to write changes."""
         self._task.start(self._run())
 
     async def close(self) -> None:
-        """Write what is left, as far as the store accepts it, and stop."""
+        """Stop, and write the remaining changes that the store accepts."""
         if await self._task.stop():
             while await self._write() and any(one.unsaved for one in self._followed.values()):
                 pass
@@ -77,21 +79,21 @@ class DrainPersistence:
             await self._write()
 
     async def _write(self) -> bool:
-        """Write a batch of what has changed, and delete what has drained. False when the store failed."""
+        """Write a batch of changed records, and delete drained ones. False when the store failed."""
         changed = list(islice(((owner, key) for owner, one in self._followed.items() for key in one.unsaved), BATCH))
         put, ends = [], {}
         for owner, key in changed:
-            leaving = self._followed[owner].leaving(key)
+            draining = self._followed[owner].draining(key)
             self._followed[owner].unsaved.discard(key)
-            if leaving:
-                put.append(ObservedRecord(RECORDS + owner, document_id(key), encoded(leaving)))
-                ends[owner, key] = _last_end(leaving)
+            if draining:
+                put.append(ObservedRecord(RECORDS + owner, document_id(key), encoded(draining)))
+                ends[owner, key] = _last_end(draining)
         now = self._clock()
-        gone = [which for which, end in self._stored.items() if end <= now and which not in ends]
-        if not (put or gone):
+        drained = [record for record, end in self._stored.items() if end <= now and record not in ends]
+        if not (put or drained):
             return True
         try:
-            await self._store.put_observed(put, [(RECORDS + owner, document_id(key)) for owner, key in gone])
+            await self._store.put_observed(put, [(RECORDS + owner, document_id(key)) for owner, key in drained])
         except BaseException as error:
             for owner, key in changed:
                 self._followed[owner].unsaved.add(key)
@@ -102,37 +104,37 @@ class DrainPersistence:
             self._is_failing = True
             return False
         self._is_failing = False
-        self._stored = {which: end for which, end in self._stored.items() if which not in gone} | ends
+        self._stored = {record: end for record, end in self._stored.items() if record not in drained} | ends
         return True
 
 
-def encoded(leaving: Mapping[int, Leaving]) -> bytes:
-    """What drains by priority, as JSON: a list of endpoints, each a list of the fields that ``decoded`` names."""
+def encoded(draining: Mapping[int, DrainingEndpoints]) -> bytes:
+    """Draining endpoints by priority, as JSON: a list for each endpoint, with the fields that ``decoded`` names."""
     rows = [
-        [priority, *one.place, one.weight, *_parts(one.locality), until]
-        for priority, found in leaving.items()
-        for one, until in found.values()
+        [priority, *one.address, one.weight, *_parts(one.locality), until]
+        for priority, endpoints in draining.items()
+        for one, until in endpoints.values()
     ]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def decoded(body: bytes) -> dict[int, Leaving]:
-    """What drains by priority. Raises ``ValueError``."""
-    found: dict[int, Leaving] = defaultdict(dict)
+def decoded(body: bytes) -> dict[int, DrainingEndpoints]:
+    """Draining endpoints by priority. Raises ``ValueError``."""
+    by_priority: dict[int, DrainingEndpoints] = defaultdict(dict)
     try:
         for priority, address, port, weight, region, zone, sub_zone, until in json.loads(body):
             locality = Locality(str(region), str(zone), str(sub_zone))
             one = ServedEndpoint.draining_at((str(address), int(port)), int(weight), locality)
-            found[int(priority)][one.place] = one, float(until)
+            by_priority[int(priority)][one.address] = one, float(until)
     except TypeError as error:
         raise ValueError(f"not a list of draining endpoints: {error!r:.100}") from error
-    return dict(found)
+    return dict(by_priority)
 
 
 def _parts(locality: Locality) -> tuple[str, str, str]:
     return locality.region, locality.zone, locality.sub_zone
 
 
-def _last_end(leaving: Mapping[int, Leaving]) -> float:
-    ends: Iterable[float] = (until for found in leaving.values() for _, until in found.values())
+def _last_end(draining: Mapping[int, DrainingEndpoints]) -> float:
+    ends: Iterable[float] = (until for endpoints in draining.values() for _, until in endpoints.values())
     return max(ends, default=0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xds.catalog.instance import is_ip_address
-from xds.control.hand_assignments import Edited
+from xds.control.hand_assignments import EditResult
 from xds.lower.live_assignment import (
     HEALTH_NAMES,
     DrainingEndpoint,
@@ -21,7 +21,7 @@ from xds.lower.live_assignment import (
     change_weights,
     empty_assignment,
     remove_endpoints,
-    take_back,
+    undrain,
 )
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 from xds.model.errors import ValidationError, Violation
@@ -45,26 +45,26 @@ class EndpointPatch:
     remove: frozenset[str] = frozenset()
     weights: Mapping[tuple[Locality, int], int] = field(default_factory=dict)
 
-    def apply(self, name: str, present: Resource | None, draining: tuple[DrainingEndpoint, ...]) -> Edited:
-        """What this makes of an assignment, or of none. A draining endpoint that is put is taken back as it was.
+    def apply(self, name: str, present: Resource | None, draining: tuple[DrainingEndpoint, ...]) -> EditResult:
+        """Apply the patch to an assignment, or to an empty one. A draining endpoint that is put is restored first.
 
         Raises ``ValidationError``.
         """
         wanted = present if present is not None else empty_assignment(name)
-        coming = {change.address for change in self.put}
-        if any(one.address in coming for one in draining):
-            wanted = take_back(wanted, draining, coming)
+        added = {change.address for change in self.put}
+        if any(one.address in added for one in draining):
+            wanted = undrain(wanted, draining, added)
         if self.put:
             wanted = change_endpoints(wanted, self.put)
         if self.weights:
             wanted = change_weights(wanted, self.weights)
         if self.remove:
             wanted = remove_endpoints(wanted, self.remove)
-        return Edited(wanted, self.remove)
+        return EditResult(wanted, self.remove)
 
 
 def read_patch(document: object) -> EndpointPatch:
-    """A change from JSON. Raises ``ValidationError`` with everything that is wrong, and where."""
+    """A patch from JSON. Raises ``ValidationError`` with all errors and their places."""
     reader = _Reader()
     patch = reader.patch(document)
     if reader.findings:
@@ -77,38 +77,38 @@ class _Reader:
         self.findings: list[Violation] = []
 
     def patch(self, document: object) -> EndpointPatch:
-        held = self._object(document, "", _FIELDS)
-        put = tuple(self._change(one, f"/put/{at}") for at, one in enumerate(self._list(held, "put")))
-        addresses = enumerate(self._list(held, "remove"))
+        fields = self._object(document, "", _FIELDS)
+        put = tuple(self._change(one, f"/put/{at}") for at, one in enumerate(self._list(fields, "put")))
+        addresses = enumerate(self._list(fields, "remove"))
         removed = frozenset(canonical_address(self._text(one, f"/remove/{at}")) for at, one in addresses)
-        places = [self._weight(one, f"/localities/{at}") for at, one in enumerate(self._list(held, "localities"))]
-        if not (put or removed or places or self.findings):
+        weights = [self._weight(one, f"/localities/{at}") for at, one in enumerate(self._list(fields, "localities"))]
+        if not (put or removed or weights or self.findings):
             self._add("empty", "nothing to change: give put, remove or localities", "")
         both = sorted(removed.intersection(change.address for change in put))
         for address in both:
             self._add("conflict", f"{address} is to be put and to be removed", "/remove")
-        return EndpointPatch(put, removed, dict(places))
+        return EndpointPatch(put, removed, dict(weights))
 
     def _change(self, value: object, pointer: str) -> EndpointChange:
-        held = self._object(value, pointer, _PUT_FIELDS)
-        locality = self._locality(held["locality"], f"{pointer}/locality") if "locality" in held else None
-        hostname = self._text(held["hostname"], f"{pointer}/hostname") if "hostname" in held else None
+        fields = self._object(value, pointer, _PUT_FIELDS)
+        locality = self._locality(fields["locality"], f"{pointer}/locality") if "locality" in fields else None
+        hostname = self._text(fields["hostname"], f"{pointer}/hostname") if "hostname" in fields else None
         return EndpointChange(
-            self._address(held.get("address"), f"{pointer}/address"),
-            self._number(held, "weight", pointer, 1, WEIGHT_SUM_LIMIT),
-            self._health(held, pointer),
+            self._address(fields.get("address"), f"{pointer}/address"),
+            self._number(fields, "weight", pointer, 1, WEIGHT_SUM_LIMIT),
+            self._health(fields, pointer),
             locality,
-            self._number(held, "priority", pointer, 0, PRIORITY_LIMIT),
+            self._number(fields, "priority", pointer, 0, PRIORITY_LIMIT),
             hostname,
         )
 
     def _weight(self, value: object, pointer: str) -> tuple[tuple[Locality, int], int]:
-        held = self._object(value, pointer, _LOCALITY_FIELDS)
-        weight = self._number(held, "weight", pointer, 1, WEIGHT_SUM_LIMIT)
-        if held.get("weight") is None:
+        fields = self._object(value, pointer, _LOCALITY_FIELDS)
+        weight = self._number(fields, "weight", pointer, 1, WEIGHT_SUM_LIMIT)
+        if fields.get("weight") is None:
             self._add("missing", "a weight is needed", f"{pointer}/weight")
-        locality = self._locality(held.get("locality", {}), f"{pointer}/locality")
-        return (locality, self._number(held, "priority", pointer, 0, PRIORITY_LIMIT) or 0), weight or 1
+        locality = self._locality(fields.get("locality", {}), f"{pointer}/locality")
+        return (locality, self._number(fields, "priority", pointer, 0, PRIORITY_LIMIT) or 0), weight or 1
 
     def _address(self, value: object, pointer: str) -> str:
         text = self._text(value, pointer)
@@ -119,8 +119,8 @@ class _Reader:
             self._add("invalid_address", f"{text[:100]!r} is no address: 10.0.0.1:80 or [::1]:80", pointer)
         return canonical_address(text)
 
-    def _health(self, held: Mapping[str, Any], pointer: str) -> int | None:
-        value = held.get("health")
+    def _health(self, fields: Mapping[str, Any], pointer: str) -> int | None:
+        value = fields.get("health")
         if value is None:
             return None
         name = value.upper() if isinstance(value, str) else ""
@@ -130,11 +130,11 @@ class _Reader:
         return HEALTH_NAMES.index(name)
 
     def _locality(self, value: object, pointer: str) -> Locality:
-        held = self._object(value, pointer, _PARTS)
-        return Locality(*(self._text(held.get(part, ""), f"{pointer}/{part}") for part in _PARTS))
+        fields = self._object(value, pointer, _PARTS)
+        return Locality(*(self._text(fields.get(part, ""), f"{pointer}/{part}") for part in _PARTS))
 
-    def _number(self, held: Mapping[str, Any], name: str, pointer: str, least: int, most: int) -> int | None:
-        value = held.get(name)
+    def _number(self, fields: Mapping[str, Any], name: str, pointer: str, least: int, most: int) -> int | None:
+        value = fields.get(name)
         if value is None:
             return None
         if type(value) is not int or not least <= value <= most:
@@ -148,8 +148,8 @@ class _Reader:
         self._add("wrong_type", f"expected a string of at most {TEXT_LIMIT} characters", pointer)
         return ""
 
-    def _list(self, held: Mapping[str, Any], name: str) -> list[Any]:
-        value = held.get(name, [])
+    def _list(self, fields: Mapping[str, Any], name: str) -> list[Any]:
+        value = fields.get(name, [])
         if isinstance(value, list) and len(value) <= CHANGES_LIMIT:
             return value
         self._add("wrong_type", f"{name} is a list with at most {CHANGES_LIMIT} items", f"/{name}")

@@ -1,4 +1,4 @@
-"""Config entries read from the store: the present ones with their chains, earlier revisions, what undo goes back to."""
+"""Config entries read from the store: the present ones with their chains, earlier revisions, and the undo plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import compile_recorded
-from xds.chain.index import ChainIndex, Proposal, Seen
+from xds.chain.index import ChainContext, ChainIndex, Proposal
 from xds.chain.request import Overrides
 from xds.control.entry_records import LINE, EntryChange, EntryRecord, UnreadableEntryError, read_record
 from xds.control.threads import run_rarely_collected, run_sized
@@ -21,7 +21,7 @@ _PAGES_LIMIT = 100  # pages of the history that are searched
 
 @dataclass(frozen=True, slots=True)
 class LoadedEntries:
-    """All entries of a store, and their chains. ``unreadable`` says why an entry cannot be read by this release."""
+    """All entries of a store, and their chains. ``unreadable`` has the error for each entry that cannot be read."""
 
     revision: int
     records: dict[Key, EntryRecord]
@@ -29,18 +29,18 @@ class LoadedEntries:
     index: ChainIndex
 
 
-async def load_entries(store: Store, seen: Seen) -> LoadedEntries:
+async def load_entries(store: Store, context: ChainContext) -> LoadedEntries:
     """Read all entries and compile all chains, in a thread. Raises ``StoreError``."""
     head = await store.head(LINE)
     if head is None or not head.live:
-        return LoadedEntries(0, {}, {}, ChainIndex(seen))
+        return LoadedEntries(0, {}, {}, ChainIndex(context))
     manifest = await store.manifest(LINE)
     blobs = await store.blobs({entry.blob_id for entry in manifest.entries})
     bodies = {(entry.type_url, entry.name): blobs[entry.blob_id] for entry in manifest.entries}
-    return await run_rarely_collected(_load, manifest.revision, bodies, seen)
+    return await run_rarely_collected(_load, manifest.revision, bodies, context)
 
 
-def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntries:
+def _load(revision: int, bodies: Mapping[Key, bytes], context: ChainContext) -> LoadedEntries:
     records: dict[Key, EntryRecord] = {}
     unreadable: dict[Key, str] = {}
     for key, body in bodies.items():
@@ -48,13 +48,13 @@ def _load(revision: int, bodies: Mapping[Key, bytes], seen: Seen) -> LoadedEntri
             records[key] = read_record(body, key)
         except UnreadableEntryError as error:
             unreadable[key] = str(error)
-    index = ChainIndex(seen, ConfigEntries.of(record.entry for record in records.values()))
+    index = ChainIndex(context, ConfigEntries.of(record.entry for record in records.values()))
     return LoadedEntries(revision, records, unreadable, index)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryUndoPlan:
-    """What undo would do: ``takes_back`` is the last change that is in effect, ``to`` the revision to go back to."""
+    """What undo would do: ``takes_back`` is the last change in effect, ``to`` the revision that undo restores."""
 
     takes_back: RevisionInfo
     to: RevisionInfo
@@ -71,12 +71,12 @@ class EntryHistory:
         return await self._store.history(LINE, before=before, limit=limit)
 
     async def line(self, revision: int) -> RevisionInfo | None:
-        """Who made a revision, when and why; None where that is no longer kept. Raises ``StoreError``."""
-        found = await self._store.history(LINE, before=revision + 1, limit=1)
-        return found[0] if found and found[0].revision == revision else None
+        """Who made a revision, when and why; None if that is no longer kept. Raises ``StoreError``."""
+        lines = await self._store.history(LINE, before=revision + 1, limit=1)
+        return lines[0] if lines and lines[0].revision == revision else None
 
     async def content(self, revision: int) -> dict[Key, EntryRecord]:
-        """All entries at a revision; at revision 0, none.
+        """All entries at a revision. Revision 0 is empty.
 
         Raises ``NotFoundError``, ``GoneError``, ``UnreadableEntryError``, ``StoreError``.
         """
@@ -87,15 +87,15 @@ class EntryHistory:
 
         An entry that was deleted and written again is no difference.
         """
-        before, after = await self._blob_ids(old), await self._blob_ids(new)
-        differ = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        was = await self._read({key: blob for key, blob in before.items() if key in differ})
-        becomes = await self._read({key: blob for key, blob in after.items() if key in differ})
-        found = (EntryChange(key, was.get(key), becomes.get(key)) for key in sorted(differ))
-        return tuple(each for each in found if not _is_same(each))
+        before_ids, after_ids = await self._blob_ids(old), await self._blob_ids(new)
+        differ = {key for key in before_ids.keys() | after_ids.keys() if before_ids.get(key) != after_ids.get(key)}
+        before = await self._read({key: blob for key, blob in before_ids.items() if key in differ})
+        after = await self._read({key: blob for key, blob in after_ids.items() if key in differ})
+        changes = (EntryChange(key, before.get(key), after.get(key)) for key in sorted(differ))
+        return tuple(each for each in changes if not _is_same(each))
 
     async def undo_plan(self) -> EntryUndoPlan:
-        """What undo would do. Raises ``NotFoundError`` where there is nothing to go back to, ``StoreError``."""
+        """What undo would do. Raises ``NotFoundError`` if there is no revision to go back to, ``StoreError``."""
         takes_back: RevisionInfo | None = None
         async for line in self._newest_first():
             if takes_back is None:
@@ -139,39 +139,40 @@ def _is_same(change: EntryChange) -> bool:
 
 
 class ChainRevisions:
-    """Says of each chain at which revision it changed last.
+    """The revision at which each chain changed last.
 
-    That is the newest revision of the entries that it depends on, unless their last changes left it as it was: for
-    those the older revision is kept. It never goes back. ``revision_of`` has the revision of an entry, present or not.
+    This is the newest revision of the entries that the chain depends on. If the last changes of these left the chain
+    unchanged, the older revision is kept. The revision of a chain never decreases. ``revision_of`` returns the revision
+    of an entry, present or not.
     """
 
     def __init__(self, revision_of: Callable[[Key], int]) -> None:
         self._revision_of = revision_of
-        self._kept: dict[str, int] = {}
+        self._kept_revisions: dict[str, int] = {}
 
     def of(self, index: ChainIndex, service: str, overrides: Overrides | None = None, datacenter: str = "") -> int:
-        """The revision of a service's chain, 0 where it depends on no entry that was ever there.
+        """The revision of a service's chain; 0 if no entry that it depends on ever existed.
 
-        A chain with overrides, or seen from another datacenter, depends on other entries, and each change of one of
-        them counts. Raises ``CompileRequestError``.
+        A chain with overrides, or seen from another datacenter, depends on other entries, and each change of these
+        counts. Raises ``CompileRequestError``.
         """
-        seen = index.seen
-        if overrides is not None or datacenter not in ("", seen.datacenter):
-            seen = replace(seen, datacenter=datacenter or seen.datacenter)
-            return self._newest(compile_recorded(seen.request(service, index.entries, overrides)).consulted)
-        kept = self._kept.get(service)
+        context = index.context
+        if overrides is not None or datacenter not in ("", context.datacenter):
+            context = replace(context, datacenter=datacenter or context.datacenter)
+            return self._newest(compile_recorded(context.request(service, index.entries, overrides)).consulted)
+        kept = self._kept_revisions.get(service)
         return kept if kept is not None else self._newest(index.consulted(service))
 
     def keep(self, index: ChainIndex, proposal: Proposal) -> None:
-        """Note which chains a proposal leaves as they are. Call it before the proposal and its entries are in place."""
+        """Keep the revisions of chains that a proposal leaves unchanged. Call it before the proposal is accepted."""
         for service in proposal.compiled.keys() - proposal.changed:
-            self._kept[service] = self.of(index, service)
+            self._kept_revisions[service] = self.of(index, service)
         for service in proposal.changed:
-            self._kept.pop(service, None)
+            self._kept_revisions.pop(service, None)
 
     def clear(self) -> None:
-        """Other entries were loaded."""
-        self._kept.clear()
+        """Forget all kept revisions: other entries were loaded."""
+        self._kept_revisions.clear()
 
     def _newest(self, keys: Iterable[Key]) -> int:
         return max(map(self._revision_of, keys), default=0)

@@ -1,8 +1,8 @@
-"""Config entries as the store keeps them, and what a write of several asks for and changes.
+"""Config entries as the store keeps them, and the requests and results of a write.
 
-They are the content of one line of revisions beside those of groups (`LINE`): the type is the kind, the name is the
-name, and the bytes are the canonical JSON of the entry with its ``CreateIndex`` and ``ModifyIndex``, which are
-revisions of the line.
+Config entries have a line of revisions of their own, beside those of groups (`LINE`). In the store the type of an entry
+is its kind, its name is its name, and its bytes are its canonical JSON with ``CreateIndex`` and ``ModifyIndex``. Both
+indexes are revisions of the line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENTRY_BYTES = 512 * 1024  # of the canonical JSON of one entry
 ENTRIES_LIMIT = 100_000
 CHANGES_LIMIT = 50_000  # entries that one write names
 _DIGEST_BYTES = 4
-_ASKED_BYTES = 20
+_REQUEST_DIGEST_BYTES = 20
 _NAMES_SHOWN = 20
 
 
@@ -72,12 +72,12 @@ class EntryRecord:
 
 def record_of(entry: ConfigEntry, created: int, modified: int) -> EntryRecord:
     """A record of an entry. Raises ``ValidationError`` for an entry that is too large."""
-    made = EntryRecord(entry, created, modified)
-    size = len(made.body())
+    record = EntryRecord(entry, created, modified)
+    size = len(record.body())
     if size > ENTRY_BYTES:
         detail = f"a config entry has at most {ENTRY_BYTES} bytes as JSON, not {size}"
-        raise ValidationError([Violation("entry_too_large", detail, _title(made.key))])
-    return made
+        raise ValidationError([Violation("entry_too_large", detail, _title(record.key))])
+    return record
 
 
 def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
@@ -97,7 +97,7 @@ def read_record(body: bytes, key: Key | None = None) -> EntryRecord:
 
 
 def is_entry(body: bytes) -> bool:
-    """True for the stored bytes of a config entry, of whatever release: those of a resource begin otherwise."""
+    """Whether these are the stored bytes of a config entry, of any release. The bytes of a resource begin otherwise."""
     try:
         document = json.loads(body) if body[:1] == b"{" else None
     except (ValueError, RecursionError):
@@ -112,9 +112,9 @@ def canonical(document: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PutEntry:
-    """An entry to write. ``cas`` is the revision that it must have been modified at last, 0: there must be none.
+    """An entry to write. ``cas`` is the revision that must have modified it last; 0: the entry must not exist.
 
-    ``etag`` is the etag that it must have, ``*``: it must exist.
+    ``etag`` is the etag that the entry must have; ``*``: it must exist.
     """
 
     entry: ConfigEntry
@@ -129,7 +129,7 @@ class PutEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEntry:
-    """An entry to delete. ``cas`` and ``etag`` as in `PutEntry`. ``must_exist``: one that is not there is an error."""
+    """An entry to delete. ``cas`` and ``etag`` as in `PutEntry`. ``must_exist``: an absent entry is an error."""
 
     kind: str
     name: str
@@ -150,7 +150,7 @@ ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One entry that differs: ``added``, ``changed`` or ``removed``; None is on the side that does not have it."""
+    """One entry that differs. ``before`` is None for an added entry, ``after`` for a removed one."""
 
     key: Key
     before: EntryRecord | None
@@ -158,7 +158,7 @@ class EntryChange:
 
     @property
     def change(self) -> str:
-        """The word for it."""
+        """``added``, ``changed`` or ``removed``."""
         if self.before is None:
             return ADDED
         return REMOVED if self.after is None else CHANGED
@@ -186,13 +186,13 @@ class EntryResult:
 
     @property
     def etag(self) -> str:
-        """The etag of the whole line, without quotes; empty where there is none."""
+        """The etag of all config entries together, without quotes; empty if there are none."""
         return line_etag(self.revision)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryEdit:
-    """What a write makes of the stored entries: records to put, keys to remove."""
+    """The effect of a write on the stored entries: records to put, keys to remove."""
 
     put: Mapping[Key, EntryRecord] = field(default_factory=dict)
     removed: tuple[Key, ...] = ()
@@ -201,27 +201,31 @@ class EntryEdit:
         return bool(self.put or self.removed)
 
     def stored(self) -> tuple[tuple[Entry, ...], dict[str, bytes]]:
-        """The lines and the blobs for the store."""
+        """The manifest entries and the blobs for the store."""
         bodies = {key: record.body() for key, record in sorted(self.put.items())}
         ids = {key: blob_id(body) for key, body in bodies.items()}
         blobs = {ids[key]: body for key, body in bodies.items()}
         return tuple(Entry(*key, blob) for key, blob in ids.items()), blobs
 
-    def changes(self, held: Mapping[Key, EntryRecord]) -> tuple[EntryChange, ...]:
-        """What differs from ``held``, by kind and name."""
-        return tuple(EntryChange(key, held.get(key), self.put.get(key)) for key in sorted((*self.put, *self.removed)))
+    def changes(self, present: Mapping[Key, EntryRecord]) -> tuple[EntryChange, ...]:
+        """The entries that differ from ``present``, by kind and name."""
+        keys = sorted((*self.put, *self.removed))
+        return tuple(EntryChange(key, present.get(key), self.put.get(key)) for key in keys)
 
 
 def edit_of(
-    writes: Sequence[EntryWrite], held: Mapping[Key, EntryRecord], unreadable: Mapping[Key, str], revision: int
+    writes: Sequence[EntryWrite], present: Mapping[Key, EntryRecord], unreadable: Mapping[Key, str], revision: int
 ) -> EntryEdit:
-    """What the writes change. Raises ``EntryConflictError``, ``NotFoundError``, ``ValidationError``."""
+    """The edit that applies ``writes`` to the ``present`` entries, as ``revision``.
+
+    Raises ``EntryConflictError``, ``NotFoundError``, ``ValidationError``.
+    """
     for write in writes:
-        check_precondition(write, held.get(write.key))
+        check_precondition(write, present.get(write.key))
     put: dict[Key, EntryRecord] = {}
     removed: list[Key] = []
     for write in writes:
-        before = held.get(write.key)
+        before = present.get(write.key)
         if isinstance(write, PutEntry):
             if before is None or before.entry != write.entry:
                 put[write.key] = record_of(write.entry, _created(before, revision), revision)
@@ -232,14 +236,14 @@ def edit_of(
     return EntryEdit(put, tuple(removed))
 
 
-def edit_to(target: Mapping[Key, EntryRecord], held: Mapping[Key, EntryRecord], revision: int) -> EntryEdit:
-    """What makes ``target`` of ``held``."""
+def edit_to(target: Mapping[Key, EntryRecord], present: Mapping[Key, EntryRecord], revision: int) -> EntryEdit:
+    """The edit that turns the ``present`` entries into ``target``, as ``revision``."""
     put = {
-        key: EntryRecord(wanted.entry, _created(held.get(key), revision), revision)
+        key: EntryRecord(wanted.entry, _created(present.get(key), revision), revision)
         for key, wanted in target.items()
-        if key not in held or held[key].entry != wanted.entry
+        if key not in present or present[key].entry != wanted.entry
     }
-    return EntryEdit(put, tuple(key for key in held if key not in target))
+    return EntryEdit(put, tuple(key for key in present if key not in target))
 
 
 def _created(before: EntryRecord | None, revision: int) -> int:
@@ -251,31 +255,31 @@ def entries_note(changes: Sequence[EntryChange], options: PushOptions, revision:
     names: dict[str, list[str]] = {}
     for change in changes:
         names.setdefault(change.change, []).append(_title(change.key))
-    told = {word: {"count": len(found), "names": found[:_NAMES_SHOWN]} for word, found in names.items()}
+    counts = {word: {"count": len(titles), "names": titles[:_NAMES_SHOWN]} for word, titles in names.items()}
     return Caller(options.meta.actor, options.meta.author, options.peer).note(
         "config_entries.changed",
         subject=_title(changes[0].key) if len(changes) == 1 else "",
         message=options.meta.message,
         old={"revision": revision},
-        new={"changes": told},
+        new={"changes": counts},
     )
 
 
 def line_etag(revision: int) -> str:
-    """The etag of the line at a revision; empty where there is none."""
+    """The etag of the line at a revision; empty if there is none."""
     return f"r{revision}" if revision else ""
 
 
-def asked_digest(writes: Iterable[EntryWrite]) -> str:
-    """Stands for what a write asks for, so that a repeat can be compared with it; preconditions do not count."""
-    asked: list[Any] = [
+def request_digest(writes: Iterable[EntryWrite]) -> str:
+    """The digest of a write without its preconditions. A repeated write is recognised by it."""
+    requests: list[Any] = [
         ["put", entry_json(each.entry)] if isinstance(each, PutEntry) else ["delete", *each.key] for each in writes
     ]
-    return blake2b(canonical(asked), digest_size=_ASKED_BYTES).hexdigest()
+    return blake2b(canonical(requests), digest_size=_REQUEST_DIGEST_BYTES).hexdigest()
 
 
 def check_writes(writes: Sequence[EntryWrite]) -> None:
-    """Raises ``ValidationError`` for no write, too many of them, or two of one entry."""
+    """Raises ``ValidationError`` for no write, too many writes, or two writes of one entry."""
     if not 0 < len(writes) <= CHANGES_LIMIT:
         detail = f"a write names 1 to {CHANGES_LIMIT} config entries, not {len(writes)}"
         raise ValidationError([Violation("invalid_write", detail)])
@@ -291,17 +295,17 @@ def check_writes(writes: Sequence[EntryWrite]) -> None:
         raise ValidationError(findings)
 
 
-def check_precondition(write: EntryWrite, held: EntryRecord | None) -> None:
-    """Compare-and-set of one entry. Raises ``EntryConflictError``."""
-    title, cas, at = _title(write.key), write.cas, held.modified_revision if held is not None else 0
-    if held is None:
+def check_precondition(write: EntryWrite, present: EntryRecord | None) -> None:
+    """Check ``cas`` and ``etag`` of a write against the present entry. Raises ``EntryConflictError``."""
+    title, cas, revision = _title(write.key), write.cas, present.modified_revision if present is not None else 0
+    if present is None:
         if cas or write.etag:
             raise EntryConflictError(f"config entry {title} does not exist", write.key, 0)
-    elif cas is not None and cas != at:
-        wanted = f"is at revision {at}, not {cas}" if cas else f"exists already, at revision {at}"
-        raise EntryConflictError(f"config entry {title} {wanted}", write.key, at)
-    elif write.etag not in ("", "*", f"r{at}") and write.etag != held.etag:
-        raise EntryConflictError(f"config entry {title} is {held.etag}, not {write.etag[:80]}", write.key, at)
+    elif cas is not None and cas != revision:
+        state = f"is at revision {revision}, not {cas}" if cas else f"exists already, at revision {revision}"
+        raise EntryConflictError(f"config entry {title} {state}", write.key, revision)
+    elif write.etag not in ("", "*", f"r{revision}") and write.etag != present.etag:
+        raise EntryConflictError(f"config entry {title} is {present.etag}, not {write.etag[:80]}", write.key, revision)
 
 
 def _title(key: Key) -> str:

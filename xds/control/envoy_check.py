@@ -1,8 +1,8 @@
-"""Asks a real Envoy to validate resources: ``envoy --mode validate`` with a bootstrap that contains them.
+"""Lets a real Envoy validate resources: ``envoy --mode validate`` with a bootstrap that contains them.
 
-The answer holds for that Envoy's version. Envoy knows nothing of the proxies' own bootstraps, and it opens the files
-that resources name. It stops at the first error and seldom says where it is, so the set of resources is halved until
-the rejected resources are found. Envoy's output is shortened to the error.
+The result is valid for the version of that Envoy. Envoy does not know the proxies' own bootstraps, and it opens the
+files that resources name. It stops at the first error and seldom says which resource has the error. So the resources
+are halved until the rejected ones are found. Envoy's output is shortened to the error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FINDINGS_LIMIT = 20
 DETAIL_LIMIT = 500
 _OUTPUT_BYTES = 16 * 1024
 _FLAGS = ("--mode", "validate", "-l", "critical", "--log-format", "%v")
-# References to resources outside the set. They are checked elsewhere, and a proxy may have the resource itself.
+# Errors about references to resources outside the set. Another check covers them, and a proxy may have the resource.
 _ELSEWHERE = ("unknown cluster", "no ads configured", "unknown static secret", "environment variable")
 
 # Each run uses a full core, so further callers wait.
@@ -59,10 +59,10 @@ def check_with_envoy(resources: Sequence[Resource], envoy: Path, timeout_s: floa
         try:
             search.all(resources)
         except _ExhaustedError as error:
-            search.found.append(
+            search.findings.append(
                 Violation("unchecked", f"not all resources were checked by Envoy: {error}", severity=WARNING)
             )
-        return sorted(search.found, key=lambda found: (found.severity, found.index))
+        return sorted(search.findings, key=lambda one: (one.severity, one.index))
 
 
 class _ExhaustedError(Exception):
@@ -82,36 +82,36 @@ class _Search:
     envoy: Path
     directory: Path
     ends_at: float
-    found: list[Violation] = field(default_factory=list)
+    findings: list[Violation] = field(default_factory=list)
     runs: int = 0
 
     def all(self, resources: Sequence[Resource]) -> None:
-        """Check all resources; the findings are in ``found``."""
-        around = probe_context(resources)
-        members = self._shown(resources, around)
-        fault = self._run(members, around)
+        """Check all resources and collect ``findings``."""
+        context = probe_context(resources)
+        members = self._shown(resources, context)
+        fault = self._run(members, context)
         if fault is None:
             return
         # Secrets first: otherwise the users of a bad secret would be rejected for it.
         secrets = [unit for unit in members if unit.resource.type_url == SECRET]
-        self._within(secrets, around, self._run(secrets, around))
-        bad = frozenset(found.index for found in self.found if found.severity == ERROR)
-        around = probe_context(resources, bad) if bad else around
+        self._within(secrets, context, self._run(secrets, context))
+        bad = frozenset(one.index for one in self.findings if one.severity == ERROR)
+        context = probe_context(resources, bad) if bad else context
         others = [
-            unit for unit in probed_resources(resources, around) if unit.body and unit.resource.type_url != SECRET
+            unit for unit in probed_resources(resources, context) if unit.body and unit.resource.type_url != SECRET
         ]
-        self._within(others, around, self._run(others, around) if secrets else fault)
+        self._within(others, context, self._run(others, context) if secrets else fault)
 
-    def _shown(self, resources: Sequence[Resource], around: ProbeContext) -> list[ProbedResource]:
+    def _shown(self, resources: Sequence[Resource], context: ProbeContext) -> list[ProbedResource]:
         shown = []
-        for unit in probed_resources(resources, around):
+        for unit in probed_resources(resources, context):
             if unit.body:
                 shown.append(unit)
             else:
                 self._note(unit, _Fault("contains values without a JSON form; Envoy was not asked", WARNING))
         return shown
 
-    def _within(self, members: Sequence[ProbedResource], around: ProbeContext, fault: _Fault | None) -> None:
+    def _within(self, members: Sequence[ProbedResource], context: ProbeContext, fault: _Fault | None) -> None:
         """Find the rejected members. ``fault`` is the outcome of a run with all of them."""
         if fault is None:
             return
@@ -120,30 +120,30 @@ class _Search:
             return
         half = len(members) // 2
         halves = members[:half], members[half:]
-        faults = [self._run(one, around) for one in halves]
+        faults = [self._run(one, context) for one in halves]
         if not any(faults):
-            self._note(None, fault)  # each half is valid alone, so the error is between them
+            self._note(None, fault)  # each half is valid alone: a resource of one clashes with one of the other
         for one, each in zip(halves, faults, strict=True):
-            self._within(one, around, each)
+            self._within(one, context, each)
 
     def _note(self, unit: ProbedResource | None, fault: _Fault) -> None:
-        if len(self.found) >= FINDINGS_LIMIT:
+        if len(self.findings) >= FINDINGS_LIMIT:
             raise _ExhaustedError(f"the limit of {FINDINGS_LIMIT} findings is reached")
         label = "" if unit is None else resource_label(unit.resource.type_url, unit.resource.name)
         detail, severity = fault.detail.replace(f"{PREFIX}:", ""), fault.severity
-        lost = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
-        if lost:
+        absent = [] if unit is None else [path for path in unit.paths if path in detail and not Path(path).exists()]
+        if absent:
             detail, severity = (
-                f"names a file that is not on this machine, {lost[0]}; Envoy could not check it",
+                f"names a file that is not on this machine, {absent[0]}; Envoy could not check it",
                 WARNING,
             )
         elif any(words in detail.lower() for words in _ELSEWHERE):
             severity = WARNING
         code = "envoy_refused" if severity == ERROR else "unchecked"
         index = -1 if unit is None else unit.index
-        self.found.append(Violation(code, detail, label, severity=severity, index=index))
+        self.findings.append(Violation(code, detail, label, severity=severity, index=index))
 
-    def _run(self, members: Sequence[ProbedResource], around: ProbeContext) -> _Fault | None:
+    def _run(self, members: Sequence[ProbedResource], context: ProbeContext) -> _Fault | None:
         if not members:
             return None
         left_s = self.ends_at - time.monotonic()
@@ -151,7 +151,7 @@ class _Search:
             raise _ExhaustedError("it took too long" if left_s <= 0 else f"the limit of {RUNS_LIMIT} runs is reached")
         self.runs += 1
         path, log = self.directory / "bootstrap.pb", self.directory / "log"
-        path.write_bytes(bootstrap(members, around))
+        path.write_bytes(bootstrap(members, context))
         try:
             with log.open("wb") as output:
                 code = _validate(self.envoy, path, output.fileno(), left_s)
@@ -161,7 +161,7 @@ class _Search:
             return None
         if code < 0:
             return _Fault(f"Envoy crashed (signal {-code}) while it checked the resource", WARNING)
-        return _Fault(shorten(_ends(log)) or f"Envoy exited with code {code} and no message")
+        return _Fault(shorten(_start_and_end(log)) or f"Envoy exited with code {code} and no message")
 
 
 def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) -> int:
@@ -173,8 +173,8 @@ def _validate(envoy: Path, bootstrap_file: Path, output: int, timeout_s: float) 
     return run.returncode
 
 
-def _ends(log: Path) -> str:
-    """The start and the end of a log. In between is a dump of the message."""
+def _start_and_end(log: Path) -> str:
+    """The start and the end of a log, without the dump of the message between them."""
     with log.open("rb") as stream:
         start = stream.read(_OUTPUT_BYTES)
         size = log.stat().st_size

@@ -1,4 +1,4 @@
-"""Etags of stored documents, which have no revision: they detect that a document was changed concurrently."""
+"""Etags of stored documents, which have no revision. An etag detects that a document was changed concurrently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def document_etag(prefix: str, document: Mapping[str, Any]) -> str:
 def check_etag(wanted: str, found: str, what: str, group: str) -> None:
     """Raises ``ConflictError`` unless ``wanted`` is empty or matches ``found``, the etag of the present document.
 
-    ``found`` is `NO_ETAG` where there is no document. ``what`` names the document in the message, noun last, such as
+    ``found`` is `NO_ETAG` if there is no document. ``what`` names the document in the message, noun last, such as
     ``group 'edge' settings``.
     """
     if not wanted or wanted == found or (wanted == ANY_ETAG and found != NO_ETAG):

@@ -1,7 +1,4 @@
-"""Explains why a node receives what it receives: the groups that were tried, and the delivery of each resource.
-
-Pure.
-"""
+"""Explains which group matched a node and why, and how far each resource is delivered to the node. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent
 from xds.control.translation import V2, V2_TYPES
 from xds.fleet.nacks import mentions
 from xds.fleet.node_records import Holding
-from xds.fleet.order_state import Clients, lingering_until, waits_of
+from xds.fleet.order_state import Clients, held_by_name, lingering_until
 from xds.fleet.state import NackRecord
 from xds.model.node import Locality, Node
 from xds.model.resource_type import alias_of, v3_url
@@ -36,10 +33,10 @@ _CLUSTERS_NAMED = 5
 
 
 class DeliveryStatus(StrEnum):
-    """How far a resource is on its way to a node.
+    """How far a resource is delivered to a node.
 
     * ``served``: a node that subscribes gets it (for a node that is not connected);
-    * ``sent``: the node has ACKed it; ``pending``: it was sent and not yet ACKed;
+    * ``sent``: the node has ACKed it; ``pending``: it is not yet sent, or not yet ACKed;
     * ``refused``: the node has NACKed it; ``held``: it will be sent when the clusters that it refers to are warm;
     * ``lingering``: it was removed from the group, and the node keeps it for a while;
     * ``missing``: the group has no such resource; ``unexpressed``: the node's API cannot express it;
@@ -62,13 +59,13 @@ class DeliveryStatus(StrEnum):
 class ResourceDelivery:
     """The delivery of one resource. ``type`` is the type label, ``version`` the served version, empty for none.
 
-    ``pushed_version`` is the version of the pushed resource where live endpoints or a traffic assignment are laid over
-    it; else empty. ``owner`` is that of an assignment; None for other resources and for pushed ones.
+    ``pushed_version`` is the version of the pushed resource if a live assignment or a traffic assignment replaces it;
+    else empty. ``owner`` is the owner of a live assignment; None for all other resources.
     """
 
     type: str
     name: str
-    answer: DeliveryStatus
+    status: DeliveryStatus
     detail: str
     version: str = ""
     pushed_version: str = ""
@@ -91,8 +88,8 @@ class NodeContext:
     """A node with everything that decides what it receives. ``snapshot`` returns the snapshot for a type URL's API.
 
     ``source`` is the locality of the overlay in use, None without one. ``holdings`` are the types of a connected node;
-    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources. ``owners`` are those of
-    live assignments, by name. ``lowered`` is what the upstreams of its group are lowered to.
+    ``refusals`` are its open NACK records; ``clients`` are its lingering and held resources. ``owners`` are the owners
+    of live assignments, by name. ``lowered`` are the lowered resources of its group.
     """
 
     node: Node
@@ -107,19 +104,19 @@ class NodeContext:
     lowered: LoweredContent = NOTHING_LOWERED
 
     @cached_property
-    def waits(self) -> Mapping[tuple[str, str], HeldContent]:
-        """HeldContent resources, by type URL and name."""
-        return waits_of(self.clients)
+    def held(self) -> Mapping[tuple[str, str], HeldContent]:
+        """The held resources, by type URL and name, with the clusters that they wait for."""
+        return held_by_name(self.clients)
 
     @cached_property
     def lingering(self) -> Mapping[str, Mapping[str, float | None]]:
-        """When lingering resources are removed, by type URL and name."""
+        """When lingering resources are removed, by type URL and name; epoch seconds, None: the time has not started."""
         return lingering_until(self.clients)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``chosen`` is the candidate that matched first; None when no group matches. ``total`` counts all resources.
+    """``chosen`` is the first candidate that matches; None when no group matches. ``total`` counts all resources.
 
     ``source`` is the locality of the traffic assignment that the node is served; None without one.
     """
@@ -135,10 +132,10 @@ class Explanation:
 
 
 def explain(context: NodeContext, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
-    """Explain one node. The cost is proportional to its subscriptions: run it in a thread where they may be many."""
+    """Explain one node. The cost is proportional to its subscriptions: run it in a thread if there may be many."""
     chosen = next((candidate for candidate in context.candidates if candidate.matched), None)
     snapshot = context.snapshot("")
-    answers = list(_answers(context, query))
+    deliveries = list(_deliveries(context, query))
     return Explanation(
         node=context.node,
         candidates=context.candidates,
@@ -146,30 +143,30 @@ def explain(context: NodeContext, query: ExplainQuery = EXPLAIN_ALL) -> Explanat
         revision=snapshot.revision if snapshot is not None else None,
         connected=context.connected,
         source=context.source,
-        resources=tuple(answers[:RESOURCES_LIMIT]),
-        total=len(answers),
+        resources=tuple(deliveries[:RESOURCES_LIMIT]),
+        total=len(deliveries),
     )
 
 
-def _answers(context: NodeContext, query: ExplainQuery) -> Iterator[ResourceDelivery]:
+def _deliveries(context: NodeContext, query: ExplainQuery) -> Iterator[ResourceDelivery]:
     if not context.connected:
-        yield from _hypothetical(context, query)
+        yield from _served_if_subscribed(context, query)
         return
     alias = alias_of(query.type_url) if query.type_url else ""
-    found = False
+    is_subscribed = False
     close = _CloseNames()
     for holding in context.holdings:
         if alias in ("", holding.type):
-            for answer in _of_holding(context, holding, close):
-                if query.name in ("", answer.name):
-                    found = True
-                    yield answer
-    if query.type_url and not found:
-        yield _unasked(context, query)
+            for delivery in _of_holding(context, holding, close):
+                if query.name in ("", delivery.name):
+                    is_subscribed = True
+                    yield delivery
+    if query.type_url and not is_subscribed:
+        yield _not_subscribed(context, query)
 
 
-def _hypothetical(context: NodeContext, query: ExplainQuery) -> Iterator[ResourceDelivery]:
-    """What the group would serve. The subscriptions of the node are not known."""
+def _served_if_subscribed(context: NodeContext, query: ExplainQuery) -> Iterator[ResourceDelivery]:
+    """What the group would serve to the node. Its subscriptions are not known, since it is not connected."""
     snapshot = context.snapshot(query.type_url)
     if not query.type_url:
         return
@@ -181,15 +178,16 @@ def _hypothetical(context: NodeContext, query: ExplainQuery) -> Iterator[Resourc
         return
     target = snapshot.get(query.type_url)
     for name in (query.name,) if query.name else tuple(target.resources):
-        held = target.resources.get(target.by_alias.get(name, name))
-        if held is None:
+        resource = target.resources.get(target.by_alias.get(name, name))
+        if resource is None:
             yield _missing(label, name, target, _CloseNames())
         else:
             detail = f"group {snapshot.group} has it at revision {snapshot.revision}"
-            yield _overlaid(context, target, ResourceDelivery(label, name, DeliveryStatus.SERVED, detail, held.version))
+            delivery = ResourceDelivery(label, name, DeliveryStatus.SERVED, detail, resource.version)
+            yield _with_origin(context, target, delivery)
 
 
-def _unasked(context: NodeContext, query: ExplainQuery) -> ResourceDelivery:
+def _not_subscribed(context: NodeContext, query: ExplainQuery) -> ResourceDelivery:
     snapshot = context.snapshot(query.type_url)
     label = type_label(query.type_url)
     target = snapshot.get(query.type_url) if snapshot is not None else None
@@ -202,10 +200,10 @@ def _unasked(context: NodeContext, query: ExplainQuery) -> ResourceDelivery:
         return ResourceDelivery(
             label, "", DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has {len(target)} resources"
         )
-    held = target.resources.get(query.name)
-    if held is not None:
+    resource = target.resources.get(query.name)
+    if resource is not None:
         return ResourceDelivery(
-            label, query.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has it", held.version
+            label, query.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; the group has it", resource.version
         )
     missing = _missing(label, query.name, target, _CloseNames())
     return ResourceDelivery(label, query.name, DeliveryStatus.NOT_SUBSCRIBED, f"the node {what}; {missing.detail}")
@@ -227,37 +225,38 @@ def _of_holding(context: NodeContext, holding: Holding, close: _CloseNames) -> I
     refusals = [record for record in context.refusals if record.type_url == holding.type_url]
     for name in holding.interest.select(target):
         version = target.resources[name].version
-        answer, detail = _reached(context, holding, name, version, refusals)
-        yield _overlaid(context, target, ResourceDelivery(label, name, answer, detail, version))
+        status, detail = _progress(context, holding, name, version, refusals)
+        yield _with_origin(context, target, ResourceDelivery(label, name, status, detail, version))
     for name in holding.interest.missing(target):
         if name in target.omitted:
             yield ResourceDelivery(label, name, DeliveryStatus.UNEXPRESSED, target.omitted[name])
         elif not _has(holding.sent, name):
             yield _missing(label, name, target, close)
     if holding.sent is not None:
-        leaving = (name for name in holding.interest.select(holding.sent) if name not in target.resources)
-        for name in leaving:
-            yield ResourceDelivery(label, name, *_leaving(context, holding, name))
+        removed = (name for name in holding.interest.select(holding.sent) if name not in target.resources)
+        for name in removed:
+            yield ResourceDelivery(label, name, *_removal(context, holding, name))
 
 
-def _overlaid(context: NodeContext, target: ResourceSet, answer: ResourceDelivery) -> ResourceDelivery:
-    """The delivery, with a note of what is laid over the pushed resource."""
-    name, owner = answer.name, None
+def _with_origin(context: NodeContext, target: ResourceSet, delivery: ResourceDelivery) -> ResourceDelivery:
+    """The delivery, with a note of what the served resource is lowered from, or what replaces the pushed one."""
+    name, owner = delivery.name, None
     pushed_version = target.observed.get(name) or target.overlaid.get(name, "")
-    notes = [answer.detail]
+    notes = [delivery.detail]
     key = v3_url(target.type.type_url), name
     if context.lowered.owns(key):
         owner = context.owners.get(name) if name in target.observed else None
         notes.append(f"it is lowered from {context.lowered.origin(key)}")
     elif name in target.observed:
         owner = context.owners.get(name)
-        notes.append(f"it is {_owned(owner)}, {'in place of the pushed one' if pushed_version else 'and not pushed'}")
+        whose = _ownership(owner)
+        notes.append(f"it is {whose}, {'in place of the pushed one' if pushed_version else 'and not pushed'}")
     if name in target.overlaid:
         notes.append(f"the traffic assignment for {context.source} replaces the pushed one")
-    return replace(answer, detail="; ".join(notes), pushed_version=pushed_version, owner=owner)
+    return replace(delivery, detail="; ".join(notes), pushed_version=pushed_version, owner=owner)
 
 
-def _owned(owner: Owner | None) -> str:
+def _ownership(owner: Owner | None) -> str:
     if owner is None:
         return "live"
     return f"{owner} at {_time(owner.time_s)}" if owner.time_s else str(owner)
@@ -267,20 +266,20 @@ def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _reached(
+def _progress(
     context: NodeContext, holding: Holding, name: str, version: str, refusals: Sequence[NackRecord]
 ) -> tuple[DeliveryStatus, str]:
-    is_held = _version(holding.acked, name) == version
-    refusal = next((each for each in refusals if mentions((name,), each) or (_is_vague(each) and not is_held)), None)
+    is_acked = _version(holding.acked, name) == version
+    refusal = next((each for each in refusals if mentions((name,), each) or (_is_vague(each) and not is_acked)), None)
     if refusal is not None:
         return DeliveryStatus.REFUSED, f"the node rejected version {refusal.version}: {refusal.message}"
-    if is_held:
+    if is_acked:
         return DeliveryStatus.SENT, "the node has ACKed it"
     if _version(holding.sent, name) == version:
         return DeliveryStatus.PENDING, "it was sent and is not ACKed yet"
-    waits = context.waits.get((holding.type_url, name))
-    if waits is not None:
-        return DeliveryStatus.HELD, _waiting_for(waits)
+    held = context.held.get((holding.type_url, name))
+    if held is not None:
+        return DeliveryStatus.HELD, _waiting_for(held)
     return DeliveryStatus.PENDING, "it will be sent after the response in flight is ACKed"
 
 
@@ -292,12 +291,12 @@ def _waiting_for(held: HeldContent) -> str:
     return f"it is held until clusters {named} are warm on the node{why}"
 
 
-def _leaving(context: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:
-    waits = context.waits.get((holding.type_url, name))
-    if waits is not None:
+def _removal(context: NodeContext, holding: Holding, name: str) -> tuple[DeliveryStatus, str]:
+    held = context.held.get((holding.type_url, name))
+    if held is not None:
         return (
             DeliveryStatus.HELD,
-            f"it was removed from the group, and is removed together with its replacement: {_waiting_for(waits)}",
+            f"it was removed from the group, and is removed together with its replacement: {_waiting_for(held)}",
         )
     ends = context.lingering.get(holding.type_url, {})
     if name not in ends:
@@ -315,42 +314,42 @@ def _leaving(context: NodeContext, holding: Holding, name: str) -> tuple[Deliver
 
 
 def _is_vague(record: NackRecord) -> bool:
-    """Can a NACK be about more resources than it names?"""
+    """Whether a NACK may be about more resources than it names."""
     return not record.guilty and (not record.names or len(record.names) < record.resources)
 
 
-def _version(held: ResourceSet | None, name: str) -> str:
-    found = held.resources.get(name) if held is not None else None
-    return found.version if found is not None else ""
+def _version(resource_set: ResourceSet | None, name: str) -> str:
+    resource = resource_set.resources.get(name) if resource_set is not None else None
+    return resource.version if resource is not None else ""
 
 
-def _has(held: ResourceSet | None, name: str) -> bool:
-    return held is not None and (name in held.resources or name in held.by_alias)
+def _has(resource_set: ResourceSet | None, name: str) -> bool:
+    return resource_set is not None and (name in resource_set.resources or name in resource_set.by_alias)
 
 
 # Missing resources
 
 
 class _CloseNames:
-    """Finds names similar to a missing one, within bounds on names compared and on searches."""
+    """Finds names similar to missing ones: for ``_CLOSE_NAMES_LIMIT`` names, each among ``_COMPARED_LIMIT``."""
 
     def __init__(self) -> None:
-        self._left = _CLOSE_NAMES_LIMIT
+        self._searches_left = _CLOSE_NAMES_LIMIT
 
     def of(self, name: str, known: Mapping[str, object]) -> list[str]:
         """The names in ``known`` that are similar to ``name``; empty once the bound is reached."""
-        if self._left <= 0:
+        if self._searches_left <= 0:
             return []
-        self._left -= 1
+        self._searches_left -= 1
         similar = (each for each in known if abs(len(each) - len(name)) <= _LENGTHS_APART)
         return get_close_matches(name, islice(similar, _COMPARED_LIMIT), n=3)
 
 
 def _missing(label: str, name: str, target: ResourceSet, close: _CloseNames) -> ResourceDelivery:
-    found = close.of(name, target.resources)
-    like = f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    similar = close.of(name, target.resources)
+    hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
     return ResourceDelivery(
-        label, name, DeliveryStatus.MISSING, f"the group has no {label} resource of this name{like}"
+        label, name, DeliveryStatus.MISSING, f"the group has no {label} resource of this name{hint}"
     )
 
 
@@ -362,7 +361,7 @@ def node_context(
 ) -> NodeContext:
     """The context of a node with this identity, connected or not.
 
-    ``live`` has the owners of live assignments, ``lowered`` what is lowered in a group.
+    ``live`` has the owners of live assignments; ``lowered`` returns the lowered resources of a group.
     """
     candidates = tuple(cache.membership.candidates(node))
     views = {api: cache.resolve(node, api) for api in ("", V2)}

@@ -1,8 +1,8 @@
-"""Assignments that follow services of the catalog: those of bindings, and those of lowered clusters.
+"""Live assignments that follow services of the catalog: those of bindings, and those of lowered clusters.
 
-What they lay is observed state: it changes with the instances and makes no revision. While the instances of a service
-are not known, its assignments are not computed. Those with a grace keep the former ones that long; the others give the
-name back to what was pushed, and what was laid before drains.
+They are observed state: they change with the instances and make no revision. While no source has shown a service, an
+assignment that follows it is not computed. With a grace period, the former assignment is served until the period ends.
+Without, the pushed assignment is served, and the endpoints of a former live assignment drain.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from xds.catalog.draining import Place
+from xds.catalog.draining import SocketAddress
 from xds.control.catalog import ServiceCatalog
-from xds.control.followed_target import FollowedTarget, Leaving
+from xds.control.followed_target import DrainingEndpoints, FollowedTarget
 from xds.control.live_endpoints import LiveEndpoints, OwnedError, Owner
 from xds.control.policies import Key
 from xds.lower.instances import ServedEndpoint, priorities_in
@@ -28,9 +28,9 @@ from xds.lower.live_assignment import (
 )
 from xds.model.resource import Resource
 
-_LAID_AT_ONCE = 200  # before other tasks run
-_LATER_S = 0.01  # a timer must not end before the time that it waits for
-_FOLLOW_PUSHES_S = 1.0  # after so long a push is served where a former owner's endpoints drain
+_COMPUTED_AT_ONCE = 200  # assignments, before other tasks run
+_TIMER_MARGIN_S = 0.01  # so that no timer ends before the drain that it waits for
+_FOLLOW_PUSHES_S = 1.0  # a push is served within this time while endpoints of a former owner drain
 
 Lower = Callable[[Sequence[Collection[ServedEndpoint]]], Resource]
 
@@ -39,21 +39,22 @@ _log = structlog.get_logger(logger_name="xds.control.followed_assignments")
 
 @dataclass(slots=True)
 class FollowedAssignment:
-    """An assignment in force. ``is_laid``: it is known which instances its services have, so it is laid.
+    """An assignment that follows services. ``is_live``: it is served; the instances of its services are known.
 
-    ``targets`` are in the order that ``lower`` takes them in, and that of the priorities. ``is_overdue``: it is laid
-    though it is not known. ``takes_over``: proxies may hold another assignment of this name; when it is laid next, the
-    endpoints of that one go. ``giving_back`` are endpoints of a former owner that drain over the pushed ones while the
-    instances are not known; None: it has given nothing back.
+    * ``targets``: in the order of ``lower``'s argument, which is that of the priorities;
+    * ``is_overdue``: the grace period is over, so it is computed without the instances of unknown services;
+    * ``takes_over``: proxies may have another assignment of this name, whose endpoints drain when this one is served;
+    * ``former_endpoints``: endpoints of a former owner that drain while the instances are not known and the pushed
+      assignment is served; None: that has not begun.
     """
 
     key: Key  # group and assignment
     targets: tuple[FollowedTarget, ...]
     lower: Lower
-    is_laid: bool = False
+    is_live: bool = False
     is_overdue: bool = False
     takes_over: bool = False
-    giving_back: tuple[DrainingEndpoint, ...] | None = None
+    former_endpoints: tuple[DrainingEndpoint, ...] | None = None
 
     @property
     def services(self) -> frozenset[str]:
@@ -62,27 +63,27 @@ class FollowedAssignment:
 
     @property
     def next_end(self) -> float | None:
-        """When the next endpoint will have drained (epoch seconds); None: none is left."""
-        ends = (target.next_end for target in self.targets if target.leaving)
+        """When the next endpoint has drained (epoch seconds); None if no endpoint drains."""
+        ends = (target.next_end for target in self.targets if target.draining)
         return min((end for end in ends if end is not None), default=None)
 
     def target_of(self, priority: int) -> FollowedTarget:
-        """The target of a priority; the last one for those behind it."""
+        """The target of a priority; the last target for a priority beyond it."""
         return self.targets[min(priority, len(self.targets) - 1)]
 
     def take_over(self, served: Resource, until: float) -> None:
-        """Let the endpoints that proxies hold under the name drain, as far as they do not drain already."""
-        leaving: set[Place] = {place for target in self.targets for place in target.leaving}
+        """Let the endpoints of the served assignment drain, except for those that drain already."""
+        draining: set[SocketAddress] = {address for target in self.targets for address in target.draining}
         for priority, endpoints in priorities_in(served).items():
-            gone = [one for place, one in endpoints.items() if place not in leaving]
-            self.target_of(priority).leave(gone, until, again=True)
+            replaced = [one for address, one in endpoints.items() if address not in draining]
+            self.target_of(priority).drain(replaced, until, again=True)
 
 
 class FollowedAssignments:
-    """The assignments of one kind of owner. ``user`` is their name in the catalog; ``owner`` stands for the kind.
+    """The followed assignments of one kind of owner. ``user`` names them in the catalog; ``owner`` has the kind.
 
-    ``grace_s``: an assignment with a service that no source knows is laid after this many seconds, without its
-    instances; None: never.
+    ``grace_s``: an assignment with a service that no source has shown is served after this many seconds, without the
+    instances of that service; None: never.
     """
 
     def __init__(
@@ -94,143 +95,143 @@ class FollowedAssignments:
         clock: Callable[[], float],
         grace_s: float | None = None,
     ) -> None:
-        self.failures = 0  # assignments that could not be laid because of a bug
-        self.unsaved: set[Key] = set()  # what drains of these may be other than `DrainPersistence` has written
+        self.failures = 0  # assignments that could not be computed because of a bug
+        self.unsaved: set[Key] = set()  # those whose draining endpoints may differ from what `DrainPersistence` wrote
         self._catalog = catalog
         self._live = live
         self._owner = owner
         self._user = user
         self._clock = clock
         self._grace_s = grace_s
-        self._held: dict[Key, FollowedAssignment] = {}
-        self._of_service: dict[str, set[Key]] = {}
-        self._serves = False
-        self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be laid again
-        self._early: set[Key] = set()  # those that wait for their instances since before sources were asked
-        self._early_timer: asyncio.TimerHandle | None = None
+        self._assignments: dict[Key, FollowedAssignment] = {}
+        self._by_service: dict[str, set[Key]] = {}
+        self._serves = False  # whether proxies are served
+        self._timers: dict[Key, asyncio.TimerHandle] = {}  # until an assignment must be computed again
+        self._waiting_for_start: set[Key] = set()  # assignments that wait for instances; no source runs yet
+        self._start_timer: asyncio.TimerHandle | None = None
         catalog.listen(self.follow)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._assignments)
 
     def __iter__(self) -> Iterator[Key]:
-        """Group and assignment of all, ordered."""
-        return iter(sorted(self._held))
+        """Group and name of all assignments, ordered."""
+        return iter(sorted(self._assignments))
 
     @property
-    def laid_n(self) -> int:
-        """The number of assignments that are laid. May be called in another thread."""
-        return sum(one.is_laid for one in list(self._held.values()))
+    def live_n(self) -> int:
+        """The number of assignments that are served. May be called in another thread."""
+        return sum(one.is_live for one in list(self._assignments.values()))
 
     @property
     def services(self) -> Collection[str]:
         """The services that are followed."""
-        return self._of_service.keys()
+        return self._by_service.keys()
 
     def find(self, key: Key) -> FollowedAssignment | None:
-        """An assignment in force."""
-        return self._held.get(key)
+        """The followed assignment of a group; None if there is none of this name."""
+        return self._assignments.get(key)
 
     def of_service(self, service: str) -> list[Key]:
         """The assignments that follow a service."""
-        return sorted(self._of_service.get(service, ()))
+        return sorted(self._by_service.get(service, ()))
 
     def start(self) -> None:
-        """From now on proxies are served: when an assignment is laid first, the endpoints that were pushed drain."""
+        """From now on proxies are served: when an assignment is served first, the pushed endpoints drain."""
         self._serves = True
-        for held in self._held.values():
-            held.takes_over = not held.is_laid
+        for assignment in self._assignments.values():
+            assignment.takes_over = not assignment.is_live
 
-    def leaving(self, key: Key) -> dict[int, Leaving]:
-        """What drains of an assignment, by the index of its target."""
-        held = self._held.get(key)
-        targets = enumerate(held.targets if held is not None else ())
-        return {priority: target.leaving for priority, target in targets if target.leaving}
+    def draining(self, key: Key) -> dict[int, DrainingEndpoints]:
+        """The draining endpoints of an assignment, by the index of their target."""
+        assignment = self._assignments.get(key)
+        targets = enumerate(assignment.targets if assignment is not None else ())
+        return {priority: target.draining for priority, target in targets if target.draining}
 
-    def resume(self, key: Key, leaving: Mapping[int, Leaving]) -> None:
-        """Let drain what did so before a restart, from when the assignment is laid first."""
-        held = self._held.get(key)
-        if held is not None:
-            for priority, found in leaving.items():
-                held.target_of(priority).leaving.update(found)
+    def resume(self, key: Key, draining: Mapping[int, DrainingEndpoints]) -> None:
+        """Let the endpoints drain on that drained before a restart, once the assignment is served."""
+        assignment = self._assignments.get(key)
+        if assignment is not None:
+            for priority, endpoints in draining.items():
+                assignment.target_of(priority).draining.update(endpoints)
 
-    def begin(self, made: FollowedAssignment, owner: Owner) -> None:
-        """Put an assignment in force, in place of one of the same name; then call ``use``, and lay it.
+    def begin(self, assignment: FollowedAssignment, owner: Owner) -> None:
+        """Follow services with an assignment, in address of a former one of its name. Then call ``use`` and ``serve``.
 
-        Endpoints that it has not any more drain. Raises ``OwnedError``.
+        Endpoints of the former assignment that it lacks drain. Raises ``OwnedError``.
         """
-        self._live.claim(*made.key, owner)
-        made.takes_over = self._serves
-        before = self._held.get(made.key)
-        if before is not None:
-            self.forget(made.key)
-            if before.is_laid:
-                _succeed(before, made)
-        self._held[made.key] = made
-        for service in made.services:
-            self._of_service.setdefault(service, set()).add(made.key)
+        self._live.claim(*assignment.key, owner)
+        assignment.takes_over = self._serves
+        former = self._assignments.get(assignment.key)
+        if former is not None:
+            self.forget(assignment.key)
+            if former.is_live:
+                _succeed(former, assignment)
+        self._assignments[assignment.key] = assignment
+        for service in assignment.services:
+            self._by_service.setdefault(service, set()).add(assignment.key)
 
     def end(self, group: str, names: Collection[str]) -> None:
-        """End assignments: the pushed ones are served again.
+        """End assignments: the pushed ones are served again. Then call ``use``.
 
-        Call ``use``. A name with another owner stays with that owner.
+        A name with another owner stays with that owner.
         """
-        ours = [name for name in names if self._is_ours((group, name))]
+        owned = [name for name in names if self._owns((group, name))]
         for name in names:
             self.forget((group, name))
-        self._live.release(group, ours, self._owner)
+        self._live.release(group, owned, self._owner)
 
     def forget(self, key: Key) -> None:
-        """End an assignment, and leave its name and what is served as they are. Call ``use``."""
+        """End an assignment, but change neither the owner of its name nor what is served. Then call ``use``."""
         self._stop_timer(key)
-        held = self._held.pop(key)
-        for service in held.services:
-            keys = self._of_service[service]
+        assignment = self._assignments.pop(key)
+        for service in assignment.services:
+            keys = self._by_service[service]
             keys.discard(key)
             if not keys:
-                del self._of_service[service]
+                del self._by_service[service]
 
     def use(self) -> None:
         """Let sources observe the services that are followed."""
-        self._catalog.use(self._user, self._of_service)
+        self._catalog.use(self._user, self._by_service)
 
     async def follow(self, services: Collection[str]) -> None:
         """Compute the assignments that follow these services again. Each group's streams are woken once."""
         by_group: dict[str, dict[Key, None]] = {}
         for service in services:
-            for key in self._of_service.get(service, ()):
+            for key in self._by_service.get(service, ()):
                 by_group.setdefault(key[0], {})[key] = None
-        for group, found in sorted(by_group.items()):
-            keys = list(found)
-            for start in range(0, len(keys), _LAID_AT_ONCE):
-                self.lay(group, keys[start : start + _LAID_AT_ONCE])
-                if start + _LAID_AT_ONCE < len(keys):
+        for group, members in sorted(by_group.items()):
+            keys = list(members)
+            for start in range(0, len(keys), _COMPUTED_AT_ONCE):
+                self.serve(group, keys[start : start + _COMPUTED_AT_ONCE])
+                if start + _COMPUTED_AT_ONCE < len(keys):
                     await asyncio.sleep(0)
 
-    def lay(self, group: str, keys: Iterable[Key], *, wakes: bool = True) -> bool:
-        """Lay assignments of a group, as far as it is known which instances their services have.
+    def serve(self, group: str, keys: Iterable[Key], *, wakes: bool = True) -> bool:
+        """Compute assignments of a group and serve them, except for those whose instances are not known.
 
-        Returns whether the group is served other content.
+        Returns whether what the group is served has changed.
         """
         put: dict[str, Resource] = {}
         for key in keys:
-            held = self._held.get(key)
-            if held is None or not self._is_ours(key):  # it ended while others were laid, or the store is being loaded
+            assignment = self._assignments.get(key)
+            if assignment is None or not self._owns(key):  # it ended meanwhile, or the store is being loaded
                 continue
             try:
-                resource = self._lowered(held)
+                resource = self._compute(assignment)
             except Exception:
-                # A bug in one assignment must not keep changes from the others. What is laid stays.
+                # A bug in one assignment must not keep changes from the others. What is served stays.
                 self.failures += 1
                 _log.exception("assignment.failed", group=group, assignment=key[1])
                 continue
             if resource is not None:
                 put[key[1]] = resource
-                held.is_laid = True
+                assignment.is_live = True
         return bool(put) and self._live.assign(group, self._owner, put, wakes=wakes)
 
-    def _is_ours(self, key: Key) -> bool:
-        """Whether no owner of another kind has the name. While the store is loaded, one may have it already."""
+    def _owns(self, key: Key) -> bool:
+        """Whether no owner of another kind has the name. While the store is loaded, another owner may have it."""
         try:
             self._live.check(key[0], (key[1],), self._owner)
         except OwnedError as error:
@@ -238,104 +239,110 @@ class FollowedAssignments:
             return False
         return True
 
-    def _lowered(self, held: FollowedAssignment) -> Resource | None:
-        """The assignment; None while it is not known which instances its services have."""
-        instances = {service: self._catalog.instances(service) for service in held.services}
-        if not (held.is_laid or held.is_overdue or all(map(self._catalog.is_known, instances))):
-            self._wait_for_instances(held)
+    def _compute(self, assignment: FollowedAssignment) -> Resource | None:
+        """The assignment to serve; None while the instances of its services are not known."""
+        instances = {service: self._catalog.instances(service) for service in assignment.services}
+        if not (assignment.is_live or assignment.is_overdue or all(map(self._catalog.is_known, instances))):
+            self._wait_for_instances(assignment)
             return None
         now, drain_s = self._clock(), self._catalog.drain_s
-        if held.takes_over:
-            self._take_over(held, now + drain_s)
-        laid = [target.laid(instances[target.binding.service], now, drain_s) for target in held.targets]
-        if held.next_end is not None:
-            self.unsaved.add(held.key)
-        self._lay_again(held, now)
-        return held.lower(laid)
+        if assignment.takes_over:
+            self._take_over(assignment, now + drain_s)
+        endpoints = [
+            target.served_endpoints(instances[target.binding.service], now, drain_s) for target in assignment.targets
+        ]
+        if assignment.next_end is not None:
+            self.unsaved.add(assignment.key)
+        self._start_drain_timer(assignment, now)
+        return assignment.lower(endpoints)
 
-    def _take_over(self, held: FollowedAssignment, until: float) -> None:
-        held.takes_over = False
-        served = self._live.served(*held.key)
+    def _take_over(self, assignment: FollowedAssignment, until: float) -> None:
+        assignment.takes_over = False
+        served = self._live.served(*assignment.key)
         if served is not None:
-            held.take_over(served, until)
+            assignment.take_over(served, until)
 
-    def _lay_again(self, held: FollowedAssignment, now: float) -> None:
-        """Lay the assignment again when the next endpoint has drained."""
-        self._stop_timer(held.key)
-        if held.next_end is not None:
-            self._later(max(held.next_end - now, 0) + _LATER_S, self._drained, held)
+    def _start_drain_timer(self, assignment: FollowedAssignment, now: float) -> None:
+        """Compute the assignment again when the next endpoint has drained."""
+        self._stop_timer(assignment.key)
+        if assignment.next_end is not None:
+            after_s = max(assignment.next_end - now, 0) + _TIMER_MARGIN_S
+            self._call_later(after_s, self._serve_one, assignment)
 
-    def _wait_for_instances(self, held: FollowedAssignment) -> None:
+    def _wait_for_instances(self, assignment: FollowedAssignment) -> None:
         if self._grace_s is None:
-            self._give_back(held)
+            self._serve_pushed(assignment)
             return
-        if held.key in self._timers:
+        if assignment.key in self._timers:
             return
         if self._catalog.is_started:
-            self._later(self._grace_s, self._lay_overdue, held)
+            self._call_later(self._grace_s, self._serve_overdue, assignment)
             return
-        self._early.add(held.key)
-        if self._early_timer is None:
-            self._look_for_start_later(self._grace_s)
+        self._waiting_for_start.add(assignment.key)
+        if self._start_timer is None:
+            self._check_start_later(self._grace_s)
 
-    def _give_back(self, held: FollowedAssignment) -> None:
-        """Serve what was pushed. What a former owner of the name has laid drains first, over what is pushed by then."""
-        laid, (group, name), now = self._live.get(*held.key), held.key, self._clock()
-        if laid is None:
+    def _serve_pushed(self, assignment: FollowedAssignment) -> None:
+        """Serve the pushed assignment. The endpoints of a former live assignment drain first."""
+        live, (group, name), now = self._live.get(*assignment.key), assignment.key, self._clock()
+        if live is None:
             return
         pushed = self._live.pushed(group, name) or empty_assignment(name)
-        if held.giving_back is None:
+        if assignment.former_endpoints is None:
             until = now + self._catalog.drain_s if self._serves else now
-            held.giving_back = drain_missing(laid, pushed, until)
-        held.giving_back = still_draining(held.giving_back, pushed, now)
-        self._stop_timer(held.key)
-        if not held.giving_back:
-            self._live.give_back(group, name)
+            assignment.former_endpoints = drain_missing(live, pushed, until)
+        assignment.former_endpoints = still_draining(assignment.former_endpoints, pushed, now)
+        self._stop_timer(assignment.key)
+        if not assignment.former_endpoints:
+            self._live.serve_pushed(group, name)
             return
-        self._live.assign(group, self._owner, {name: with_draining(pushed, held.giving_back)})
-        next_end = min(one.until_s for one in held.giving_back)
-        self._later(min(next_end - now, _FOLLOW_PUSHES_S) + _LATER_S, self._drained, held)
+        self._live.assign(group, self._owner, {name: with_draining(pushed, assignment.former_endpoints)})
+        next_end = min(one.until_s for one in assignment.former_endpoints)
+        after_s = min(next_end - now, _FOLLOW_PUSHES_S) + _TIMER_MARGIN_S
+        self._call_later(after_s, self._serve_one, assignment)
 
-    def _look_for_start_later(self, after_s: float) -> None:
-        self._early_timer = asyncio.get_running_loop().call_later(after_s, self._look_for_start, after_s)
+    def _check_start_later(self, after_s: float) -> None:
+        self._start_timer = asyncio.get_running_loop().call_later(after_s, self._check_start, after_s)
 
-    def _look_for_start(self, every_s: float) -> None:
-        """Lay what is overdue once sources were asked: one timer for all, since a start with many groups takes long."""
-        self._early_timer = None
+    def _check_start(self, every_s: float) -> None:
+        """Serve overdue assignments once the sources run. All have one timer: a start with many groups takes long."""
+        self._start_timer = None
         if not self._catalog.is_started:
-            self._look_for_start_later(every_s)
+            self._check_start_later(every_s)
             return
         by_group: dict[str, list[Key]] = {}
-        for key in sorted(self._early):
-            held = self._held.get(key)
-            if held is not None and not held.is_laid:
-                held.is_overdue = True
+        for key in sorted(self._waiting_for_start):
+            assignment = self._assignments.get(key)
+            if assignment is not None and not assignment.is_live:
+                assignment.is_overdue = True
                 by_group.setdefault(key[0], []).append(key)
-        self._early.clear()
+        self._waiting_for_start.clear()
         for group, keys in by_group.items():
-            asyncio.get_running_loop().call_soon(self.lay, group, keys)
+            asyncio.get_running_loop().call_soon(self.serve, group, keys)
 
-    def _later(self, after_s: float, call: Callable[[FollowedAssignment], None], held: FollowedAssignment) -> None:
-        self._timers[held.key] = asyncio.get_running_loop().call_later(after_s, call, held)
+    def _call_later(
+        self, after_s: float, call: Callable[[FollowedAssignment], None], assignment: FollowedAssignment
+    ) -> None:
+        self._timers[assignment.key] = asyncio.get_running_loop().call_later(after_s, call, assignment)
 
     def _stop_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
 
-    def _drained(self, held: FollowedAssignment) -> None:
-        self.lay(held.key[0], (held.key,))
+    def _serve_one(self, assignment: FollowedAssignment) -> None:
+        self.serve(assignment.key[0], (assignment.key,))
 
-    def _lay_overdue(self, held: FollowedAssignment) -> None:
-        """No source has shown a service in time."""
-        self._stop_timer(held.key)
-        held.is_overdue = True
-        self.lay(held.key[0], (held.key,))
+    def _serve_overdue(self, assignment: FollowedAssignment) -> None:
+        """No source has shown a service of the assignment within the grace period."""
+        self._stop_timer(assignment.key)
+        assignment.is_overdue = True
+        self._serve_one(assignment)
 
 
-def _succeed(before: FollowedAssignment, made: FollowedAssignment) -> None:
-    """Draining endpoints continue to drain. The other endpoints of the former one drain when the new one is served."""
-    made.is_laid = made.services <= before.services
-    made.takes_over = True
-    for priority, target in enumerate(before.targets):
-        made.target_of(priority).leaving.update(target.leaving)
+def _succeed(former: FollowedAssignment, assignment: FollowedAssignment) -> None:
+    """Draining endpoints continue to drain. The other endpoints of ``former`` drain when ``assignment`` is served."""
+    assignment.is_live = assignment.services <= former.services
+    assignment.takes_over = True
+    for priority, target in enumerate(former.targets):
+        assignment.target_of(priority).draining.update(target.draining)

@@ -1,6 +1,6 @@
-"""One selection of instances of an assignment: which endpoints it has now, and which of them go and drain.
+"""One selection of instances of an assignment: its endpoints now, and its draining endpoints.
 
-The endpoints of a large service are remembered by instance: only those of changed instances are computed again.
+The endpoints of a large service are cached by instance: only those of changed instances are computed again.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import DRAINING_LIMIT, Place
+from xds.catalog.draining import DRAINING_LIMIT, SocketAddress
 from xds.catalog.service_index import ServiceInstance
-from xds.lower.instances import EndpointRule, ServedEndpoint, by_place, endpoint_of
+from xds.lower.instances import EndpointRule, ServedEndpoint, by_address, endpoint_of
 
-REMEMBERED_FROM = 200  # instances: below it, making all endpoints again costs less than it is worth to remember them
+CACHED_FROM = 200  # instances: for fewer, computing all endpoints again is cheaper than a cache
 
-Leaving = dict[Place, tuple[ServedEndpoint, float]]  # endpoints that drain, and when they are gone (epoch seconds)
+# Each endpoint with the time at which it is removed (epoch seconds).
+DrainingEndpoints = dict[SocketAddress, tuple[ServedEndpoint, float]]
 
 
 @dataclass(slots=True)
 class FollowedTarget:
     """One selection of instances of an assignment.
 
-    ``held`` are the endpoints that were laid last, where the catalog does not let all of them drain itself.
-    ``leaving`` are endpoints that go and drain.
+    ``served`` are the selected endpoints that were served last; empty if the catalog alone lets endpoints drain
+    (``selects_all``). ``draining`` are endpoints that are no longer selected and drain.
     """
 
     selection: InstanceSelection
-    held: Mapping[Place, ServedEndpoint] = field(default_factory=dict)
-    leaving: Leaving = field(default_factory=dict)
-    _known: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
+    served: Mapping[SocketAddress, ServedEndpoint] = field(default_factory=dict)
+    draining: DrainingEndpoints = field(default_factory=dict)
+    _cached: dict[int, tuple[ServiceInstance, ServedEndpoint | None]] = field(default_factory=dict)  # by ``id``
 
     @property
     def binding(self) -> Binding:
@@ -43,58 +44,60 @@ class FollowedTarget:
 
     @property
     def next_end(self) -> float | None:
-        """When the next endpoint will have drained (epoch seconds); None: none is left."""
-        return min((until for _, until in self.leaving.values()), default=None)
+        """When the next endpoint has drained (epoch seconds); None if no endpoint drains."""
+        return min((until for _, until in self.draining.values()), default=None)
 
-    def laid(self, instances: Sequence[ServiceInstance], now: float, drain_s: float) -> Collection[ServedEndpoint]:
-        """The endpoints to lay for the instances of its service, each at a place of its own."""
-        made = self.endpoints(instances)
-        if self.held or self.leaving or not self.selects_all:
-            return self.advance(made, now, drain_s)
-        return made
+    def served_endpoints(
+        self, instances: Sequence[ServiceInstance], now: float, drain_s: float
+    ) -> Collection[ServedEndpoint]:
+        """The endpoints to serve for the instances of the service, draining ones included; one for each address."""
+        selected = self.endpoints(instances)
+        if self.served or self.draining or not self.selects_all:
+            return self.advance(selected, now, drain_s)
+        return selected
 
     def endpoints(self, instances: Sequence[ServiceInstance]) -> list[ServedEndpoint]:
-        """The endpoints of those instances that are selected.
+        """The endpoints of the selected instances.
 
-        Each has a place of its own, unless a port is named: two instances may have it at one address.
+        Each has an address and port of its own, unless a port is named: two instances may have it at one address.
         """
-        if len(instances) < REMEMBERED_FROM:
-            self._known = {}
-            found = [self._endpoint(one) for one in instances]
+        if len(instances) < CACHED_FROM:
+            self._cached = {}
+            endpoints = [self._endpoint(one) for one in instances]
         else:
-            # An instance is what it was as long as it is the same object, which is kept alive here.
-            before = self._known.get
-            pairs = [before(id(one)) or (one, self._endpoint(one)) for one in instances]
-            self._known = dict(zip(map(id, instances), pairs, strict=True))
-            found = [endpoint for _, endpoint in pairs]
-        return [one for one in found if one is not None]
+            # The same object means that the instance is unchanged: the cache keeps it alive, so its id is not reused.
+            cached = self._cached.get
+            pairs = [cached(id(one)) or (one, self._endpoint(one)) for one in instances]
+            self._cached = dict(zip(map(id, instances), pairs, strict=True))
+            endpoints = [endpoint for _, endpoint in pairs]
+        return [one for one in endpoints if one is not None]
 
-    def advance(self, made: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
-        """Take over what is selected now. Returns the endpoints to lay: what is selected, and what drains.
+    def advance(self, selected: Collection[ServedEndpoint], now: float, drain_s: float) -> Collection[ServedEndpoint]:
+        """Note the endpoints that are selected now. Returns the endpoints to serve: selected and draining ones.
 
-        Of two at one place the first one counts.
+        Of two selected endpoints with one address and port the first one counts.
         """
-        endpoints = by_place(made)
-        self.leave((one for place, one in self.held.items() if place not in endpoints), now + drain_s)
-        self.leaving = {
-            place: (one, until)
-            for place, (one, until) in self.leaving.items()
-            if place not in endpoints and until > now
+        endpoints = by_address(selected)
+        self.drain((one for address, one in self.served.items() if address not in endpoints), now + drain_s)
+        self.draining = {
+            address: (one, until)
+            for address, (one, until) in self.draining.items()
+            if address not in endpoints and until > now
         }
-        self.held = {} if self.selects_all else endpoints
-        return [*endpoints.values(), *(one for one, _ in self.leaving.values())]
+        self.served = {} if self.selects_all else endpoints
+        return [*endpoints.values(), *(one for one, _ in self.draining.values())]
 
-    def leave(self, endpoints: Iterable[ServedEndpoint], until: float, *, again: bool = False) -> None:
-        """Let endpoints drain. What has drained where it was laid is left out, unless it does so ``again``.
+    def drain(self, endpoints: Iterable[ServedEndpoint], until: float, *, again: bool = False) -> None:
+        """Let endpoints drain. An endpoint that was served as draining is left out, unless it drains ``again``.
 
-        At most ``DRAINING_LIMIT``: beyond it the oldest go at once.
+        At most ``DRAINING_LIMIT`` endpoints drain: beyond it the oldest are removed at once.
         """
         for one in endpoints:
             if again or not one.drains:
-                self.leaving.pop(one.place, None)
-                self.leaving[one.place] = one.draining(), until
-        while len(self.leaving) > DRAINING_LIMIT:
-            del self.leaving[next(iter(self.leaving))]
+                self.draining.pop(one.address, None)
+                self.draining[one.address] = one.draining(), until
+        while len(self.draining) > DRAINING_LIMIT:
+            del self.draining[next(iter(self.draining))]
 
     def _endpoint(self, one: ServiceInstance) -> ServedEndpoint | None:
         if not self.selection.is_selected(one):

@@ -1,7 +1,7 @@
-"""The content of a group at a revision, and the step from one revision to the next. Pure.
+"""The content of a group at a revision, and the difference between two revisions. Pure.
 
-Encodes pushed resources for the store, decodes stored ones, and builds snapshots. Resources and sets that did not
-change stay the same objects, so that a stream finds "unchanged" by identity.
+Encodes pushed resources for the store, decodes stored ones, and builds snapshots. Unchanged resources and sets stay the
+same objects, so that a stream sees by identity that they are unchanged.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ETAG_DIGEST_BYTES = 4
 class BlobIds(dict[Key, str]):
     """The blob ids of the resources of a group, by type URL and name, in pushed order.
 
-    An amended mapping remembers which mapping it was made from and which keys may differ, so that a push of one
-    resource to a large group does not compare all of them.
+    An amended mapping remembers its base and the keys that may differ from it, so that a push of one resource to a
+    large group does not compare all resources.
     """
 
     __slots__ = ("__weakref__", "_base", "_touched")
@@ -42,21 +42,22 @@ class BlobIds(dict[Key, str]):
 
     def amended(self, put: Mapping[Key, str], delete: Iterable[Key]) -> BlobIds:
         """A copy with changes. A key that exists keeps its place, a new key goes last. Raises ``KeyError``."""
-        made = BlobIds(self)
-        made.update(put)
-        gone = tuple(delete)
-        for key in gone:
-            del made[key]
-        made._base, made._touched = ref(self), tuple(dict.fromkeys((*put, *gone)))
-        return made
+        amended = BlobIds(self)
+        amended.update(put)
+        removed = tuple(delete)
+        for key in removed:
+            del amended[key]
+        amended._base, amended._touched = ref(self), tuple(dict.fromkeys((*put, *removed)))
+        return amended
 
     def replaced(self, lines: Mapping[Key, str]) -> BlobIds:
-        """A mapping of ``lines``; it remembers this one as its base where keys and order are the same."""
-        made = BlobIds(lines)
-        if list(made) == list(self):
-            pairs = zip(made.items(), self.values(), strict=True)
-            made._base, made._touched = ref(self), tuple(key for (key, blob), before in pairs if blob != before)
-        return made
+        """A mapping of ``lines``. This mapping is its base if keys and order are the same."""
+        replacement = BlobIds(lines)
+        if list(replacement) == list(self):
+            pairs = zip(replacement.items(), self.values(), strict=True)
+            differing = tuple(key for (key, blob), before in pairs if blob != before)
+            replacement._base, replacement._touched = ref(self), differing
+        return replacement
 
     def touched_since(self, base: object) -> tuple[Key, ...] | None:
         """The keys that may differ from ``base``; None when this was not made from ``base``."""
@@ -100,25 +101,25 @@ class GroupContent:
 
     def versions(self) -> dict[str, str]:
         """version_info by type label."""
-        return {type_label(found.type.type_url): found.version_info for found in self.snapshot}
+        return {type_label(each.type.type_url): each.version_info for each in self.snapshot}
 
     @cached_property
     def etag(self) -> str:
-        """Identifies revision and content: ``r42-1f3a9c07``, without quotes. It is the same on every replica."""
+        """Identifies revision and content: ``r42-1f3a9c07``, without quotes. All replicas compute the same etag."""
         digest = blake2b(digest_size=_ETAG_DIGEST_BYTES)
-        for type_url, found in sorted(self.snapshot.sets.items()):
-            digest.update(type_url.encode() + found.digest)
+        for type_url, each in sorted(self.snapshot.sets.items()):
+            digest.update(type_url.encode() + each.digest)
         return f"r{self.revision}-{digest.hexdigest()}"
 
 
 def type_label(type_url: str) -> str:
-    """The name of a type in answers: its alias, or the message name where the alias means another type (v2)."""
+    """The name of a type in API answers: its alias, or the message name where the alias means another type (v2)."""
     alias = alias_of(type_url)
     return alias if type_url_of(alias) == type_url else type_url.rpartition("/")[2]
 
 
 def blob_ids(entries: Iterable[Entry], current: BlobIds | None = None) -> BlobIds:
-    """The lines of a manifest as a mapping, in their order. ``current`` is the mapping that it replaces."""
+    """The blob ids of a manifest's entries, in their order. ``current`` are the blob ids that they replace."""
     lines = {(type_url, name): blob for type_url, name, blob in entries}
     return current.replaced(lines) if current is not None else BlobIds(lines)
 
@@ -141,8 +142,8 @@ def changes(old: BlobIds, new: BlobIds) -> dict[str, Change]:
             added.setdefault(key[0], []).append(key[1])
         elif before != new[key]:
             changed.setdefault(key[0], []).append(key[1])
-    gone = old.keys() - new.keys() if touched is None else [key for key in touched if key not in new]
-    for type_url, name in gone:
+    absent = old.keys() - new.keys() if touched is None else [key for key in touched if key not in new]
+    for type_url, name in absent:
         removed.setdefault(type_url, []).append(name)
     types = dict.fromkeys((*added, *changed, *removed))
     return {
@@ -158,31 +159,31 @@ class Blobs(Mapping[str, bytes]):
     """Stored forms of resources by blob id. A resource whose blob id is known is encoded only when it is read."""
 
     def __init__(self) -> None:
-        self._made: dict[str, bytes] = {}
-        self._known: dict[str, Resource] = {}
+        self._encoded: dict[str, bytes] = {}
+        self._unencoded: dict[str, Resource] = {}
 
     def add(self, resource: Resource, blob: str | None) -> str:
-        """Add a resource and return its blob id. ``blob`` is the id, where it is known."""
+        """Add a resource and return its blob id. ``blob`` is the id, if it is known."""
         if blob is None:
             data = dump_record(resource)
             blob = blob_id(data)
-            self._made[blob] = data
+            self._encoded[blob] = data
         else:
-            self._known[blob] = resource
+            self._unencoded[blob] = resource
         return blob
 
     def __getitem__(self, blob: str) -> bytes:
-        made = self._made.get(blob)
-        return made if made is not None else dump_record(self._known[blob])
+        data = self._encoded.get(blob)
+        return data if data is not None else dump_record(self._unencoded[blob])
 
     def __contains__(self, blob: object) -> bool:
-        return blob in self._made or blob in self._known
+        return blob in self._encoded or blob in self._unencoded
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._made, **self._known})
+        return iter({**self._encoded, **self._unencoded})
 
     def __len__(self) -> int:
-        return len(self._made.keys() | self._known.keys())
+        return len(self._encoded.keys() | self._unencoded.keys())
 
 
 class JoinedBlobs(Mapping[str, bytes]):
@@ -206,31 +207,31 @@ class JoinedBlobs(Mapping[str, bytes]):
 
 
 def encode_resources(resources: list[Resource], base: GroupContent | None = None) -> tuple[tuple[Entry, ...], Blobs]:
-    """Manifest lines in order, and blobs by id, for the store.
+    """Manifest entries in order, and blobs by id, for the store.
 
     ``base`` is content that may contain some of these resource objects; their blob ids are taken from it.
     """
     blobs, entries = Blobs(), list[Entry]()
     ids = base.blob_ids if base is not None else BlobIds()
-    held = {each.type.type_url: each.resources for each in base.snapshot} if base is not None else {}
+    present = {each.type.type_url: each.resources for each in base.snapshot} if base is not None else {}
     for resource in resources:
         type_url, name = resource.type_url, resource.name
-        is_held = type_url in held and held[type_url].get(name) is resource
-        blob = blobs.add(resource, ids[type_url, name] if is_held else None)
+        is_present = type_url in present and present[type_url].get(name) is resource
+        blob = blobs.add(resource, ids[type_url, name] if is_present else None)
         entries.append(Entry(type_url, name, blob))
     return tuple(entries), blobs
 
 
 def decode_resources(entries: list[Entry], blobs: Mapping[str, bytes]) -> dict[Key, Resource]:
-    """The resources of manifest lines. Raises ``CorruptError`` for a blob that is no resource, or not the line's."""
+    """The resources of manifest entries. Raises ``CorruptError`` for a blob that is no resource, or another one."""
     try:
-        found = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
+        resources = {(entry.type_url, entry.name): load_record(blobs[entry.blob_id]) for entry in entries}
     except ValidationError as error:
         raise CorruptError(f"a stored resource cannot be read: {error}") from error
-    for key, resource in found.items():
+    for key, resource in resources.items():
         if key != (resource.type_url, resource.name):
             raise CorruptError(f"the stored resource {key[1]!r} is another one: {resource.name!r}")
-    return found
+    return resources
 
 
 def build_content(
@@ -240,9 +241,10 @@ def build_content(
     base: GroupContent | None,
     digests: Mapping[str, bytes] = NO_DIGESTS,
 ) -> GroupContent:
-    """Build the content of a manifest. Resources and sets equal to those of ``base`` are shared with it.
+    """Build the content of a manifest. Resources and sets equal to those of ``base`` are shared with ``base``.
 
-    ``digests`` (by type URL) are the digests that are known already.
+    ``known`` has at least the resources that ``base`` lacks. ``digests`` (by type URL) are the digests that are known
+    already.
     """
     touched = ids.touched_since(base.blob_ids) if base is not None else None
     if base is not None and touched is not None:
@@ -266,7 +268,7 @@ def build_next_content(
     digests: Mapping[str, bytes],
     precompute: Callable[[Snapshot], Precomputed],
 ) -> tuple[GroupContent, Precomputed]:
-    """Build the content as ``build_content`` does, and what ``precompute`` says that streams will ask for."""
+    """Build the content as ``build_content`` does, and compute in advance what its streams will need."""
     content = build_content(manifest, ids, known, current, digests)
     return content, precompute(content.snapshot)
 
@@ -292,7 +294,7 @@ def shared(manifest: Manifest, current: GroupContent | None) -> dict[Key, Resour
 def digests_of(
     difference: Mapping[str, Change], current: GroupContent | None, resources: Mapping[Key, Resource]
 ) -> dict[str, bytes]:
-    """The digests of the changed sets after a change, by type URL, so that labels can show them before the commit.
+    """The digests of the changed sets after a change, by type URL. Labels show them, so they precede the commit.
 
     ``resources`` contains the new and changed resources.
     """
@@ -301,14 +303,18 @@ def digests_of(
 
 
 def _digest(base: ResourceSet, change: Change, resources: Mapping[Key, Resource]) -> bytes:
-    """The digest of a set after a change. A digest is a sum over all members, so the smaller part is summed up."""
+    """The digest of a set after a change.
+
+    A digest is a sum over all members. So it is computed from the members that stay, or from those that change,
+    whichever are fewer.
+    """
     type_url = base.type.type_url
-    coming = [(name, resources[type_url, name].version) for name in (*change.added, *change.changed)]
-    going = [*change.changed, *change.removed]
-    if len(going) > len(base) // 2:
-        left = base.resources.keys() - going
-        return content_digest((*coming, *((name, base.resources[name].version) for name in left)))
-    gone = content_digest((name, base.resources[name].version) for name in going)
-    total = sum(int.from_bytes(part, "big") for part in (base.digest, content_digest(coming)))
-    total -= int.from_bytes(gone, "big")
-    return (total % (1 << 8 * len(gone))).to_bytes(len(gone), "big")
+    put = [(name, resources[type_url, name].version) for name in (*change.added, *change.changed)]
+    replaced = [*change.changed, *change.removed]
+    if len(replaced) > len(base) // 2:
+        unchanged = base.resources.keys() - replaced
+        return content_digest((*put, *((name, base.resources[name].version) for name in unchanged)))
+    subtracted = content_digest((name, base.resources[name].version) for name in replaced)
+    total = sum(int.from_bytes(part, "big") for part in (base.digest, content_digest(put)))
+    total -= int.from_bytes(subtracted, "big")
+    return (total % (1 << 8 * len(subtracted))).to_bytes(len(subtracted), "big")

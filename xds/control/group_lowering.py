@@ -1,4 +1,4 @@
-"""Lowers the upstreams of one group; resources that stay the same are shared with the previous result. Pure."""
+"""Lowers the upstreams of one group. Unchanged resources are shared with the previous result. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from xds.catalog.defaults import ServiceDefaults
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import refused
+from xds.chain.index import chain_finding
 from xds.chain.request import CompileRequestError
 from xds.chain.uses import ChainUse
 from xds.control.group_content import Key as ResourceKey
 from xds.control.lowered_content import NOTHING_LOWERED, LoweredContent, LoweredPart, LoweredRecord, LoweredRecords
-from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, unite
+from xds.lower.lowered import UPSTREAM, Json, Lowered, LoweredResource, merge_lowered
 from xds.lower.lowering import (
-    BehindListener,
+    ListenerBackend,
     LoweringSettings,
     UpstreamChain,
     add_listener,
-    lower_behind,
+    lower_backend,
     lower_upstream,
     without_address,
 )
@@ -35,8 +35,8 @@ Compile = Callable[[ChainUse], Compiled]
 class LoweredGroup:
     """A group with upstreams.
 
-    ``content`` is what is lowered in its snapshot, ``chains`` are what it was made of. ``error`` says why the upstreams
-    cannot be lowered now; the content is then the last one.
+    ``content`` are the lowered resources in its snapshot, ``chains`` the chains that they were made of. ``error`` says
+    why the upstreams cannot be lowered now; ``content`` are then the last ones.
     """
 
     group: str
@@ -52,17 +52,17 @@ def use_of(upstream: Upstream) -> ChainUse:
 
 
 def effective(document: UpstreamsDocument, entries: ConfigEntries) -> UpstreamsDocument:
-    """The document with what the service-defaults of its own service say of its upstreams."""
+    """The document with the settings of upstreams that the service-defaults of its own service have."""
     return with_upstream_config(document, entries.defaults(document.service)) if document.service else document
 
 
 def own_entry(document: UpstreamsDocument) -> Key | None:
-    """The service-defaults that a document depends on, present or not."""
+    """The key of the service-defaults that a document depends on, present or not; None for no service."""
     return (ServiceDefaults.kind, document.service) if document.service else None
 
 
 class GroupLowering:
-    """Lowers groups with one set of config entries. ``compile_use`` has the chain of a use with these entries."""
+    """Lowers groups with one set of config entries. ``compile_use`` returns the chain of a use with these entries."""
 
     def __init__(
         self, entries: ConfigEntries, compile_use: Compile, records: LoweredRecords, settings: LoweringSettings
@@ -71,26 +71,27 @@ class GroupLowering:
         self._compile_use = compile_use
         self._records = records
         self._settings = settings
-        self._made: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
-        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, BehindListener]]] = {}
-        self._recorded: dict[int, tuple[Json, LoweredRecord]] = {}  # by the identity of the content, which is kept
+        self._lowered_parts: dict[tuple[Upstream, ProxySettings], list[LoweredPart]] = {}
+        self._behind: dict[tuple[Upstream, ProxySettings], list[tuple[UpstreamChain, ListenerBackend]]] = {}
+        # By the ``id`` of the content, which is kept alive here.
+        self._records_by_content: dict[int, tuple[Json, LoweredRecord]] = {}
 
     def compile(self, group: str, document: UpstreamsDocument) -> dict[ChainUse, Compiled]:
         """The chains of a group's upstreams. Raises ``ValidationError`` for one that cannot be compiled here at all."""
-        found: dict[ChainUse, Compiled] = {}
+        chains: dict[ChainUse, Compiled] = {}
         for upstream in effective(document, self._entries).upstreams:
             use = use_of(upstream)
             try:
-                found[use] = found.get(use) or self._compile_use(use)
+                chains[use] = chains.get(use) or self._compile_use(use)
             except CompileRequestError as error:
                 place = f"{UPSTREAM}/{upstream.name}"
                 raise ValidationError([_of_group(Violation("invalid_upstream", str(error), place), group)]) from None
-        return found
+        return chains
 
     def lower(self, group: str, document: UpstreamsDocument, before: LoweredContent) -> LoweredGroup:
-        """Lower the upstreams of a group. ``before`` is shared as far as nothing differs; as a whole, if it is equal.
+        """Lower the upstreams of a group. Unchanged parts of ``before`` are shared; ``before`` itself, if all are.
 
-        Raises ``ValidationError`` with every finding, and its place in the config entries or the document.
+        Raises ``ValidationError`` with all findings, each with its place in the config entries or the document.
         """
         chains = self.compile(group, document)
         try:
@@ -102,97 +103,100 @@ class GroupLowering:
     def _content(
         self, document: UpstreamsDocument, chains: Mapping[ChainUse, Compiled], before: LoweredContent
     ) -> LoweredContent:
-        found: list[Violation] = []
+        findings: list[Violation] = []
         parts: dict[str, LoweredPart] = {}
         for upstream in document.upstreams:
             try:
                 parts[upstream.name] = self._part(document, upstream, chains[use_of(upstream)], before)
             except ValidationError as error:
-                found += error.violations
-        if found:
-            raise ValidationError(list(dict.fromkeys(found)))
-        held = before.parts
-        if list(parts) == list(held) and all(parts[name] is held[name] for name in parts):
+                findings += error.violations
+        if findings:
+            raise ValidationError(list(dict.fromkeys(findings)))
+        former = before.parts
+        if list(parts) == list(former) and all(parts[name] is former[name] for name in parts):
             return before
-        return self._united(parts, before if held else NOTHING_LOWERED)
+        return self._united(parts, before if former else NOTHING_LOWERED)
 
     def _part(
         self, document: UpstreamsDocument, upstream: Upstream, compiled: Compiled, before: LoweredContent
     ) -> LoweredPart:
         if compiled.chain is None:
             assert compiled.error is not None
-            finding = refused(compiled.error, "does not compile")
+            finding = chain_finding(compiled.error, "does not compile")
             raise ValidationError([replace(finding, hint=f"{finding.hint}; upstream {upstream.name!r}")])
         present = frozenset(key for key in compiled.consulted if self._entries.get(key) is not None)
-        held = before.parts.get(upstream.name)
+        former = before.parts.get(upstream.name)
         if (
-            held is not None
-            and (held.chain.chain is compiled.chain and held.chain.entries == present)
-            and (held.upstream, held.proxies) == (upstream, document.proxies)
+            former is not None
+            and (former.chain.chain is compiled.chain and former.chain.entries == present)
+            and (former.upstream, former.proxies) == (upstream, document.proxies)
         ):
-            return held
+            return former
         chain = UpstreamChain(compiled.chain, present)
         return self._lowered_once(upstream, chain, document.proxies)
 
     def _lowered_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> LoweredPart:
-        """What groups with equal upstreams share. An upstream with an escape hatch has no hash: it is lowered again."""
+        """The part of an upstream, shared by groups with an equal one.
+
+        An upstream with an escape hatch has no hash, so it is lowered for each group.
+        """
         if upstream.envoy_listener_json is not None or upstream.envoy_cluster_json is not None:
             return LoweredPart(upstream, chain, proxies, lower_upstream(upstream, chain, proxies, self._settings))
-        made = self._made.setdefault((upstream, proxies), [])
-        for part in made:
+        parts = self._lowered_parts.setdefault((upstream, proxies), [])
+        for part in parts:
             if part.chain.chain is chain.chain and part.chain.entries == chain.entries:
                 return part
         behind = self._behind_once(without_address(upstream), chain, proxies)
         lowered = add_listener(upstream, chain, proxies, self._settings, behind)
-        made.append(LoweredPart(upstream, chain, proxies, lowered))
-        return made[-1]
+        parts.append(LoweredPart(upstream, chain, proxies, lowered))
+        return parts[-1]
 
-    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> BehindListener:
-        """What upstreams share that differ in the address or port of the listener only."""
-        made = self._behind.setdefault((upstream, proxies), [])
-        for held, behind in made:
-            if held.chain is chain.chain and held.entries == chain.entries:
+    def _behind_once(self, upstream: Upstream, chain: UpstreamChain, proxies: ProxySettings) -> ListenerBackend:
+        """The resources behind the listener, shared by upstreams that differ in the listener's address or port only."""
+        shared = self._behind.setdefault((upstream, proxies), [])
+        for known_chain, behind in shared:
+            if known_chain.chain is chain.chain and known_chain.entries == chain.entries:
                 return behind
-        made.append((chain, lower_behind(upstream, chain, proxies, self._settings)))
-        return made[-1][1]
+        shared.append((chain, lower_backend(upstream, chain, proxies, self._settings)))
+        return shared[-1][1]
 
     def _record(self, one: LoweredResource) -> LoweredRecord:
-        """The record of a resource; that of content which several groups share is found once."""
-        held = self._recorded.get(id(one.content))
-        if held is None:
-            held = self._recorded[id(one.content)] = (one.content, self._records.of(one))
-        return held[1]
+        """The record of a resource. Groups that share the content share the look-up too."""
+        known = self._records_by_content.get(id(one.content))
+        if known is None:
+            known = self._records_by_content[id(one.content)] = (one.content, self._records.of(one))
+        return known[1]
 
     def _united(self, parts: Mapping[str, LoweredPart], before: LoweredContent) -> LoweredContent:
-        """All parts as one. What only parts of ``before`` make that stay is taken from there."""
+        """All parts as one content. Resources that no changed part makes are taken from ``before``."""
         touched = _touched(parts, before.parts)
-        lowered = unite(_only(part.lowered, touched) for part in parts.values())
-        found: list[Violation] = []
+        lowered = merge_lowered(_only(part.lowered, touched) for part in parts.values())
+        findings: list[Violation] = []
         records = {key: one for key, one in before.records.items() if key not in touched}
         for one in lowered.resources:
             try:
                 records[one.type_url, one.name] = self._record(one)
             except ValidationError as error:
-                found += error.violations
-        if found:
-            raise ValidationError(found)
-        kept = {key: one for key, one in before.origins.items() if key not in touched}
-        origins = {**kept, **{(one.type_url, one.name): one for one in lowered.resources}}
-        stayed = {name: one for name, one in before.assignments.items() if (ENDPOINT, name) not in touched}
+                findings += error.violations
+        if findings:
+            raise ValidationError(findings)
+        unchanged_origins = {key: one for key, one in before.origins.items() if key not in touched}
+        origins = {**unchanged_origins, **{(one.type_url, one.name): one for one in lowered.resources}}
+        unchanged = {name: one for name, one in before.assignments.items() if (ENDPOINT, name) not in touched}
         return LoweredContent(
             {key: records[key] for key in sorted(origins)},
             {key: origins[key] for key in sorted(origins)},
-            dict(sorted({**stayed, **lowered.assignments}.items())),
+            dict(sorted({**unchanged, **lowered.assignments}.items())),
             parts,
             lowered.warnings,
         )
 
 
 def _touched(parts: Mapping[str, LoweredPart], before: Mapping[str, LoweredPart]) -> set[ResourceKey]:
-    """Type and name of all that the parts make which differ."""
+    """Type URL and name of all resources and assignments that changed parts make, before or now."""
     changed = [name for name in {**before, **parts} if parts.get(name) is not before.get(name)]
-    made = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
-    return {key for lowered in made for key in _keys(lowered)}
+    affected = [one.lowered for each in (parts, before) for name in changed if (one := each.get(name)) is not None]
+    return {key for lowered in affected for key in _keys(lowered)}
 
 
 def _keys(lowered: Lowered) -> Iterator[ResourceKey]:

@@ -1,7 +1,7 @@
 """Settings of groups: which nodes a group selects, and how its pushes are ordered (docs/concepts.md).
 
-They are documents in the store, beside the snapshots. Changing them makes no revision. A group may have settings before
-it has a snapshot; until then it matches no nodes.
+The settings are documents in the store, beside the snapshots. A change of settings makes no revision. A group may have
+settings before it has a snapshot; until then it matches no nodes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = structlog.get_logger(logger_name="xds.control.groups")
 class GroupSettings:
     """With an empty ``selector`` nodes join by name only. Empty ``on_nack`` and None mean the default of the server.
 
-    The two times say how long clients keep removed resources (`OrderRules`).
+    ``removal_delay_s`` and ``listener_drain_s`` say how long clients keep removed resources (`OrderRules`).
     """
 
     selector: str = ""
@@ -120,9 +120,9 @@ def check_settings(settings: GroupSettings) -> Filter:
 
 
 class GroupTable:
-    """The settings of all groups. A change is stored first, then in force; one change at a time.
+    """The settings of all groups. A change is stored first and then takes effect; one change at a time.
 
-    ``wake`` is called with the group whose settings changed, so that streams move and are offered their resources.
+    ``wake`` is called with the group whose settings changed: streams move to it or leave it, and get their resources.
     """
 
     def __init__(self, store: Store, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
@@ -132,7 +132,7 @@ class GroupTable:
         self._settings: dict[str, GroupSettings] = {}
         self._selectors: dict[str, Filter] = {}
         self.lock = asyncio.Lock()
-        cache.membership.on_failure = _failed
+        cache.membership.on_failure = _log_selector_failure
 
     def __iter__(self) -> Iterator[str]:
         """The names of all groups with settings, ordered."""
@@ -142,7 +142,7 @@ class GroupTable:
         return group in self._settings
 
     def get(self, group: str) -> GroupSettings:
-        """A group's settings; the defaults where it has none."""
+        """A group's settings; the defaults if it has none."""
         return self._settings.get(group, NO_SETTINGS)
 
     def failures(self, group: str) -> int:
@@ -156,31 +156,31 @@ class GroupTable:
         """
         # Compiling the first filter loads the grammar. Do it now, in a thread, rather than at the first request.
         asyncio.get_running_loop().run_in_executor(None, compile_filter, "node.id is not empty")
-        found: list[tuple[str, GroupSettings, Filter]] = []
+        stored: list[tuple[str, GroupSettings, Filter]] = []
         for doc in await self._store.docs(KIND):
             try:
                 settings = read_settings(json.loads(doc.body))
-                found.append((doc.id, settings, await asyncio.to_thread(check_settings, settings)))
+                stored.append((doc.id, settings, await asyncio.to_thread(check_settings, settings)))
             except (ValueError, ValidationError) as error:
                 _log.error("group.settings_unreadable", group=doc.id, error_message=str(error))
         self._settings.clear()
         self._selectors.clear()
-        for each in found:
-            self._remember(*each)
-        self._put_in_force()
+        for each in stored:
+            self._add(*each)
+        self._configure_cache()
 
     def etag(self, group: str) -> str:
-        """The etag of a group's settings; `NO_ETAG` where it has none."""
+        """The etag of a group's settings; `NO_ETAG` if it has none."""
         return settings_etag(self._settings[group]) if group in self._settings else NO_ETAG
 
     def check(self, group: str, etag: str) -> None:
-        """Raises ``ConflictError`` where the etag of the settings is not ``etag``."""
+        """Raises ``ConflictError`` if the etag of the settings is not ``etag``."""
         check_etag(etag, self.etag(group), f"group {group!r} settings", group)
 
     async def put(
         self, group: str, settings: GroupSettings, selector: Filter, etag: str = "", by: Caller = UNKNOWN_CALLER
     ) -> bool:
-        """Store checked settings and put them in force; False when they are unchanged.
+        """Store checked settings and apply them; False when they are unchanged.
 
         ``selector`` is the result of ``check_settings``. Raises as ``check``, ``ValidationError`` when too many groups
         have a selector, ``StoreError``.
@@ -191,26 +191,26 @@ class GroupTable:
                 return False
             write = self.write(group, settings, by)
             await self._store.put_doc(write.kind, write.id, write.body, note=write.note)
-            self.written(group, settings, selector)
-            _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_own(settings))
+            self.apply_stored(group, settings, selector)
+            _log.info("group.configured", group=group, actor=by.actor, author=by.author, **_given_fields(settings))
             return True
 
     def write(self, group: str, settings: GroupSettings, by: Caller) -> DocumentWrite:
-        """The document for the store. The caller holds ``lock``, stores it, and calls ``written``.
+        """The document for the store. The caller holds ``lock``, stores the document, and calls ``apply_stored``.
 
         Raises ``ValidationError`` when too many groups have a selector.
         """
         if settings.selector and group not in self._selectors and self._is_full():
             detail = f"at most {SELECTORS_LIMIT} groups can have a selector"
             raise ValidationError([Violation("too_many", detail, pointer="/selector")])
-        old = _own(self._settings[group]) if group in self._settings else None
-        note = by.note("group.configured", group=group, old=old, new=_own(settings))
+        old = _given_fields(self._settings[group]) if group in self._settings else None
+        note = by.note("group.configured", group=group, old=old, new=_given_fields(settings))
         return DocumentWrite(KIND, group, _document(settings), note)
 
-    def written(self, group: str, settings: GroupSettings, selector: Filter) -> None:
-        """Put settings in force that the store has."""
-        self._remember(group, settings, selector)
-        self._put_in_force()
+    def apply_stored(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+        """Apply settings that are stored already."""
+        self._add(group, settings, selector)
+        self._configure_cache()
         self._wake((group,))
 
     async def forget(self, group: str, by: Caller = UNKNOWN_CALLER) -> bool:
@@ -219,7 +219,7 @@ class GroupTable:
             if group not in self._settings:
                 return False
             with suppress(NotFoundError):  # it is deleted already
-                note = by.note("group.deleted", group=group, old=_own(self._settings[group]))
+                note = by.note("group.deleted", group=group, old=_given_fields(self._settings[group]))
                 await self._store.put_doc(KIND, group, None, note=note)
             self.dropped(group)
             self._wake((group,))
@@ -229,18 +229,18 @@ class GroupTable:
         """Forget the settings of a group; the store has deleted them with the group."""
         if self._settings.pop(group, None) is not None:
             self._selectors.pop(group, None)
-            self._put_in_force()
+            self._configure_cache()
 
     def _is_full(self) -> bool:
         return len(self._selectors) >= SELECTORS_LIMIT
 
-    def _remember(self, group: str, settings: GroupSettings, selector: Filter) -> None:
+    def _add(self, group: str, settings: GroupSettings, selector: Filter) -> None:
         self._settings[group] = settings
         self._selectors.pop(group, None)
         if settings.selector.strip():
             self._selectors[group] = selector
 
-    def _put_in_force(self) -> None:
+    def _configure_cache(self) -> None:
         rules = [Rule(group, selector, self._settings[group].priority) for group, selector in self._selectors.items()]
         orders = {group: own.order() for group, own in self._settings.items()}
         self._cache.configure(rules, {group: order for group, order in orders.items() if order != DEFAULT_ORDER})
@@ -248,19 +248,19 @@ class GroupTable:
 
 def settings_etag(settings: GroupSettings) -> str:
     """The etag of settings."""
-    return document_etag("s", _own(settings))
+    return document_etag("s", _given_fields(settings))
 
 
-def _own(settings: GroupSettings) -> dict[str, Any]:
+def _given_fields(settings: GroupSettings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if value is not None}
 
 
 def _document(settings: GroupSettings) -> bytes:
-    """The stored form. Unset fields are left out, so that earlier releases can read it."""
-    return json.dumps(_own(settings)).encode()
+    """The stored document. Unset fields are left out, so that earlier releases can read it."""
+    return json.dumps(_given_fields(settings)).encode()
 
 
-def _failed(group: str, error: EvaluationError) -> None:
+def _log_selector_failure(group: str, error: EvaluationError) -> None:
     _log.warning("group.selector_failed", group=group, error_message=str(error))
 
 

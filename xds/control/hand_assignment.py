@@ -1,4 +1,4 @@
-"""One assignment that is set by hand: the wanted endpoints, those that drain, its stored form, its JSON. Pure."""
+"""One assignment that is set by hand: the wanted endpoints, the draining endpoints, its stored form. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _ADDRESSES_SHOWN = 20
 class HandAssignment:
     """An assignment that was set by hand.
 
-    ``wanted`` is what was set; ``draining`` are endpoints that go. ``leaving``: it was deleted, or its binding has
-    ended, and ``wanted`` is the pushed assignment. ``actor`` and ``author`` changed it last, at ``time_s``.
+    ``wanted`` is the assignment that was set; ``draining`` are endpoints that drain. ``leaving``: the assignment was
+    deleted, or its binding has ended; ``wanted`` is then the pushed assignment. ``actor`` and ``author`` changed it
+    last, at ``time_s`` (epoch seconds).
     """
 
     wanted: Resource
@@ -36,40 +37,43 @@ class HandAssignment:
         return with_draining(self.wanted, self.draining)
 
     def owner(self) -> Owner:
-        """Its owner: nobody, if it was deleted."""
+        """Its owner; of kind ``LEAVING`` if it was deleted."""
         kind = OwnerKind.LEAVING if self.leaving else OwnerKind.HAND
         return Owner(kind, actor=self.actor or self.author, time_s=self.time_s)
 
     @property
     def etag(self) -> str:
-        """The etag of what is wanted. The end of a draining endpoint does not change it."""
+        """The etag of the wanted assignment. The end of a draining endpoint does not change it."""
         return NO_ETAG if self.leaving else assignment_etag(self.wanted)
 
     def is_due(self, now_s: float) -> bool:
-        """Whether an endpoint has drained, or all have of an assignment that was deleted."""
+        """Whether an endpoint has drained, or the deleted assignment has no draining endpoint any more."""
         return any(one.until_s <= now_s for one in self.draining) or self.is_over
 
     @property
     def is_over(self) -> bool:
-        """Whether it was deleted and nothing is left to drain."""
+        """Whether it was deleted and no endpoint drains any more."""
         return self.leaving and not self.draining
 
     def advanced(self, now_s: float, wanted: Resource | None = None) -> HandAssignment:
-        """This assignment, or another one in its place, without the endpoints that have drained or are there again."""
-        over = wanted if wanted is not None else self.wanted
-        return replace(self, wanted=over, draining=still_draining(self.draining, over, now_s))
+        """This assignment at ``now_s``, with another ``wanted`` assignment if one is given.
+
+        Endpoints that have drained, or that are wanted again, drain no longer.
+        """
+        present = wanted if wanted is not None else self.wanted
+        return replace(self, wanted=present, draining=still_draining(self.draining, present, now_s))
 
     def is_same(self, other: HandAssignment) -> bool:
-        """Whether both want and drain the same."""
+        """Whether both have the same wanted and draining endpoints."""
         return self.wanted.version == other.wanted.version and self.draining == other.draining
 
-    def told(self) -> dict[str, Any]:
-        """The assignment in the audit list: its endpoints. Costs some 10 us for each of them."""
+    def audit_summary(self) -> dict[str, Any]:
+        """The assignment for the audit list: its endpoints. Costs some 10 us for each endpoint."""
         addresses = list(addresses_of(self.wanted))
-        told: dict[str, Any] = {"endpoints_n": len(addresses), "endpoints": addresses[:_ADDRESSES_SHOWN]}
+        summary: dict[str, Any] = {"endpoints_n": len(addresses), "endpoints": addresses[:_ADDRESSES_SHOWN]}
         if self.draining:
-            told["draining"] = [one.address for one in self.draining][:_ADDRESSES_SHOWN]
-        return told
+            summary["draining"] = [one.address for one in self.draining][:_ADDRESSES_SHOWN]
+        return summary
 
     def document(self) -> dict[str, Any]:
         """The stored form."""

@@ -1,8 +1,8 @@
-"""Assignments that are set by hand, over pushed ones: durable, audited, drained (docs/services.md#by-hand).
+"""Assignments that are set by hand, in place of pushed ones: durable, audited, drained (docs/services.md#by-hand).
 
-A change is stored first, then served. It makes no revision, and no push, undo or rollback changes it. Endpoints that go
-drain first. When an assignment is deleted, the pushed one is served together with the draining endpoints. After they
-have drained, the name belongs to the push again.
+A change is stored first, then served. It makes no revision. No push, undo or rollback changes an assignment that is set
+by hand. Removed endpoints drain first. When an assignment is deleted, the pushed one is served together with the
+draining endpoints. After these have drained, the name has no owner any more and only the pushed assignment is served.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from xds.wire.fields import text_field
 
 KIND = "live_endpoints"
 ASSIGNMENTS_LIMIT = 20_000
-_OURS = (OwnerKind.HAND, OwnerKind.LEAVING)
-TICK_S = 0.25  # an endpoint drains at most so much longer
+_OWN_KINDS = (OwnerKind.HAND, OwnerKind.LEAVING)
+TICK_S = 0.25  # an endpoint drains at most this much longer
 
 _log = structlog.get_logger(logger_name="xds.control.hand_assignments")
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """What an edit makes: the wanted assignment. ``removed`` are the addresses that it was asked to remove."""
+class EditResult:
+    """The wanted assignment after an edit. ``removed`` are the addresses that the edit was to remove."""
 
     wanted: Resource
     removed: frozenset[str] = frozenset()
@@ -59,10 +59,9 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class HandChange:
-    """The result of a change.
+    """The assignment ``before`` and ``after`` a change; None if none is set by hand.
 
-    ``changed`` is False if nothing changed; ``before`` is None if nothing was set. ``absent`` are addresses to remove
-    that the assignment did not have.
+    ``changed`` is False if nothing changed. ``absent`` are addresses to remove that the assignment did not have.
     """
 
     after: HandAssignment | None
@@ -71,13 +70,13 @@ class HandChange:
     absent: tuple[str, ...] = ()
 
 
-# Edits the present assignment (what is set, or was pushed; None where there is neither), given what drains.
-Edit = Callable[[Resource | None, tuple[DrainingEndpoint, ...]], Edited]
+# Edits the present assignment: the one set by hand, else the pushed one, None for neither. Gets the draining endpoints.
+Edit = Callable[[Resource | None, tuple[DrainingEndpoint, ...]], EditResult]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """``etag`` must be that of the present assignment. Removed endpoints drain for ``drain_s``; None: the default."""
+    """``etag``, if given, must be the etag of the present assignment. ``drain_s`` None means the default."""
 
     etag: str = ""
     drain_s: float | None = None
@@ -88,7 +87,7 @@ class WriteOptions:
 class HandAssignments:
     """All assignments that are set by hand. Use as one of the publisher's documents (`GroupDocuments`).
 
-    ``drain_s`` is how long endpoints drain where a change does not say. ``exists`` says whether there is a group.
+    ``drain_s`` is how long endpoints drain unless a change says otherwise. ``exists`` says whether a group exists.
     """
 
     def __init__(
@@ -111,8 +110,8 @@ class HandAssignments:
         self._exists = exists
         self._events = events
         self._clock = clock  # epoch seconds
-        self._held: dict[Key, HandAssignment] = {}
-        self._going: set[Key] = set()  # those with draining endpoints, and those that are leaving
+        self._assignments: dict[Key, HandAssignment] = {}
+        self._keys_with_drains: set[Key] = set()  # assignments with draining endpoints, and those that are leaving
         self._running = RunningWrites()
         self._task = BackgroundTask()
 
@@ -124,31 +123,31 @@ class HandAssignments:
         Documents that this release cannot read are logged, not used, and kept in the store.
         """
         now_s = self._clock()
-        found: dict[Key, HandAssignment] = {}
+        stored: dict[Key, HandAssignment] = {}
         for doc in await self._store.docs(KIND):
             key = key_of(doc.id)
             try:
-                held = HandAssignment.parse(json.loads(doc.body))
+                assignment = HandAssignment.parse(json.loads(doc.body))
             except (ValueError, KeyError, TypeError, ValidationError) as error:
                 _log.error("endpoints.unreadable", group=key[0], resource=key[1], error_message=str(error))
                 continue
-            found[key] = held.advanced(now_s)
-        self._held, self._going = {}, set()
-        for key, held in found.items():
-            self._remember(key, held)
-        for group, members in _by_group(found.items()).items():
-            self._lay_loaded(group, members)
+            stored[key] = assignment.advanced(now_s)
+        self._assignments, self._keys_with_drains = {}, set()
+        for key, assignment in stored.items():
+            self._set(key, assignment)
+        for group, members in _by_group(stored.items()).items():
+            self._serve_loaded(group, members)
 
-    def _lay_loaded(self, group: str, members: Mapping[str, HandAssignment]) -> None:
-        for name, held in members.items():
+    def _serve_loaded(self, group: str, members: Mapping[str, HandAssignment]) -> None:
+        for name, assignment in members.items():
             try:
-                self._live.assign(group, held.owner(), {name: held.served()}, wakes=False)
-            except OwnedError as error:  # only if the store was changed by other means
-                self._remember((group, name), None)
+                self._live.assign(group, assignment.owner(), {name: assignment.served()}, wakes=False)
+            except OwnedError as error:  # only if something else than this server changed the store
+                self._set((group, name), None)
                 _log.error("endpoints.owned", group=group, resource=name, error_message=str(error))
 
     def start(self) -> None:
-        """Start to end what drains."""
+        """Start to remove endpoints that have drained."""
         self._task.start(self._run())
 
     async def close(self) -> None:
@@ -170,18 +169,18 @@ class HandAssignments:
 
     def find(self, key: Key) -> HandAssignment | None:
         """The assignment that was set by hand under this name; None for none."""
-        return self._held.get(key)
+        return self._assignments.get(key)
 
     def of(self, group: str) -> dict[str, HandAssignment]:
         """The assignments of a group, by name."""
-        return {key[1]: held for key, held in sorted(self._held.items()) if key[0] == group}
+        return {key[1]: assignment for key, assignment in sorted(self._assignments.items()) if key[0] == group}
 
     def pushed(self, key: Key) -> Resource | None:
         """The assignment that was pushed under this name; None for none."""
         return self._live.pushed(*key)
 
     def served(self, group: str) -> Mapping[str, Resource]:
-        """All assignments that a group is served, by name, without the weights of traffic assignment."""
+        """All assignments that a group is served, by name, without the weights of a traffic assignment."""
         snapshot = self._cache.get(group)
         return snapshot.get(ENDPOINT).resources if snapshot is not None else self._cache.observed(group)
 
@@ -191,20 +190,20 @@ class HandAssignments:
         return snapshot is not None and key[1] in self._cache.diffs.assignments(None, snapshot.get(CLUSTER))
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._assignments)
 
     def draining_n(self) -> int:
-        """The number of endpoints that drain. May be called from another thread."""
-        return sum(len(held.draining) for held in list(self._held.values()))
+        """The number of draining endpoints. May be called from another thread."""
+        return sum(len(assignment.draining) for assignment in list(self._assignments.values()))
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all documents of a group."""
-        return tuple((KIND, document_id(key)) for key in self._held if key[0] == group)
+        return tuple((KIND, document_id(key)) for key in self._assignments if key[0] == group)
 
     # Writing
 
     async def edit(self, key: Key, edit: Edit, options: WriteOptions) -> HandChange:
-        """Set what ``edit`` makes of the present assignment. Removed endpoints drain first.
+        """Set the assignment that ``edit`` makes of the present one. Removed endpoints drain first.
 
         Raises ``NotFoundError`` for an unknown group, ``OwnedError``, ``ConflictError``, ``StoreError``, and what
         ``edit`` raises.
@@ -212,7 +211,7 @@ class HandAssignments:
         return await self._running.finish(self._edit(key, edit, options))
 
     async def delete(self, key: Key, options: WriteOptions) -> HandChange:
-        """Serve the pushed assignment again after the endpoints that it lacks have drained.
+        """Serve the pushed assignment again. The endpoints that it lacks drain first.
 
         Raises ``NotFoundError`` where nothing is set by hand, ``OwnedError``, ``ConflictError``, ``StoreError``.
         """
@@ -223,10 +222,10 @@ class HandAssignments:
             before = self._check(key, options.etag)
             pushed = self.pushed(key)
             size = sum(len(one.body) for one in (pushed, before.wanted if before is not None else None) if one)
-            change = await run_sized(self._edited, edit, before, pushed, options, bytes=size)
+            change = await run_sized(self._plan_edit, edit, before, pushed, options, bytes=size)
             if not change.changed:
                 return change
-            if before is None and len(self._held) >= ASSIGNMENTS_LIMIT:
+            if before is None and len(self._assignments) >= ASSIGNMENTS_LIMIT:
                 raise ValidationError([Violation("too_many", f"at most {ASSIGNMENTS_LIMIT} assignments by hand")])
             await self._put(key, "set", change, options)
             return change
@@ -237,56 +236,56 @@ class HandAssignments:
             drain_s = self._drain_s(options)
             if before is None or (before.leaving and drain_s > 0):
                 raise NotFoundError(f"no assignment {key[1]!r} of group {key[0]!r} is set by hand")
-            left = await self._planned_left(key, before.wanted, before.draining, options)
-            change = HandChange(left, before)
+            leaving = await self._plan_leaving(key, before.wanted, before.draining, options)
+            change = HandChange(leaving, before)
             await self._put(key, "deleted", change, options)
             return change
 
-    async def _planned_left(
+    async def _plan_leaving(
         self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
     ) -> HandAssignment | None:
-        """As ``_left``; in a thread where the assignment is large."""
+        """As ``_leaving_assignment``; in a thread if the assignment is large."""
         if self._drain_s(options) <= 0:
             return None
-        return await run_sized(self._left, key, before, draining, options, bytes=len(before.body))
+        return await run_sized(self._leaving_assignment, key, before, draining, options, bytes=len(before.body))
 
-    def _left(
+    def _leaving_assignment(
         self, key: Key, before: Resource, draining: tuple[DrainingEndpoint, ...], options: WriteOptions
     ) -> HandAssignment | None:
-        """What was pushed, with the endpoints of ``before`` that go; None where none drains."""
+        """The pushed assignment with the draining endpoints that ``before`` has and it lacks; None if none drains."""
         now_s, drain_s, by = self._clock(), self._drain_s(options), options.by
         pushed = self.pushed(key) or empty_assignment(key[1])
-        going = (*draining, *drain_missing(before, pushed, now_s + drain_s))
-        left = still_draining(going, pushed, now_s)
-        return HandAssignment(pushed, left, True, by.actor, by.author, now_s) if left else None
+        removed = (*draining, *drain_missing(before, pushed, now_s + drain_s))
+        remaining = still_draining(removed, pushed, now_s)
+        return HandAssignment(pushed, remaining, True, by.actor, by.author, now_s) if remaining else None
 
     def _check(self, key: Key, etag: str) -> HandAssignment | None:
         group, name = key
         if not self._exists(group):
             raise NotFoundError(f"no such group: {group!r}")
         self._live.check(group, (name,), Owner(OwnerKind.HAND))
-        held = self._held.get(key)
-        found = held.etag if held is not None else NO_ETAG
-        check_etag(etag, found, f"assignment {name!r} of group {group!r} etag", group)
-        return held
+        present = self._assignments.get(key)
+        present_etag = present.etag if present is not None else NO_ETAG
+        check_etag(etag, present_etag, f"assignment {name!r} of group {group!r} etag", group)
+        return present
 
     def _drain_s(self, options: WriteOptions) -> float:
         return options.drain_s if options.drain_s is not None else self.drain_s
 
-    def _edited(
+    def _plan_edit(
         self, edit: Edit, before: HandAssignment | None, pushed: Resource | None, options: WriteOptions
     ) -> HandChange:
-        """The change that an edit makes. Runs in a thread where the assignment is large."""
+        """The change that an edit makes. Runs in a thread if the assignment is large."""
         now_s, earlier = self._clock(), before.draining if before is not None else ()
         is_set = before is not None and not before.leaving
         present = before.wanted if before is not None and is_set else pushed
         edited = edit(present, earlier)
         until_s = now_s + self._drain_s(options)
-        if options.drain_s is not None:  # also of what drains already
+        if options.drain_s is not None:  # it applies to endpoints that drain already, too
             earlier = tuple(replace(one, until_s=until_s) if one.address in edited.removed else one for one in earlier)
         served = before.wanted if before is not None else pushed
-        going = drain_missing(served, edited.wanted, until_s) if served is not None else ()
-        draining = still_draining((*earlier, *going), edited.wanted, now_s)
+        removed = drain_missing(served, edited.wanted, until_s) if served is not None else ()
+        draining = still_draining((*earlier, *removed), edited.wanted, now_s)
         after = HandAssignment(edited.wanted, draining, False, options.by.actor, options.by.author, now_s)
         known = {one.address for one in earlier} | (addresses_of(present).keys() if present is not None else set())
         absent = tuple(sorted(edited.removed - known))
@@ -298,56 +297,59 @@ class HandAssignments:
         if options.dry_run:
             return
         by, size = options.by, sum(len(one.wanted.body) for one in (change.before, change.after) if one is not None)
-        made = await run_sized(_written, change, bytes=size)
-        note = by.note(f"endpoints.{action}", group=key[0], subject=key[1], old=made.old, new=made.new or None)
-        await self._store.put_doc(KIND, document_id(key), made.body, note=note)
-        self._serve(key, change.after, made.served)
-        counts = {"endpoints": made.new["endpoints_n"], "draining": len(change.after.draining)} if change.after else {}
+        write = await run_sized(_prepared_write, change, bytes=size)
+        note = by.note(f"endpoints.{action}", group=key[0], subject=key[1], old=write.old, new=write.new or None)
+        await self._store.put_doc(KIND, document_id(key), write.body, note=note)
+        self._serve(key, change.after, write.served)
+        counts = {"endpoints": write.new["endpoints_n"], "draining": len(change.after.draining)} if change.after else {}
         details: dict[str, str | int] = {**by.names(), "resource": key[1], **counts}
         self._events.record(EventKind.ENDPOINTS, action, self._clock(), group=key[0], details=details)
         _log.info(f"endpoints.{action}", group=key[0], resource=key[1], actor=by.actor, author=by.author)
 
     def _serve(self, key: Key, after: HandAssignment | None, served: Resource | None) -> None:
         group, name = key
-        self._remember(key, after)
+        self._set(key, after)
         if after is None or served is None:
             self._live.release(group, (name,), Owner(OwnerKind.HAND))
             return
         self._live.check(group, (name,), Owner(OwnerKind.HAND))
-        self._live.give(group, name, after.owner())
+        self._live.set_owner(group, name, after.owner())
         self._live.assign(group, Owner(OwnerKind.HAND), {name: served})
 
-    def _remember(self, key: Key, held: HandAssignment | None) -> None:
-        self._going.discard(key)
-        if held is None:
-            self._held.pop(key, None)
+    def _set(self, key: Key, assignment: HandAssignment | None) -> None:
+        self._keys_with_drains.discard(key)
+        if assignment is None:
+            self._assignments.pop(key, None)
             return
-        self._held[key] = held
-        if held.draining or held.leaving:
-            self._going.add(key)
+        self._assignments[key] = assignment
+        if assignment.draining or assignment.leaving:
+            self._keys_with_drains.add(key)
 
     # The end and the beginning of bindings. The caller holds ``lock``, unless nothing is served yet.
 
     async def plan_leaving(self, key: Key, before: Resource, options: WriteOptions) -> HandAssignment | None:
-        """Store that the endpoints of ``before``, which is bound, drain over what was pushed.
+        """Store that endpoints of ``before``, the assignment of a binding, drain while the pushed one is served.
 
-        None where none does. Raises ``StoreError``.
+        Returns what to serve; None if no endpoint drains. Raises ``StoreError``.
         """
-        left = await self._planned_left(key, before, (), options)
-        if left is not None:
-            await self._store.put_doc(KIND, document_id(key), json.dumps(left.document()).encode())
-        return left
+        leaving = await self._plan_leaving(key, before, (), options)
+        if leaving is not None:
+            await self._store.put_doc(KIND, document_id(key), json.dumps(leaving.document()).encode())
+        return leaving
 
-    def begin_leaving(self, key: Key, left: HandAssignment) -> None:
-        """Serve what ``plan_leaving`` has stored. The name must have no owner."""
-        self._serve(key, left, left.served())
+    def begin_leaving(self, key: Key, leaving: HandAssignment) -> None:
+        """Serve the result of ``plan_leaving``. The name must have no owner."""
+        self._serve(key, leaving, leaving.served())
 
     async def forget_leaving(self, key: Key) -> None:
-        """A name that was leaving is bound or lowered; its owner lets drain what is served. Raises ``StoreError``."""
-        held = self._held.get(key)
-        if held is not None and held.leaving:
+        """Forget a leaving assignment whose name is bound or lowered now. Its new owner lets the endpoints drain.
+
+        Raises ``StoreError``.
+        """
+        assignment = self._assignments.get(key)
+        if assignment is not None and assignment.leaving:
             await self._delete_document(key)
-            self._remember(key, None)
+            self._set(key, None)
 
     async def _delete_document(self, key: Key) -> None:
         with suppress(NotFoundError):  # it is deleted already
@@ -356,55 +358,62 @@ class HandAssignments:
     # The end of draining
 
     async def end_drains(self, now_s: float) -> None:
-        """Remove the endpoints whose time is over: those of a group in one step. Raises ``StoreError``.
+        """Remove the endpoints that have drained; those of a group in one step. Raises ``StoreError``.
 
-        Leaving assignments follow the pushes made meanwhile.
+        The wanted endpoints of leaving assignments become those of the latest push.
         """
-        if not any(self._is_due(key, now_s) for key in self._going):
+        if not any(self._is_due(key, now_s) for key in self._keys_with_drains):
             return
         async with self.lock:
-            for key in [key for key in self._going if self._taker(key) is OwnerKind.LOWERED]:
+            for key in [key for key in self._keys_with_drains if self._new_owner_kind(key) is OwnerKind.LOWERED]:
                 await self.forget_leaving(key)
-            due = {key: self._advanced(key, now_s) for key in self._going if self._is_due(key, now_s)}
-            for key, held in due.items():
-                if held.is_over:
+            due = {key: self._advanced(key, now_s) for key in self._keys_with_drains if self._is_due(key, now_s)}
+            for key, assignment in due.items():
+                if assignment.is_over:
                     await self._delete_document(key)
             for group, members in _by_group(due.items()).items():
                 self._end_drains(group, members, now_s)
 
     def _is_due(self, key: Key, now_s: float) -> bool:
-        held, taker = self._held[key], self._taker(key)
-        if taker is not None:
-            return taker is OwnerKind.LOWERED
-        return held.is_due(now_s) or self._is_behind(key, held)
+        assignment, new_owner = self._assignments[key], self._new_owner_kind(key)
+        if new_owner is not None:
+            return new_owner is OwnerKind.LOWERED
+        return assignment.is_due(now_s) or self._lacks_latest_push(key, assignment)
 
-    def _taker(self, key: Key) -> OwnerKind | None:
-        """What has taken a name that was leaving; None: nothing. A binding says so itself once it is stored."""
+    def _new_owner_kind(self, key: Key) -> OwnerKind | None:
+        """The kind of the owner that claimed a leaving name; None for none.
+
+        A binding calls ``forget_leaving`` itself, once it is stored.
+        """
         owner = self._live.owner(*key)
-        return owner.kind if owner is not None and owner.kind not in _OURS else None
+        return owner.kind if owner is not None and owner.kind not in _OWN_KINDS else None
 
-    def _is_behind(self, key: Key, held: HandAssignment) -> bool:
-        """Whether a leaving assignment differs from the pushed one."""
-        if not held.leaving:
+    def _lacks_latest_push(self, key: Key, assignment: HandAssignment) -> bool:
+        """Whether a leaving assignment lacks the latest push: its wanted endpoints are not the pushed ones."""
+        if not assignment.leaving:
             return False
         pushed = self.pushed(key)
         if pushed is None:
-            return held.wanted.body != text_field(1, key[1])
-        return held.wanted.version != pushed.version
+            return assignment.wanted.body != text_field(1, key[1])
+        return assignment.wanted.version != pushed.version
 
     def _advanced(self, key: Key, now_s: float) -> HandAssignment:
-        held = self._held[key]
-        pushed = self.pushed(key) or empty_assignment(key[1]) if self._is_behind(key, held) else None
-        return held.advanced(now_s, pushed)
+        assignment = self._assignments[key]
+        pushed = self.pushed(key) or empty_assignment(key[1]) if self._lacks_latest_push(key, assignment) else None
+        return assignment.advanced(now_s, pushed)
 
     def _end_drains(self, group: str, members: Mapping[str, HandAssignment], now_s: float) -> None:
-        over = [name for name, held in members.items() if held.is_over]
-        drained = [name for name, held in members.items() if len(held.draining) < len(self._held[group, name].draining)]
-        kept = {name: held for name, held in members.items() if name not in over}
+        ended = [name for name, after in members.items() if after.is_over]
+        drained = [
+            name
+            for name, after in members.items()
+            if len(after.draining) < len(self._assignments[group, name].draining)
+        ]
+        remaining = {name: after for name, after in members.items() if name not in ended}
         for name in members:
-            self._remember((group, name), kept.get(name))
-        served = {name: held.served() for name, held in kept.items()}
-        self._live.assign(group, Owner(OwnerKind.HAND), served, over)
+            self._set((group, name), remaining.get(name))
+        served = {name: after.served() for name, after in remaining.items()}
+        self._live.assign(group, Owner(OwnerKind.HAND), served, ended)
         for name in drained:
             self._events.record(EventKind.ENDPOINTS, "drained", now_s, group=group, details={"resource": name})
 
@@ -413,30 +422,34 @@ class HandAssignments:
     async def forget(self, group: str, by: Caller) -> None:
         """Delete the documents of a group that has settings and no resources. Raises ``StoreError``."""
         async with self.lock:
-            for key in [key for key in self._held if key[0] == group]:
-                note = by.note("endpoints.deleted", group=group, subject=key[1], old=self._held[key].told())
+            for key in [key for key in self._assignments if key[0] == group]:
+                old = self._assignments[key].audit_summary()
+                note = by.note("endpoints.deleted", group=group, subject=key[1], old=old)
                 with suppress(NotFoundError):
                     await self._store.put_doc(KIND, document_id(key), None, note=note)
             self.dropped(group)
 
     def dropped(self, group: str) -> None:
         """Forget the documents of a group; the store has deleted them with the group."""
-        names = [key[1] for key in self._held if key[0] == group]
+        names = [key[1] for key in self._assignments if key[0] == group]
         for name in names:
-            self._remember((group, name), None)
+            self._set((group, name), None)
         if names:
             self._live.release(group, names, Owner(OwnerKind.HAND))
 
 
 def _by_group(items: Iterable[tuple[Key, HandAssignment]]) -> dict[str, dict[str, HandAssignment]]:
-    found: dict[str, dict[str, HandAssignment]] = defaultdict(dict)
-    for (group, name), held in items:
-        found[group][name] = held
-    return found
+    by_group: dict[str, dict[str, HandAssignment]] = defaultdict(dict)
+    for (group, name), assignment in items:
+        by_group[group][name] = assignment
+    return by_group
 
 
-class _Written(NamedTuple):
-    """What a change needs that takes time for each endpoint: the stored body, the notes, and what is served."""
+class _PreparedWrite(NamedTuple):
+    """The parts of a write that take time for each endpoint.
+
+    ``body`` is stored, ``old`` and ``new`` are for the audit list, ``served`` is the assignment to serve.
+    """
 
     body: bytes | None
     old: dict[str, Any] | None
@@ -444,9 +457,9 @@ class _Written(NamedTuple):
     served: Resource | None
 
 
-def _written(change: HandChange) -> _Written:
+def _prepared_write(change: HandChange) -> _PreparedWrite:
     before, after = change.before, change.after
-    old = before.told() if before is not None else None
+    old = before.audit_summary() if before is not None else None
     if after is None:
-        return _Written(None, old, {}, None)
-    return _Written(json.dumps(after.document()).encode(), old, after.told(), after.served())
+        return _PreparedWrite(None, old, {}, None)
+    return _PreparedWrite(json.dumps(after.document()).encode(), old, after.audit_summary(), after.served())

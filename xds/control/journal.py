@@ -25,7 +25,7 @@ class PushJournal:
     """``commits`` counts by result, ``triggers`` by the cause of waking streams, ``rollbacks`` by reason."""
 
     def __init__(self, events: EventLog) -> None:
-        # All from 0 on: an alert sees no increase in a series that begins with 1.
+        # Each result starts at 0: an alert sees no increase in a series that begins with 1.
         self.commits: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self.triggers: Counter[str] = Counter()
         self.rollbacks: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class PushJournal:
     ) -> None:
         """A push is committed. ``difference`` is by type label; ``new``: the push created the group.
 
-        ``is_lowered``: it was no push, but a change of config entries or upstreams.
+        ``is_lowered``: a change of config entries or upstreams changed the group, not a push.
         """
         self.commits["committed"] += not is_lowered
         self.triggers["lowered" if is_lowered else _TRIGGERS[type(change)]] += 1
@@ -74,13 +74,13 @@ class PushJournal:
         _log.info("lingering.released", **about, nodes_n=nodes_n, resources=dict(counts))
 
     def files_refused(self, group: str, source: str, detail: str, findings_n: int, now: float) -> None:
-        """Files of a watched directory cannot be applied. ``group`` is empty where the directory cannot be read."""
+        """Files of a watched directory cannot be applied. ``group`` is empty if the directory cannot be read."""
         details: dict[str, str | int] = {"source": source, "findings": findings_n}
         self._events.record(EventKind.WATCH, "refused", now, group=group, message=detail, details=details)
         _log.warning("watch.refused", group=group, source=source, error_message=detail, findings_n=findings_n)
 
     def files_applied(self, group: str, now: float) -> None:
-        """Refused files of a watched directory are applied now, or deleted."""
+        """Files of a watched directory that were refused before are now applied, or deleted."""
         self._events.record(EventKind.WATCH, "applied", now, group=group)
 
     def restored(
@@ -108,9 +108,9 @@ class PushJournal:
         _log.info("snapshot.caught_up", group=group, revision=revision)
 
     def refused(self, group: str, error: XdsError, meta: Meta) -> NoReturn:
-        """A push was rejected as a whole; raises ``error`` again."""
+        """A push was rejected. Raises ``error`` again."""
         if isinstance(error, ValidationError):
-            raise error  # the caller records it with ``invalid``, as errors before a push
+            raise error  # the caller records it with ``invalid``, like invalid resources that are found before a push
         result = _result(error)
         self.commits[result] += 1
         about = {"group": group, "actor": meta.actor, "author": meta.author}

@@ -1,8 +1,8 @@
-"""Live endpoints: who lays which assignment over the pushed ones of a group (docs/services.md#live-endpoints).
+"""Live endpoints: the owner of each live assignment, and what it serves (docs/services.md#live-endpoints).
 
-A live assignment of a group has one owner: a person who sets it by hand
-(`xds.control.hand_assignments`), a binding to a service of the catalog, or an upstream that is lowered. A second owner
-is refused with both named, so that no two of them take turns.
+A live assignment is served in place of the pushed one of its name. It has one owner: a person who sets it by hand
+(`xds.control.hand_assignments`), a binding to a service of the catalog, or a lowered upstream. A second owner is
+refused with both named, so that two owners never replace each other's endpoints in turn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class OwnerKind(StrEnum):
     HAND = "hand"
     BINDING = "binding"
     LOWERED = "lowered"
-    LEAVING = "leaving"  # nobody's any more, but endpoints of it still drain: everybody may have it
+    LEAVING = "leaving"  # it has no owner any more, but some of its endpoints still drain; anybody may claim it
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns a live assignment. ``actor`` changed it last, at ``time_s``.
+    """The owner of a live assignment. ``actor`` changed the assignment last, at ``time_s`` (epoch seconds).
 
-    ``service`` is that of a binding; for a lowered assignment, the name of the upstream.
+    ``service`` is the service of a binding; for a lowered assignment, the name of the upstream.
     """
 
     kind: OwnerKind
@@ -42,7 +42,7 @@ class Owner:
     def __str__(self) -> str:
         """Such as ``set by hand by alice`` or ``bound to service 'web'``."""
         if self.kind is OwnerKind.LEAVING:
-            return "about to be as it was pushed"
+            return "returning to the pushed one"
         if self.kind is OwnerKind.BINDING:
             return f"bound to service {self.service!r}" if self.service else "bound to a service"
         if self.kind is OwnerKind.LOWERED:
@@ -61,11 +61,11 @@ class OwnedError(ConflictError):
 class LiveEndpoints:
     """The owners of the live assignments of all groups, and their assignments in the cache.
 
-    ``wake`` is called once for each change that a group is served.
+    ``wake`` is called once for each change of what a group is served.
     """
 
     def __init__(self, cache: SnapshotCache, wake: Callable[[Collection[str]], None]) -> None:
-        self.changes: Counter[OwnerKind] = Counter()  # of what groups are served
+        self.changes: Counter[OwnerKind] = Counter()  # how often what a group is served has changed
         self._cache = cache
         self._wake = wake
         self._owners: dict[str, dict[str, Owner]] = {}
@@ -79,7 +79,7 @@ class LiveEndpoints:
         return self._owners.get(group, {})
 
     def get(self, group: str, name: str) -> Resource | None:
-        """The live assignment; None if there is none, or if its owner has not provided one yet."""
+        """The live assignment; None if the name has no owner, or if its owner has not provided an assignment yet."""
         return self._cache.observed(group).get(name)
 
     def served(self, group: str, name: str) -> Resource | None:
@@ -94,73 +94,82 @@ class LiveEndpoints:
 
     def check(self, group: str, names: Iterable[str], owner: Owner) -> None:
         """Raises ``OwnedError`` for the first name that has an owner of another kind, and is not ``LEAVING``."""
-        held = self.owners(group)
+        owners = self.owners(group)
         for name in names:
-            found = held.get(name)
-            if found is not None and found.kind not in (owner.kind, OwnerKind.LEAVING):
-                raise OwnedError(group, name, found, owner)
+            present = owners.get(name)
+            if present is not None and present.kind not in (owner.kind, OwnerKind.LEAVING):
+                raise OwnedError(group, name, present, owner)
 
     def claim(self, group: str, name: str, owner: Owner) -> None:
-        """Own a name before there is an assignment, or as another owner of the same kind. Raises ``OwnedError``."""
+        """Own a name, also before there is an assignment. The owner may replace one of the same kind.
+
+        Raises ``OwnedError``.
+        """
         self.check(group, (name,), owner)
         self._owners.setdefault(group, {})[name] = owner
 
-    def give(self, group: str, name: str, owner: Owner | None) -> None:
-        """Give a name to another owner, or to none, whatever its present owner. What is served does not change."""
-        held = self._owners.setdefault(group, {})
+    def set_owner(self, group: str, name: str, owner: Owner | None) -> None:
+        """Replace the owner of a name, whatever its kind; None: no owner. What is served does not change."""
+        owners = self._owners.setdefault(group, {})
         if owner is not None:
-            held[name] = owner
+            owners[name] = owner
             return
-        held.pop(name, None)
-        if not held:
+        owners.pop(name, None)
+        if not owners:
             del self._owners[group]
 
     def assign(
-        self, group: str, owner: Owner, put: Mapping[str, Resource], gone: Collection[str] = (), *, wakes: bool = True
+        self,
+        group: str,
+        owner: Owner,
+        put: Mapping[str, Resource],
+        removed: Collection[str] = (),
+        *,
+        wakes: bool = True,
     ) -> bool:
-        """Lay these assignments over the group, and take away those of ``gone``, in one step.
+        """Serve the assignments ``put`` in place of the pushed ones, and end those named by ``removed``, in one step.
 
-        The names of ``put`` belong to ``owner`` from now on (those that its kind claimed keep their claim). The names
-        of ``gone`` have no owner. Returns whether the group is served other content; its streams are woken once then.
-        Nothing is changed on ``OwnedError``. Nothing is stored: that is the owner's business.
+        The names of ``put`` belong to ``owner`` from now on; a name that has an owner of the same kind keeps it. The
+        names of ``removed`` have no owner any more. Returns whether what the group is served has changed; if so, its
+        streams are woken once. Nothing changes on ``OwnedError``. Nothing is stored: the owner does that.
         """
-        self.check(group, (*put, *gone), owner)
-        held = self._owners.setdefault(group, {})
+        self.check(group, (*put, *removed), owner)
+        owners = self._owners.setdefault(group, {})
         for name in put:
-            held.setdefault(name, owner)
-        for name in gone:
-            held.pop(name, None)
-        if not held:
+            owners.setdefault(name, owner)
+        for name in removed:
+            owners.pop(name, None)
+        if not owners:
             del self._owners[group]
-        changed = self._cache.observe(group, put, gone)
+        changed = self._cache.observe(group, put, removed)
         self.changes[owner.kind] += changed
         if changed and wakes:
             self._wake((group,))
         return changed
 
-    def give_back(self, group: str, name: str) -> None:
-        """Serve the pushed assignment again under a name. Its owner has not provided one yet, and keeps the name."""
+    def serve_pushed(self, group: str, name: str) -> None:
+        """Serve the pushed assignment under a name until its owner provides one. The owner keeps the name."""
         owner = self.owner(group, name)
         if owner is not None:
             self.release(group, (name,), owner)
-        self.give(group, name, owner)
+        self.set_owner(group, name, owner)
 
-    def disown_all(self) -> None:
-        """Forget all owners, before they are loaded again: their assignments stay until ``sweep``."""
+    def forget_owners(self) -> None:
+        """Forget all owners, before they are loaded again. Their assignments are served until ``remove_unowned``."""
         self._owners.clear()
 
-    def sweep(self) -> None:
+    def remove_unowned(self) -> None:
         """Remove the assignments without an owner. The streams are not woken."""
         for group in self._cache.observed_groups():
-            held = self.owners(group)
-            gone = [name for name in self._cache.observed(group) if name not in held]
-            self._cache.observe(group, {}, gone)
+            owners = self.owners(group)
+            unowned = [name for name in self._cache.observed(group) if name not in owners]
+            self._cache.observe(group, {}, unowned)
 
     def counts(self) -> Counter[tuple[str, OwnerKind]]:
         """The number of owned names by group and kind of owner. May be called from another thread."""
-        owners = list(self._owners.items())
-        return Counter((group, owner.kind) for group, held in owners for owner in list(held.values()))
+        by_group = list(self._owners.items())
+        return Counter((group, owner.kind) for group, owners in by_group for owner in list(owners.values()))
 
     def release(self, group: str, names: Collection[str], owner: Owner) -> bool:
-        """Give up names: the pushed assignments with these names are served again. Raises ``OwnedError``."""
+        """Release names: the pushed assignments are served again under them. Raises ``OwnedError``."""
         return self.assign(group, owner, {}, names)

@@ -1,7 +1,7 @@
 """The lowered resources of a group's upstreams, as a part of its snapshot beside the pushed resources. Pure.
 
-A push replaces only pushed resources: what is lowered stays. A change of config entries, or of the upstreams, replaces
-only what is lowered. A name has one owner: where both want it, the change is refused with both named.
+A push replaces pushed resources only. A change of config entries, or of the upstreams, replaces lowered resources only.
+A name has one owner: a change that would give it a second one is refused with both named.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ class LoweredRecord:
 
 
 class LoweredRecords:
-    """Makes records of lowered resources; equal ones are decoded and checked once, as long as a group has them."""
+    """Makes records of lowered resources. Equal ones are decoded and checked once while a group has them."""
 
     def __init__(self, decoder: ResourceDecoder) -> None:
         self._decoder = decoder
-        self._known: WeakValueDictionary[bytes, LoweredRecord] = WeakValueDictionary()
+        self._records: WeakValueDictionary[bytes, LoweredRecord] = WeakValueDictionary()
 
     def of(self, lowered: LoweredResource) -> LoweredRecord:
         """The record of a resource. Raises ``ValidationError`` with the places in the entries."""
         text = json.dumps([lowered.type_url, lowered.content], sort_keys=True).encode()
         key = blake2b(text, digest_size=_DIGEST_BYTES).digest()
-        found = self._known.get(key)
-        if found is None:
+        record = self._records.get(key)
+        if record is None:
             resource = replace(decode_lowered(lowered, self._decoder), is_lowered=True)
-            found = self._known[key] = LoweredRecord(resource, blob_id(dump_record(resource)))
-        return found
+            record = self._records[key] = LoweredRecord(resource, blob_id(dump_record(resource)))
+        return record
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredPart:
-    """What one upstream is lowered to, and the values that this depends on."""
+    """The ``lowered`` resources of one upstream, and the values that they depend on."""
 
     upstream: Upstream
     chain: UpstreamChain
@@ -68,10 +68,11 @@ class LoweredPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredContent:
-    """All that is lowered in a group.
+    """The lowered resources of a group.
 
-    ``origins`` says where each resource comes from. ``assignments`` are those of its clusters; their endpoints are
-    observed. ``parts`` are by the name of the upstream.
+    ``records`` are by type URL and name; ``origins`` says where each resource comes from. ``assignments`` are those of
+    the clusters: their endpoints are observed, so they are not part of ``records``. ``parts`` are by the name of the
+    upstream.
     """
 
     records: Mapping[Key, LoweredRecord] = field(default_factory=dict)
@@ -84,37 +85,37 @@ class LoweredContent:
         return len(self.records)
 
     def owns(self, key: Key) -> bool:
-        """Whether the name belongs to what is lowered."""
+        """Whether this is the type URL and name of a lowered resource or assignment."""
         return key in self.records or (key[0] == ENDPOINT and key[1] in self.assignments)
 
     def origin(self, key: Key) -> str:
         """Where a resource or an assignment comes from, such as ``upstream 'web' by service-splitter/web``."""
-        found = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
-        if found is None:
+        origin = self.origins.get(key) or (self.assignments.get(key[1]) if key[0] == ENDPOINT else None)
+        if origin is None:
             return "the upstreams of the group"
-        upstreams = " and ".join(map(repr, found.upstreams)) or "?"
-        entries = [f"{kind}/{name}" for kind, name in found.entries[:_ENTRIES_NAMED]]
-        more = len(found.entries) - len(entries)
+        upstreams = " and ".join(map(repr, origin.upstreams)) or "?"
+        entries = [f"{kind}/{name}" for kind, name in origin.entries[:_ENTRIES_NAMED]]
+        more = len(origin.entries) - len(entries)
         by = f" by {', '.join(entries)}{f' and {more} more' if more else ''}" if entries else ""
-        return f"upstream{'s' if len(found.upstreams) > 1 else ''} {upstreams}{by}"
+        return f"upstream{'s' if len(origin.upstreams) > 1 else ''} {upstreams}{by}"
 
 
 NOTHING_LOWERED = LoweredContent()
 
 
-def stored_content(content: GroupContent | None, made: LoweredContent) -> LoweredContent:
-    """What is lowered in the content that a store holds: ``made`` itself where this is the same, as it usually is."""
+def stored_content(content: GroupContent | None, lowered: LoweredContent) -> LoweredContent:
+    """The lowered resources in the stored ``content`` of a group; ``lowered`` itself if they are the same."""
     marked = [one for one in content.resources() if one.is_lowered] if content is not None else []
     ids: Mapping[Key, str] = content.blob_ids if content is not None else {}
     records = {key: LoweredRecord(one, ids[key]) for one in marked if (key := (one.type_url, one.name))}
-    if {key: one.blob_id for key, one in records.items()} == {key: one.blob_id for key, one in made.records.items()}:
-        return made
-    return replace(made, records=records, parts={})  # without parts, so that all of it is made again next
+    if {key: one.blob_id for key, one in records.items()} == {key: one.blob_id for key, one in lowered.records.items()}:
+        return lowered
+    return replace(lowered, records=records, parts={})  # without parts, so that all upstreams are lowered again
 
 
 @dataclass(frozen=True, eq=False)
 class LoweringChange:
-    """What is lowered in a group before and after a change. ``label`` is the version label of what changes with it."""
+    """The lowered resources of a group ``before`` and ``after`` a change. ``label`` is the label of changed types."""
 
     before: LoweredContent = NOTHING_LOWERED
     after: LoweredContent = NOTHING_LOWERED
@@ -122,26 +123,26 @@ class LoweringChange:
 
     @cached_property
     def put(self) -> dict[Key, LoweredRecord]:
-        """What is new or other than before."""
+        """The new and changed resources."""
         before, after = self.before.records, self.after.records
-        changed = {key: one for key, one in after.items() if before.get(key) is not one}
-        return {key: one for key, one in changed.items() if before.get(key) != one}
+        maybe_changed = {key: one for key, one in after.items() if before.get(key) is not one}
+        return {key: one for key, one in maybe_changed.items() if before.get(key) != one}
 
     @cached_property
-    def gone(self) -> tuple[Key, ...]:
-        """What is lowered no more."""
+    def removed(self) -> tuple[Key, ...]:
+        """The keys of resources that are no longer lowered."""
         return tuple(key for key in self.before.records if key not in self.after.records)
 
     @property
     def has_effect(self) -> bool:
-        """Whether anything differs."""
-        return bool(self.put or self.gone)
+        """Whether any resource differs."""
+        return bool(self.put or self.removed)
 
     def labels(self, digests: Mapping[str, bytes]) -> dict[str, str]:
-        """The labels of the types that it changes. ``digests`` are those of the sets after the change."""
+        """The labels of the changed types, by type URL. ``digests`` are those of the sets after the change."""
         if not self.label:
             return {}
-        types = {type_url for type_url, _ in (*self.put, *self.gone)}
+        types = {type_url for type_url, _ in (*self.put, *self.removed)}
         return {url: f"{self.label}+{short_hash(digests[url])}" for url in types if url in digests}
 
 
@@ -151,7 +152,7 @@ NO_RESOURCES: Mapping[Key, Resource] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ExtendedChange:
-    """A change of pushed resources, extended by the lowered ones. ``resources`` are those that are put."""
+    """A change of pushed resources, extended by the lowered ones. ``resources`` are the resources that it puts."""
 
     change: GroupChange
     resources: Mapping[Key, Resource]
@@ -165,17 +166,16 @@ def extend(
     current: GroupContent | None,
     target: GroupContent | None = None,
 ) -> ExtendedChange:
-    """Extend a change so that it leaves in the group what is lowered after it.
+    """Extend a change of pushed resources, so that afterwards the group has the lowered resources of ``lowering`` too.
 
-    ``current`` is the content of the group, ``target`` the one that a rollback restores. Raises ``ValidationError``
-    where a name has two owners.
+    ``current`` is the content of the group; ``target`` is the content that a rollback restores. Raises
+    ``ValidationError`` if a name has two owners.
     """
     if isinstance(change, Drop) or (lowering is NO_LOWERING and not isinstance(change, Rollback)):
         return ExtendedChange(change, resources)
     match change:
         case FullSet():
-            found = _clashes(group, (entry[:2] for entry in change.entries), lowering.after)
-            _refuse(found)
+            _refuse(_clashes(group, (entry[:2] for entry in change.entries), lowering.after))
             return _extended_set(change, resources, lowering.after)
         case Delta():
             return _extended_delta(group, change, resources, lowering, current)
@@ -185,8 +185,8 @@ def extend(
 
 def _extended_set(change: FullSet, resources: Mapping[Key, Resource], after: LoweredContent) -> ExtendedChange:
     entries = (*change.entries, *(Entry(*key, one.blob_id) for key, one in after.records.items()))
-    made = replace(change, entries=entries, blobs=JoinedBlobs(change.blobs, _blobs(after.records.values())))
-    return ExtendedChange(made, {**resources, **_resources(after.records)})
+    extended = replace(change, entries=entries, blobs=JoinedBlobs(change.blobs, _blobs(after.records.values())))
+    return ExtendedChange(extended, {**resources, **_resources(after.records)})
 
 
 def _extended_delta(
@@ -196,20 +196,20 @@ def _extended_delta(
     lowering: LoweringChange,
     current: GroupContent | None,
 ) -> ExtendedChange:
-    put, gone = lowering.put, lowering.gone
-    named = dict.fromkeys(entry[:2] for entry in change.put)
-    found = list(_clashes(group, (*named, *change.delete), lowering.after))
-    found += _pushed_clashes(group, lowering, current, change)
-    _refuse(found)
-    held = current.blob_ids if current is not None else {}
-    deleted = [key for key in gone if key in held and key not in named]
-    made = replace(
+    put = lowering.put
+    pushed = dict.fromkeys(entry[:2] for entry in change.put)
+    clashes = list(_clashes(group, (*pushed, *change.delete), lowering.after))
+    clashes += _pushed_clashes(group, lowering, current, change)
+    _refuse(clashes)
+    present = current.blob_ids if current is not None else {}
+    deleted = [key for key in lowering.removed if key in present and key not in pushed]
+    extended = replace(
         change,
         put=(*change.put, *(Entry(*key, one.blob_id) for key, one in put.items())),
         delete=tuple(dict.fromkeys((*change.delete, *deleted))),
         blobs=JoinedBlobs(change.blobs, _blobs(put.values())),
     )
-    return ExtendedChange(made, {**resources, **_resources(put)})
+    return ExtendedChange(extended, {**resources, **_resources(put)})
 
 
 def _extended_rollback(group: str, change: Rollback, lowering: LoweringChange, target: GroupContent | None) -> Rollback:
@@ -217,14 +217,14 @@ def _extended_rollback(group: str, change: Rollback, lowering: LoweringChange, t
     after = lowering.after
     restored = [(one.type_url, one.name) for one in target.resources() if not one.is_lowered]
     _refuse(_clashes(group, restored, after))
-    leave = tuple(
+    omit = tuple(
         key for one in target.resources() if one.is_lowered and (key := (one.type_url, one.name)) not in after.records
     )
-    return replace(change, keep=tuple(after.records), leave=leave)
+    return replace(change, keep=tuple(after.records), omit=omit)
 
 
 def _clashes(group: str, keys: Iterable[Key], after: LoweredContent) -> Iterator[Violation]:
-    """Names in a change of pushed resources that belong to lowered ones."""
+    """Findings for names in a change of pushed resources that belong to lowered resources."""
     for index, key in enumerate(keys):
         if after.owns(key):
             label = f"{type_label(key[0])}/{key[1]}"
@@ -236,11 +236,11 @@ def _clashes(group: str, keys: Iterable[Key], after: LoweredContent) -> Iterator
 def _pushed_clashes(
     group: str, lowering: LoweringChange, current: GroupContent | None, change: Delta
 ) -> Iterator[Violation]:
-    """Names that are lowered now, and that the group has as pushed ones."""
+    """Findings for names of newly lowered resources that pushed resources of the group have."""
     if current is None or lowering.after is lowering.before:
         return
-    wanted = dict.fromkeys((*lowering.put, *((ENDPOINT, name) for name in lowering.after.assignments)))
-    for key in wanted:
+    lowered = dict.fromkeys((*lowering.put, *((ENDPOINT, name) for name in lowering.after.assignments)))
+    for key in lowered:
         if key in current.blob_ids and key not in lowering.before.records and key not in change.delete:
             label = f"{type_label(key[0])}/{key[1]}"
             origin = lowering.after.origin(key)
@@ -249,8 +249,8 @@ def _pushed_clashes(
             yield Violation(OWNED_NAME, detail, label, hint=hint)
 
 
-def _refuse(found: Iterable[Violation]) -> None:
-    violations = list(found)
+def _refuse(clashes: Iterable[Violation]) -> None:
+    violations = list(clashes)
     if violations:
         raise ValidationError(violations)
 

@@ -1,7 +1,7 @@
-"""The endpoints of lowered clusters: the catalog lays their assignments over a group, as it does for bindings.
+"""The endpoints of lowered clusters: live assignments that follow services of the catalog, as those of bindings do.
 
-They are generated, and stored nowhere: what an upstream is lowered to says which instances an assignment has. So a
-change of an instance rebuilds one assignment, and makes no revision.
+The assignments are generated and not stored: a lowered upstream says which instances each assignment has. So a change
+of an instance rebuilds one assignment, and makes no revision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xds.lower.assignments import lower_priorities
 from xds.lower.lowered import LoweredAssignment
 
 USER = "upstreams"  # of the catalog
-# Until then a source may still show a service that is new here. An unknown service has no endpoints from then on, so
+# For this time a source may still show a service that is new here. After that, an unknown service has no endpoints, so
 # that its cluster becomes warm and a failover goes on to the next one.
 UNKNOWN_S = 2.0
 
@@ -46,20 +46,20 @@ class LoweredEndpoints:
         self.followed = FollowedAssignments(catalog, live, _LOWERED, USER, clock, UNKNOWN_S)
 
     def start(self) -> None:
-        """From now on proxies are served: what they hold under a name that is lowered first drains."""
+        """From now on proxies are served: when a name is lowered first, the endpoints that proxies have drain."""
         self.followed.start()
 
     def __len__(self) -> int:
         return len(self.followed)
 
     @property
-    def laid_n(self) -> int:
-        """The number of assignments that are laid. May be called in another thread."""
-        return self.followed.laid_n
+    def live_n(self) -> int:
+        """The number of assignments that are served. May be called in another thread."""
+        return self.followed.live_n
 
     @property
     def failures(self) -> int:
-        """Assignments that could not be laid because of a bug."""
+        """Assignments that could not be computed because of a bug."""
         return self.followed.failures
 
     def of_service(self, service: str) -> list[Key]:
@@ -73,10 +73,12 @@ class LoweredEndpoints:
     def selected(self, assignment: LoweredAssignment) -> list[ServiceInstance]:
         """The instances that an assignment selects now, target by target."""
         targets = [InstanceSelection(one.binding, self._datacenter) for one in assignment.targets]
-        return [each for target in targets for each in target.selected(self._catalog.instances(target.binding.service))]
+        return [
+            each for target in targets for each in target.select_served(self._catalog.instances(target.binding.service))
+        ]
 
     def clash(self, group: str) -> str:
-        """The owners of an assignment that a group should have and that has another owner; empty for none."""
+        """The error about an assignment that the group should have and that has another owner; empty for none."""
         return self._clashes.get(group, "")
 
     def check(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
@@ -85,61 +87,61 @@ class LoweredEndpoints:
             self._live.check(group, (name,), owner_of(one))
 
     def add(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> bool:
-        """Follow the assignments that are new or other than before, but for those that have another owner meanwhile.
+        """Follow the new and changed assignments, except for those that have got another owner.
 
-        Returns whether the group is served other endpoints: the streams are not woken.
+        Returns whether the group is served other endpoints. The streams are not woken.
         """
-        held = self._assigned.get(group, {})
+        former = self._assigned.get(group, {})
         self._clashes.pop(group, None)
-        changed = [one for name, one in assignments.items() if held.get(name) != one]
+        changed = [one for name, one in assignments.items() if former.get(name) != one]
         begun = {one.name for one in changed if self._begin(group, one)}
-        followed = {name: one for name, one in assignments.items() if name in begun or held.get(name) == one}
-        self._assigned[group] = {**held, **followed}
+        followed = {name: one for name, one in assignments.items() if name in begun or former.get(name) == one}
+        self._assigned[group] = {**former, **followed}
         self.followed.use()
-        return self.followed.lay(group, [(group, name) for name in begun], wakes=False)
+        return self.followed.serve(group, [(group, name) for name in begun], wakes=False)
 
     def retain(self, group: str, assignments: Mapping[str, LoweredAssignment]) -> None:
-        """Follow no others than these. The streams are woken."""
-        held = self._assigned.pop(group, {})
+        """End all followed assignments of the group but these. The streams are woken."""
+        former = self._assigned.pop(group, {})
         if not assignments:
             self._clashes.pop(group, None)
-        kept = {name: one for name, one in assignments.items() if name in held}
-        if kept:
-            self._assigned[group] = kept
-        gone = held.keys() - kept.keys()
-        if gone:
-            self.followed.end(group, sorted(gone))
+        retained = {name: one for name, one in assignments.items() if name in former}
+        if retained:
+            self._assigned[group] = retained
+        ended = former.keys() - retained.keys()
+        if ended:
+            self.followed.end(group, sorted(ended))
             self.followed.use()
 
     async def assign_all(self, by_group: Mapping[str, Mapping[str, LoweredAssignment]]) -> None:
-        """Follow these assignments and no others: after all owners of live assignments were forgotten."""
+        """Follow these assignments and no others, after all owners of live assignments were forgotten."""
         for group, assignments in by_group.items():
-            self._claim_held(group)
+            self._claim_again(group)
             self.add(group, assignments)
         for group in [*self._assigned]:
             self.retain(group, by_group.get(group, {}))
         await self.followed.follow(list(self.followed.services))
 
     def _begin(self, group: str, assignment: LoweredAssignment) -> bool:
-        """Follow an assignment. False where it has another owner: an upstream that is planned has checked that."""
+        """Follow an assignment. False if it has another owner: it got one after the upstream was planned."""
         try:
-            self.followed.begin(self._made(group, assignment), owner_of(assignment))
+            self.followed.begin(self._followed_assignment(group, assignment), owner_of(assignment))
         except OwnedError as error:
             self._clashes[group] = str(error)
             return False
         return True
 
-    def _claim_held(self, group: str) -> None:
-        """Own what is followed already. Names that have another owner meanwhile are no longer followed."""
-        held = self._assigned.get(group, {})
-        for name, one in [*held.items()]:
+    def _claim_again(self, group: str) -> None:
+        """Own the followed assignments again. Those that have got another owner are no longer followed."""
+        followed = self._assigned.get(group, {})
+        for name, one in [*followed.items()]:
             try:
                 self._live.claim(group, name, owner_of(one))
             except OwnedError:
                 self.followed.forget((group, name))
-                self._assigned[group] = {each: kept for each, kept in self._assigned[group].items() if each != name}
+                self._assigned[group] = {key: other for key, other in self._assigned[group].items() if key != name}
 
-    def _made(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
+    def _followed_assignment(self, group: str, assignment: LoweredAssignment) -> FollowedAssignment:
         targets = (FollowedTarget(InstanceSelection(one.binding, self._datacenter)) for one in assignment.targets)
         return FollowedAssignment((group, assignment.name), tuple(targets), partial(lower_priorities, assignment))
 

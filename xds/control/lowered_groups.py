@@ -1,8 +1,8 @@
-"""Groups with upstreams: their documents, the chains that they use, and what they are lowered to.
+"""Groups with upstreams: their documents, the chains that they use, and their lowered resources.
 
-An upstreams document belongs to a group, so all nodes of the group are one class and share one view. What it is lowered
-to is part of the group's snapshot: it changes with the document and with the config entries, in the transaction that
-changes these. Who plans a change holds the lock of config entries, and then that of the group.
+An upstreams document belongs to a group, so all nodes of the group share one view. The lowered resources are part of
+the group's snapshot. They change with the document and with the config entries, in the same transaction. The caller
+that plans a change holds the lock of config entries, and then the lock of the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 from xds.catalog.entry import Key
 from xds.catalog.entry_set import ConfigEntries
 from xds.chain.compile import Compiled
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.uses import ChainUse, ChainUses
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import UNKNOWN_CALLER, Caller
@@ -47,7 +47,7 @@ from xds.store.base import DocumentWrite, Store
 
 KIND = "upstreams"
 GROUPS_LIMIT = 1_000
-# Compiling a chain and lowering an upstream take as long as this many resources.
+# Compiling a chain, and lowering an upstream, take as long as this many resources.
 _SIZE_OF_CHAIN, _SIZE_OF_UPSTREAM = 10, 60
 
 _log = structlog.get_logger(logger_name="xds.control.lowered_groups")
@@ -55,7 +55,7 @@ _log = structlog.get_logger(logger_name="xds.control.lowered_groups")
 
 @dataclass(frozen=True, slots=True)
 class TouchedGroups:
-    """What a change of config entries touches: ``compiled`` chains, and the ``groups`` that use them."""
+    """The changed ``entries``, the chains ``compiled`` again with them, and the ``groups`` that use these."""
 
     entries: ConfigEntries
     compiled: Mapping[ChainUse, Compiled] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class TouchedGroups:
 class LoweredGroups:
     """The groups with upstreams. Use as one of the publisher's documents (`GroupDocuments`).
 
-    ``endpoints`` serves the assignments of lowered clusters; without it they are not served. At most ``limit`` groups.
+    ``endpoints`` serves the assignments of lowered clusters; None: they are not served. At most ``limit`` groups can
+    have upstreams.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class LoweredGroups:
         self._records = LoweredRecords(decoder)
         self._groups: dict[str, LoweredGroup] = {}
         self._uses = ChainUses()
-        self._of_entry: dict[Key, set[str]] = {}  # the groups that are configured by service-defaults
+        self._groups_of_entry: dict[Key, set[str]] = {}  # the groups that depend on a service-defaults entry
 
     # Reading
 
@@ -91,60 +92,60 @@ class LoweredGroups:
         return iter(sorted(self._groups))
 
     def find(self, group: str) -> LoweredGroup | None:
-        """A group with upstreams; None for a group without."""
+        """A group with upstreams; None for a group without upstreams."""
         return self._groups.get(group)
 
     def get(self, group: str) -> LoweredGroup:
         """Raises ``NotFoundError``."""
-        found = self._groups.get(group)
-        if found is None:
+        lowered = self._groups.get(group)
+        if lowered is None:
             raise NotFoundError(f"group {group!r} has no upstreams")
-        return found
+        return lowered
 
     def content(self, group: str) -> LoweredContent:
-        """What is lowered in a group."""
-        found = self._groups.get(group)
-        return found.content if found is not None else NOTHING_LOWERED
+        """The lowered resources of a group."""
+        lowered = self._groups.get(group)
+        return lowered.content if lowered is not None else NOTHING_LOWERED
 
     def lowering(self, group: str) -> LoweringChange:
-        """The change that leaves what is lowered in a group as it is."""
+        """A change that leaves the lowered resources of a group unchanged."""
         content = self.content(group)
         return LoweringChange(content, content) if content.records or content.assignments else NO_LOWERING
 
     def etag(self, group: str) -> str:
-        """The etag of the upstreams of a group; `NO_ETAG` where it has none."""
-        found = self._groups.get(group)
-        return etag_of(found.document) if found is not None else NO_ETAG
+        """The etag of the upstreams of a group; `NO_ETAG` if it has none."""
+        lowered = self._groups.get(group)
+        return etag_of(lowered.document) if lowered is not None else NO_ETAG
 
-    def seen(self) -> Seen:
-        """Where chains are seen from."""
-        return self._entries.index.seen
+    def context(self) -> ChainContext:
+        """The context of all chains: datacenter, trust domain and peers."""
+        return self._entries.index.context
 
     # As `GroupDocuments`
 
     async def load(self) -> None:
         """Read the stored documents and lower them with the present config entries. Raises ``StoreError``.
 
-        A document that this release cannot read is logged, not used, and kept in the store. What cannot be lowered is
-        logged.
+        A document that this release cannot read is logged, not used, and kept in the store. A document that cannot be
+        lowered is logged; its group keeps its lowered resources.
         """
-        found: dict[str, LoweredGroup] = {}
+        loaded: dict[str, LoweredGroup] = {}
         entries, compiled = self._entries.index.entries, dict[ChainUse, Compiled]()
-        lowering = self._lowering(entries, partial(self._compiled_once, entries, compiled))
+        lowering = self._lowering(entries, partial(self._compile_once, entries, compiled))
         for doc in await self._store.docs(KIND):
             try:
                 document = await asyncio.to_thread(read_upstreams, json.loads(doc.body))
-                found[doc.id] = await self._loaded(doc.id, document, lowering)
+                loaded[doc.id] = await self._lower_loaded(doc.id, document, lowering)
             except (ValueError, ValidationError) as error:
                 _log.error("upstreams.unreadable", group=doc.id, error_message=str(error))
-        for group in [group for group in self._groups if group not in found]:
-            self._drop(group)
-        for made in found.values():
-            self._keep(made)
+        for group in [group for group in self._groups if group not in loaded]:
+            self._remove(group)
+        for lowered in loaded.values():
+            self._set(lowered)
         if self.endpoints is not None:
-            await self.endpoints.assign_all({group: one.content.assignments for group, one in found.items()})
-            for group in found:
-                self._tell_clash(group)
+            await self.endpoints.assign_all({group: one.content.assignments for group, one in loaded.items()})
+            for group in loaded:
+                self._report_clash(group)
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of the document of a group."""
@@ -162,11 +163,11 @@ class LoweredGroups:
     def dropped(self, group: str) -> None:
         """Forget the document of a group; the store has deleted it with the group."""
         if group in self._groups:
-            self._drop(group)
+            self._remove(group)
             if self.endpoints is not None:
                 self.endpoints.retain(group, {})
 
-    async def _loaded(self, group: str, document: UpstreamsDocument, lowering: GroupLowering) -> LoweredGroup:
+    async def _lower_loaded(self, group: str, document: UpstreamsDocument, lowering: GroupLowering) -> LoweredGroup:
         before = self.content(group)
         try:
             return await run_sized(lowering.lower, group, document, before, resources=_size(document))
@@ -178,17 +179,18 @@ class LoweredGroups:
             chains = {}
         return LoweredGroup(group, document, before, chains, error="the stored upstreams cannot be lowered")
 
-    def held(self, group: str, content: GroupContent | None) -> bool:
-        """Take over what the store holds of a group. False where it is other than what is lowered now.
+    def adopt_stored(self, group: str, content: GroupContent | None) -> bool:
+        """Take over the lowered resources in the stored ``content`` of a group.
 
-        That may be after a release that lowers otherwise: the stored content is served until it is lowered again.
+        False if they differ from those that this server makes, as after an upgrade to a release that lowers otherwise.
+        The stored resources are served until the group is lowered again.
         """
-        made = self._groups.get(group)
-        if made is None:
+        lowered = self._groups.get(group)
+        if lowered is None:
             return True
-        stored = stored_content(content, made.content)
-        self._groups[group] = replace(made, content=stored)
-        return stored is made.content
+        stored = stored_content(content, lowered.content)
+        self._groups[group] = replace(lowered, content=stored)
+        return stored is lowered.content
 
     # Planning
 
@@ -209,86 +211,91 @@ class LoweredGroups:
         """Lower a document. Raises ``ValidationError``, ``OwnedError``."""
         entries = self._entries.index.entries
         lowering = self._lowering(entries, partial(self._compiled, entries, {}))
-        made = await run_sized(lowering.lower, group, document, self.content(group), resources=_size(document))
-        self._check_owners(made)
-        return made
+        lowered = await run_sized(lowering.lower, group, document, self.content(group), resources=_size(document))
+        self._check_owners(lowered)
+        return lowered
 
-    async def plan_rest(self, made: LoweredGroup, clash: ValidationError) -> LoweredGroup:
-        """Lower a group at the start without the upstreams that make names which are pushed. Raises ``clash``."""
+    async def plan_rest(self, lowered: LoweredGroup, clash: ValidationError) -> LoweredGroup:
+        """Lower a group without the upstreams whose resources have names of pushed ones, as ``clash`` reports.
+
+        For a start of the server, which cannot refuse the upstreams. Raises ``clash`` if it names no upstream.
+        """
         labels = {one.resource for one in clash.violations if one.code == OWNED_NAME}
-        found = [one.upstreams for one in made.content.origins.values() if one.label in labels]
-        found += [one.upstreams for one in made.content.assignments.values() if f"endpoints/{one.name}" in labels]
-        taken = {name for upstreams in found for name in upstreams}
-        if not taken:
+        content = lowered.content
+        origins = [one.upstreams for one in content.origins.values() if one.label in labels]
+        origins += [one.upstreams for one in content.assignments.values() if f"endpoints/{one.name}" in labels]
+        clashing = {name for upstreams in origins for name in upstreams}
+        if not clashing:
             raise clash
-        left = tuple(one for one in made.document.upstreams if one.name not in taken)
-        rest = await self.plan_document(made.group, replace(made.document, upstreams=left))
-        _log.error("upstreams.not_lowered", group=made.group, error_message=str(clash))
-        return replace(made, content=rest.content, error=str(clash))
+        remaining = tuple(one for one in lowered.document.upstreams if one.name not in clashing)
+        rest = await self.plan_document(lowered.group, replace(lowered.document, upstreams=remaining))
+        _log.error("upstreams.not_lowered", group=lowered.group, error_message=str(clash))
+        return replace(lowered, content=rest.content, error=str(clash))
 
     async def keep_stored(self, group: str, error: str) -> list[str]:
-        """Serve what the store holds of a group, with the endpoints of its clusters, and show why it stays.
+        """Serve the stored resources of a group with the endpoints of its clusters, and show ``error`` as the reason.
 
-        Returns the groups that are served other endpoints. Wake their streams.
+        Returns the groups that are served other endpoints. The caller wakes their streams.
         """
-        held = self._groups[group]
-        names = {name for type_url, name in held.content.records if type_url == CLUSTER}
-        asked = (names, held.document, self._entries.index.entries, self.seen())
-        assignments = await run_sized(stored_assignments, *asked, resources=_size(held.document))
-        moved = self.begin({group: replace(held, content=replace(held.content, assignments=assignments))})
+        lowered = self._groups[group]
+        clusters = {name for type_url, name in lowered.content.records if type_url == CLUSTER}
+        inputs = (clusters, lowered.document, self._entries.index.entries, self.context())
+        assignments = await run_sized(stored_assignments, *inputs, resources=_size(lowered.document))
+        stored = replace(lowered, content=replace(lowered.content, assignments=assignments))
+        with_new_endpoints = self.begin({group: stored})
         self.end((group,))
         clash = self.endpoints.clash(group) if self.endpoints is not None else ""
-        self.tell(group, f"{error}; {clash}" if clash else error)
-        return moved
+        self._report(group, f"{error}; {clash}" if clash else error)
+        return with_new_endpoints
 
-    def tell(self, group: str, error: str) -> None:
-        """Show why a group is not lowered as its upstreams say, or not wholly."""
+    def _report(self, group: str, error: str) -> None:
+        """Log and show why the resources of a group are not, or not all, those of its upstreams."""
         self._groups[group] = replace(self._groups[group], error=error)
         _log.error("upstreams.not_lowered", group=group, error_message=error)
 
-    async def touched(self, planned: PlannedWrite) -> TouchedGroups:
+    async def find_touched(self, planned: PlannedWrite) -> TouchedGroups:
         """The chains and groups that a planned write of config entries touches."""
         keys = {*planned.edit.put, *planned.edit.removed}
-        uses, entries = self._uses.touched(keys), planned.proposal.entries
-        own = frozenset().union(*(self._of_entry.get(key, ()) for key in keys))
+        uses, entries = self._uses.depending_on(keys), planned.proposal.entries
+        own = frozenset().union(*(self._groups_of_entry.get(key, ()) for key in keys))
         compiled = await run_sized(self._compile_again, uses, entries, resources=_SIZE_OF_CHAIN * len(uses))
         return TouchedGroups(entries, compiled, self._uses.users(uses) | own)
 
     async def plan_entries(self, touched: TouchedGroups) -> dict[str, LoweredGroup]:
-        """Lower the touched groups that still exist; those that come out as before are left out.
+        """Lower the touched groups that still exist. Groups whose resources stay the same are left out.
 
         Raises ``ValidationError`` with the findings of all groups, ``OwnedError``.
         """
-        held = [self._groups[group] for group in sorted(touched.groups) if group in self._groups]
-        size = sum(_SIZE_OF_UPSTREAM * len(one.chains.keys() & touched.compiled.keys()) for one in held)
-        made, found = await run_sized(self._lower_all, touched, held, resources=size)
-        if found:
-            raise ValidationError(found)
-        for one in made.values():
+        present = [self._groups[group] for group in sorted(touched.groups) if group in self._groups]
+        size = sum(_SIZE_OF_UPSTREAM * len(one.chains.keys() & touched.compiled.keys()) for one in present)
+        lowered, findings = await run_sized(self._lower_all, touched, present, resources=size)
+        if findings:
+            raise ValidationError(findings)
+        for one in lowered.values():
             self._check_owners(one)
-        return made
+        return lowered
 
     def _lower_all(
-        self, touched: TouchedGroups, held: Iterable[LoweredGroup]
+        self, touched: TouchedGroups, present: Iterable[LoweredGroup]
     ) -> tuple[dict[str, LoweredGroup], list[Violation]]:
         lowering = self._lowering(touched.entries, partial(self._compiled, touched.entries, touched.compiled))
-        found: list[Violation] = []
-        made: dict[str, LoweredGroup] = {}
-        for before in held:
+        findings: list[Violation] = []
+        lowered: dict[str, LoweredGroup] = {}
+        for before in present:
             try:
-                one = lowering.lower(before.group, before.document, before.content)
+                after = lowering.lower(before.group, before.document, before.content)
             except ValidationError as error:
-                # What could not be lowered before may stay so, as chains that are broken may.
-                found += error.violations if not before.error else []
+                # A group that could not be lowered before may stay so, as a broken chain may stay broken.
+                findings += error.violations if not before.error else []
                 continue
-            if one.content is not before.content or not _is_same(one.chains, before.chains):
-                made[before.group] = one
-        return made, list(dict.fromkeys(found))
+            if after.content is not before.content or not _is_same(after.chains, before.chains):
+                lowered[before.group] = after
+        return lowered, list(dict.fromkeys(findings))
 
     def write(self, group: str, document: UpstreamsDocument | None, by: Caller, message: str = "") -> DocumentWrite:
         """The document for the store; None deletes it."""
-        held = self._groups.get(group)
-        old = held.document.document() if held is not None else None
+        present = self._groups.get(group)
+        old = present.document.document() if present is not None else None
         new = document.document() if document is not None else None
         action = "upstreams.put" if document is not None else "upstreams.deleted"
         note = by.note(action, group=group, message=message, old=old, new=new)
@@ -296,85 +303,87 @@ class LoweredGroups:
 
     # Publishing: nothing is awaited
 
-    def begin(self, made: Mapping[str, LoweredGroup | None]) -> list[str]:
-        """Put what was committed in place: before the snapshots are published. None: a group has no upstreams now.
+    def begin(self, committed: Mapping[str, LoweredGroup | None]) -> list[str]:
+        """Take over committed groups, before their snapshots are published. None: a group has no upstreams any more.
 
-        Returns the groups that are served other endpoints, with the same resources or not. Wake their streams.
+        Returns the groups that are served other endpoints, whether their resources changed or not. The caller wakes
+        their streams.
         """
-        moved: list[str] = []
-        for group, one in made.items():
-            if one is None:
-                self._drop(group)
+        with_new_endpoints: list[str] = []
+        for group, lowered in committed.items():
+            if lowered is None:
+                self._remove(group)
                 continue
-            self._keep(one)
-            if self.endpoints is not None and self.endpoints.add(group, one.content.assignments):
-                moved.append(group)
-            self._tell_clash(group)
-        return moved
+            self._set(lowered)
+            if self.endpoints is not None and self.endpoints.add(group, lowered.content.assignments):
+                with_new_endpoints.append(group)
+            self._report_clash(group)
+        return with_new_endpoints
 
     def end(self, groups: Collection[str]) -> None:
-        """Take away the assignments of clusters that are gone: after the snapshots are published."""
+        """Remove the assignments of removed clusters, after the snapshots of these groups are published."""
         if self.endpoints is not None:
             for group in groups:
                 self.endpoints.retain(group, self.content(group).assignments)
 
-    def _tell_clash(self, group: str) -> None:
-        """An assignment got another owner while the store's answer was lost, or it was changed by other means."""
+    def _report_clash(self, group: str) -> None:
+        """Report an assignment with another owner: it got one while the server was behind the store."""
         clash = self.endpoints.clash(group) if self.endpoints is not None else ""
         if clash and group in self._groups:
-            self.tell(group, clash)
+            self._report(group, clash)
 
-    def _keep(self, made: LoweredGroup) -> None:
-        self._drop_entry(made.group)
-        self._groups[made.group] = made
-        self._uses.assign(made.group, made.chains)
-        key = own_entry(made.document)
+    def _set(self, lowered: LoweredGroup) -> None:
+        self._remove_entry_use(lowered.group)
+        self._groups[lowered.group] = lowered
+        self._uses.assign(lowered.group, lowered.chains)
+        key = own_entry(lowered.document)
         if key is not None:
-            self._of_entry.setdefault(key, set()).add(made.group)
+            self._groups_of_entry.setdefault(key, set()).add(lowered.group)
 
-    def _drop(self, group: str) -> None:
-        self._drop_entry(group)
+    def _remove(self, group: str) -> None:
+        self._remove_entry_use(group)
         del self._groups[group]
         self._uses.assign(group, {})
 
-    def _drop_entry(self, group: str) -> None:
-        held = self._groups.get(group)
-        key = own_entry(held.document) if held is not None else None
+    def _remove_entry_use(self, group: str) -> None:
+        lowered = self._groups.get(group)
+        key = own_entry(lowered.document) if lowered is not None else None
         if key is not None:
-            users = self._of_entry[key]
+            users = self._groups_of_entry[key]
             users.discard(group)
             if not users:
-                del self._of_entry[key]
+                del self._groups_of_entry[key]
 
-    def _check_owners(self, made: LoweredGroup) -> None:
+    def _check_owners(self, lowered: LoweredGroup) -> None:
         if self.endpoints is not None:
-            held = self.content(made.group).assignments  # a clash that is there already is told, and refuses nothing
-            new = {name: one for name, one in made.content.assignments.items() if name not in held}
-            self.endpoints.check(made.group, new)
+            present = self.content(lowered.group).assignments  # a present clash is reported, and refuses no change
+            new = {name: one for name, one in lowered.content.assignments.items() if name not in present}
+            self.endpoints.check(lowered.group, new)
 
     # Chains
 
     def _lowering(self, entries: ConfigEntries, compile_use: Compile) -> GroupLowering:
-        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.seen().datacenter))
+        return GroupLowering(entries, compile_use, self._records, LoweringSettings(self.context().datacenter))
 
     def _compiled(self, entries: ConfigEntries, compiled: Mapping[ChainUse, Compiled], use: ChainUse) -> Compiled:
-        """The chain of a use: what is in use and not touched is the same with other entries."""
-        return compiled.get(use) or self._uses.find(use) or use.compile(self.seen(), entries)
+        """The chain of a use with ``entries``. ``compiled`` has the touched chains; others in use stay the same."""
+        return compiled.get(use) or self._uses.find(use) or use.compile(self.context(), entries)
 
-    def _compiled_once(self, entries: ConfigEntries, made: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
+    def _compile_once(self, entries: ConfigEntries, compiled: dict[ChainUse, Compiled], use: ChainUse) -> Compiled:
         """The chain of a use, compiled for the first group that uses it."""
-        if use not in made:
-            made[use] = use.compile(self.seen(), entries)
-        return made[use]
+        if use not in compiled:
+            compiled[use] = use.compile(self.context(), entries)
+        return compiled[use]
 
     def _compile_again(self, uses: Iterable[ChainUse], entries: ConfigEntries) -> dict[ChainUse, Compiled]:
-        """What comes out as before is the same object."""
-        found: dict[ChainUse, Compiled] = {}
+        """The chains of these uses with ``entries``. An unchanged chain stays the same object."""
+        compiled: dict[ChainUse, Compiled] = {}
         for use in uses:
-            one, before = use.compile(self.seen(), entries), self._uses.find(use)
-            held = before if before is not None and before.chain is not None else one
-            found[use] = held if (held.chain, held.consulted) == (one.chain, one.consulted) else one
-        return found
+            after, before = use.compile(self.context(), entries), self._uses.find(use)
+            present = before if before is not None and before.chain is not None else after
+            is_unchanged = (present.chain, present.consulted) == (after.chain, after.consulted)
+            compiled[use] = present if is_unchanged else after
+        return compiled
 
 
 def etag_of(document: UpstreamsDocument) -> str:

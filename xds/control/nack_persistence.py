@@ -1,7 +1,7 @@
 """Keeps open NACKs across restarts, so that rejected resources are not re-sent to a node after one.
 
-NACKs are observed state and are written in batches, apart from requests. A crash may lose the last second of them. They
-are deleted when they are resolved or their node is forgotten.
+NACKs are observed state and are written in batches by a task of its own. A crash may lose the NACKs of the last second.
+A NACK is deleted when it is resolved or its node is forgotten.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class NackPersistence:
 
     async def load(self) -> None:
         """Load the open NACKs. Call it before any stream is answered. Raises ``StoreError``."""
-        found = []
+        refusals = []
         for row in await self._store.nacks():
             try:
-                found.append(decoded(row.id, row.node, row.type_url, row.body))
+                refusals.append(decoded(row.id, row.node, row.type_url, row.body))
             except ValueError as error:
                 self._unreadable.append(row.id)
                 _log.warning("nacks.unreadable", node_id=row.node, error_message=str(error))
-        self._fleet.restore(found, time())
-        for refusal in found:
+        self._fleet.restore(refusals, time())
+        for refusal in refusals:
             if refusal.guilty:
                 self._node_of[refusal.record.id] = refusal.record.node
                 self._restored.setdefault(refusal.record.node, {})[refusal.record.id] = refusal
-        self._refused.update((node, _by_type(refusals.values())) for node, refusals in self._restored.items())
-        if found:
-            _log.info("nacks.restored", nacks_n=len(found))
+        self._refused.update((node, _by_type(by_id.values())) for node, by_id in self._restored.items())
+        if refusals:
+            _log.info("nacks.restored", nacks_n=len(refusals))
 
     def start(self) -> None:
         """Start writing changes."""
@@ -83,12 +83,12 @@ class NackPersistence:
     async def _write(self) -> int:
         """Write one batch. Returns the number of records, 0 when the store failed."""
         changes = self._fleet.nack_log.take_changes(BATCH)
-        self._forget(changes.gone)
-        if not (changes.open or changes.gone or self._unreadable):
+        self._forget(changes.closed)
+        if not (changes.open or changes.closed or self._unreadable):
             return 0
         rows = [_row(refusal) for refusal in changes.open]
         try:
-            await self._store.put_nacks(rows, [*changes.gone, *self._unreadable])
+            await self._store.put_nacks(rows, [*changes.closed, *self._unreadable])
         except asyncio.CancelledError:
             self._fleet.nack_log.give_back(changes)
             raise
@@ -100,30 +100,30 @@ class NackPersistence:
             return 0
         self._unreadable.clear()
         self._is_failing = False
-        return len(changes.open) + len(changes.gone)
+        return len(changes.open) + len(changes.closed)
 
     def _forget(self, ids: Collection[int]) -> None:
-        """Remove these records from ``refused``. The engine itself remembers nodes that left after the restart."""
+        """Remove these records from ``refused``. For nodes that disconnected after the restart the engine has them."""
         for id in ids:
             node = self._node_of.pop(id, None)
             if node is None:
                 continue
-            left = self._restored[node]
-            del left[id]
-            if not left:
+            remaining = self._restored[node]
+            del remaining[id]
+            if not remaining:
                 del self._restored[node]
                 self._refused.pop(node, None)
             elif node in self._refused:
-                self._refused[node] = _by_type(left.values())
+                self._refused[node] = _by_type(remaining.values())
 
 
 def _by_type(refusals: Iterable[RefusedContent]) -> dict[str, dict[str, str]]:
     """The names that are known to be rejected with their versions, by type URL."""
-    found: dict[str, dict[str, str]] = {}
+    by_type: dict[str, dict[str, str]] = {}
     for refusal in refusals:
         versions = refusal.refused_versions
-        found.setdefault(refusal.record.type_url, {}).update((name, versions[name]) for name in refusal.guilty)
-    return found
+        by_type.setdefault(refusal.record.type_url, {}).update((name, versions[name]) for name in refusal.guilty)
+    return by_type
 
 
 def _row(refusal: RefusedContent) -> OpenNack:

@@ -42,7 +42,7 @@ def etag_of(policy: Policy) -> str:
 
 
 class PolicyTable:
-    """The policies of all groups. A change is stored first, then in force; one change at a time."""
+    """The policies of all groups. A change is stored first and then takes effect; one change at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -61,11 +61,11 @@ class PolicyTable:
         return self._policies.get(key)
 
     def get(self, key: Key) -> Policy:
-        """Raises ``NotFoundError``."""
-        found = self._policies.get(key)
-        if found is None:
+        """The policy of a cluster of a group. Raises ``NotFoundError``."""
+        policy = self._policies.get(key)
+        if policy is None:
             raise NotFoundError(f"cluster {key[1]!r} of group {key[0]!r} has no traffic assignment policy")
-        return found
+        return policy
 
     def of(self, group: str) -> dict[str, Policy]:
         """The policies of a group, by cluster."""
@@ -80,9 +80,9 @@ class PolicyTable:
 
         A policy that this release cannot read is logged, not used, and kept in the store.
         """
-        found = await self._store.docs(KIND)
+        docs = await self._store.docs(KIND)
         self._policies.clear()
-        for doc in found:
+        for doc in docs:
             key = key_of(doc.id)
             try:
                 self._policies[key] = Policy.parse(json.loads(doc.body), key[1])
@@ -90,24 +90,24 @@ class PolicyTable:
                 _log.error("policy.unreadable", group=key[0], cluster=key[1], error_message=str(error))
 
     def check(self, key: Key, etag: str = "") -> None:
-        """Raises ``ConflictError`` where the etag differs, ``ValidationError`` when there are too many policies."""
-        held = self._policies.get(key)
-        found = etag_of(held) if held is not None else NO_ETAG
-        check_etag(etag, found, f"cluster {key[1]!r} of group {key[0]!r} policy", key[0])
-        if held is None and len(self._policies) >= POLICIES_LIMIT:
+        """Raises ``ConflictError`` if the etag differs, ``ValidationError`` when there are too many policies."""
+        present = self._policies.get(key)
+        present_etag = etag_of(present) if present is not None else NO_ETAG
+        check_etag(etag, present_etag, f"cluster {key[1]!r} of group {key[0]!r} policy", key[0])
+        if present is None and len(self._policies) >= POLICIES_LIMIT:
             raise ValidationError([Violation("too_many", f"there can be at most {POLICIES_LIMIT} policies")])
 
     async def put(self, key: Key, policy: Policy, etag: str = "", by: Caller = UNKNOWN_CALLER) -> bool:
-        """Store the policy of a cluster and put it in force; False when it is unchanged.
+        """Store the policy of a cluster; False when it is unchanged.
 
         Raises as ``check``, ``StoreError``.
         """
         async with self.lock:
             self.check(key, etag)
-            if self._policies.get(key) == policy:
+            present, document = self._policies.get(key), policy.document()
+            if present == policy:
                 return False
-            held, document = self._policies.get(key), policy.document()
-            old = held.document() if held is not None else None
+            old = present.document() if present is not None else None
             note = by.note("policy.put", group=key[0], subject=key[1], old=old, new=document)
             await self._store.put_doc(KIND, document_id(key), json.dumps(document).encode(), note=note)
             self._policies[key] = policy
@@ -118,9 +118,9 @@ class PolicyTable:
     async def delete(self, key: Key, etag: str = "", by: Caller = UNKNOWN_CALLER) -> None:
         """Delete a policy. Raises ``NotFoundError``, ``ConflictError``, ``StoreError``."""
         async with self.lock:
-            held = self.get(key)
+            policy = self.get(key)
             self.check(key, etag)
-            note = by.note("policy.deleted", group=key[0], subject=key[1], old=held.document())
+            note = by.note("policy.deleted", group=key[0], subject=key[1], old=policy.document())
             for kind in (KIND, DECIDED_KIND):
                 with suppress(NotFoundError):  # it is deleted already
                     await self._store.put_doc(kind, document_id(key), None, note=note if kind == KIND else None)

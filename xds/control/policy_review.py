@@ -43,13 +43,13 @@ def review_policy(policy: Policy, find: Find, names: Iterable[str] = (), others:
     if cluster is None:
         return [_unknown(policy, names)]
     name = assignment_name(cluster)
-    found = [*_of_cluster(policy, cluster), *_of_assignment(policy, name, find)]
+    warnings = [*_of_cluster(policy, cluster), *_of_assignment(policy, name, find)]
     earlier = (other for other in sorted(others) if name and other < policy.cluster)
     first = next((other for other in earlier if assignment_name(find(CLUSTER, other)) == name), None)
     if first is not None:
         detail = f"it shares its endpoints {name!r} with cluster {first!r}: the policy of {first!r} applies"
-        found.append(_warning(policy, "shared_endpoints", detail))
-    return found
+        warnings.append(_warning(policy, "shared_endpoints", detail))
+    return warnings
 
 
 def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
@@ -62,14 +62,14 @@ def review_times(policy: Policy, reported_every_s: float) -> list[Violation]:
 
 
 def review_reports(policy: Policy, observed: Observation) -> list[Violation]:
-    """Warnings about sources of which this many nodes do not report that their demand is a guess."""
-    found = []
+    """Warnings about sources with a large share of nodes that do not report, so that their demand is an estimate."""
+    warnings = []
     for source, own in sorted(observed.demand.items(), key=lambda one: str(one[0])):
         if own.silent > _SILENT_LIMIT * (own.nodes + own.silent):
             detail = f"{own.nodes} of {own.nodes + own.silent} nodes of {source or 'the unnamed locality'} report load"
             hint = "nodes without a load stream lack load_stats_config (Envoy) or lrs_server: {self: {}} (gRPC)"
-            found.append(_warning(policy, "partial_reports", detail, hint))
-    return found[:_SHOWN_LIMIT]
+            warnings.append(_warning(policy, "partial_reports", detail, hint))
+    return warnings[:_SHOWN_LIMIT]
 
 
 def review_capacity(
@@ -78,13 +78,13 @@ def review_capacity(
     """Warnings about other policies that count the capacity of the same endpoints too.
 
     ``others`` has the addresses of the endpoints of the other policies, by group and cluster. With a metric, capacity
-    is learnt from what the endpoints say under the load of all, so nothing counts twice.
+    is learnt from the load of all clients of the endpoints, so no capacity counts twice.
     """
     if policy.capacity.metric is not None:
         return []
     own = frozenset[bytes]().union(*(each.addresses for each in localities))
     shared = {key: sum(len(own & part) for part in addresses) for key, addresses in others.items()}
-    found = []
+    warnings = []
     for (group, cluster), count in sorted(shared.items()):
         if count:
             detail = (
@@ -92,8 +92,8 @@ def review_capacity(
                 f"the policy of each counts all of their capacity"
             )
             hint = "divide the rates between the policies, or learn the capacity from a metric"
-            found.append(_warning(policy, "shared_capacity", detail, hint))
-    return found[:_SHOWN_LIMIT]
+            warnings.append(_warning(policy, "shared_capacity", detail, hint))
+    return warnings[:_SHOWN_LIMIT]
 
 
 def finder(snapshot: Snapshot | None) -> Find:
@@ -107,15 +107,15 @@ def _of_cluster(policy: Policy, cluster: Resource) -> Iterator[Violation]:
         message.ParseFromString(cluster.body)
     except DecodeError:  # cannot happen: pushed resources were parsed
         return
-    found: Any = message
-    if found.type != _EDS:
+    parsed: Any = message
+    if parsed.type != _EDS:
         detail = "its type is not EDS, so the policy has no effect"
         yield _warning(policy, "not_eds", detail)
         return
-    if found.lrs_server.WhichOneof("config_source_specifier") != "self":
+    if parsed.lrs_server.WhichOneof("config_source_specifier") != "self":
         detail = "gRPC clients report no load for it"
         yield _warning(policy, "no_load_reports", detail, "set lrs_server: {self: {}} where gRPC clients use it")
-    if not weighs_localities(found):
+    if not weighs_localities(parsed):
         detail = "it does not use locality weights: Envoy spreads requests over the endpoints of all localities equally"
         hint = "set common_lb_config: {locality_weighted_lb_config: {}}"
         yield _warning(policy, "no_locality_weights", detail, hint)
@@ -160,12 +160,12 @@ def _has_locality_weights(message: Any) -> bool:
         return any(map(_has_locality_weights, (*nested, *filter(None, [set_fields.get("locality_lb_config")]))))
     for policy in message.policies:
         packed = policy.typed_extension_config.typed_config
-        made = schema.message_class(packed.type_url)
-        if made is None:
+        message_class = schema.message_class(packed.type_url)
+        if message_class is None:
             continue  # Envoy skips unknown policies too
         if packed.type_url.endswith(_BY_LOCALITY_WEIGHT):
             return True
-        return _has_locality_weights(made.FromString(packed.value))
+        return _has_locality_weights(message_class.FromString(packed.value))
     return False
 
 

@@ -1,7 +1,7 @@
-"""The bootstrap that ``envoy --mode validate`` checks: it contains each resource in a place of its own.
+"""The bootstrap that ``envoy --mode validate`` checks. It contains each resource as a static resource.
 
-In that mode Envoy asks no management server, so nothing may depend on discovery: assignments and routes get a cluster
-or listener of their own, secrets are static (by ADS they crash Envoy 1.40), and filters with ECDS get their
+In that mode Envoy connects to no management server, so nothing may depend on discovery. Assignments and routes get a
+cluster or listener of their own, secrets are static (by ADS they crash Envoy 1.40), and filters with ECDS get their
 configuration inline. API listeners, scoped routes and unknown types are not checked.
 """
 
@@ -74,14 +74,14 @@ class ProbeContext:
 
 def probe_context(resources: Iterable[Resource], without: frozenset[int] = frozenset()) -> ProbeContext:
     """The secrets and extension configurations among ``resources``, except at the positions ``without``."""
-    found: dict[str, dict[str, Json]] = {SECRET: {}, EXTENSION_CONFIG: {}}
+    by_type: dict[str, dict[str, Json]] = {SECRET: {}, EXTENSION_CONFIG: {}}
     for index, resource in enumerate(resources):
-        if resource.type_url in found and index not in without:
-            found[resource.type_url][resource.name] = _rendered(resource)
-    return ProbeContext(found[SECRET], found[EXTENSION_CONFIG])
+        if resource.type_url in by_type and index not in without:
+            by_type[resource.type_url][resource.name] = _rendered(resource)
+    return ProbeContext(by_type[SECRET], by_type[EXTENSION_CONFIG])
 
 
-def probed_resources(resources: Iterable[Resource], around: ProbeContext) -> Iterator[ProbedResource]:
+def probed_resources(resources: Iterable[Resource], context: ProbeContext) -> Iterator[ProbedResource]:
     """Each resource that can be checked."""
     for index, resource in enumerate(resources):
         place = _PLACES.get(resource.type_url)
@@ -90,18 +90,18 @@ def probed_resources(resources: Iterable[Resource], around: ProbeContext) -> Ite
         if VALUE_KEY in render_resource(resource):
             yield ProbedResource(resource, index, "", b"", frozenset())
             continue
-        made = place(f"{PREFIX}:{alias_of(resource.type_url)}/{resource.name}", resource)
-        if made is not None:
-            part, type_name, value = made
-            _inline_discovered(type_name, value, around)
+        placed = place(f"{PREFIX}:{alias_of(resource.type_url)}/{resource.name}", resource)
+        if placed is not None:
+            part, type_name, value = placed
+            _inline_discovered(type_name, value, context)
             yield ProbedResource(resource, index, part, _message(type_name, value), frozenset(_paths(value)))
 
 
-def bootstrap(members: Iterable[ProbedResource], around: ProbeContext) -> bytes:
+def bootstrap(members: Iterable[ProbedResource], context: ProbeContext) -> bytes:
     """The serialized bootstrap with these resources."""
     runtime = {"layers": [{"name": "xds-check", "static_layer": {}}]}
     extensions = [{"name": "envoy.bootstrap.internal_listener", "typed_config": {"@type": TYPE_PREFIX + _INTERNAL}}]
-    static = {"secrets": list(around.secrets.values())}
+    static = {"secrets": list(context.secrets.values())}
     document = {
         "node": _NODE,
         "static_resources": static,
@@ -208,11 +208,11 @@ _PLACES: Mapping[str, Callable[[str, Resource], _Place | None]] = {
 # Replacing discovery
 
 
-def _inline_discovered(type_name: str, value: Json, around: ProbeContext) -> None:
-    """Replace references to discovered resources by the resources, or drop them where they are missing; in place."""
+def _inline_discovered(type_name: str, value: Json, context: ProbeContext) -> None:
+    """Replace references to discovered resources by the resources, or drop them if these are missing; in place."""
     for full_name, message in typed_values(type_name, value):
-        _drop_lost_sockets(message, around.secrets)
-        _inline_filters(message, around.extensions)
+        _drop_lost_sockets(message, context.secrets)
+        _inline_filters(message, context.extensions)
         rule = _RULES.get(full_name)
         if rule is not None:
             rule(message)
@@ -222,15 +222,15 @@ def _drop_lost_sockets(message: Json, secrets: Mapping[str, Json]) -> None:
     """Drop transport sockets with a missing secret, since Envoy cannot check them."""
     socket = message.get("transport_socket")
     if isinstance(socket, dict):
-        found = typed_values("envoy.config.core.v3.TransportSocket", socket)
-        if any(name == _SDS_CONFIG and each.get("name") not in secrets for name, each in found):
+        values = typed_values("envoy.config.core.v3.TransportSocket", socket)
+        if any(name == _SDS_CONFIG and each.get("name") not in secrets for name, each in values):
             del message["transport_socket"]
 
 
 def _inline_filters(message: Json, extensions: Mapping[str, Json]) -> None:
     for key, items in message.items():
         if isinstance(items, list) and any(isinstance(one, dict) and "config_discovery" in one for one in items):
-            message[key] = [found for one in items if (found := _inline_filter(one, extensions)) is not None]
+            message[key] = [inlined for one in items if (inlined := _inline_filter(one, extensions)) is not None]
 
 
 def _inline_filter(one: Json, extensions: Mapping[str, Json]) -> Json | None:
@@ -250,7 +250,7 @@ def _inline_routes(manager: Json) -> None:
 
 def _static_hosts(configuration: Json) -> None:
     configuration.pop("vhds", None)
-    configuration["validate_clusters"] = False  # the proxy may have clusters of its own; another check looks for them
+    configuration["validate_clusters"] = False  # the proxy may have clusters of its own; another check covers these
 
 
 def _static_endpoints(locality: Json) -> None:
@@ -270,7 +270,7 @@ _RULES: Mapping[str, Callable[[Json], None]] = {
 
 
 def _paths(value: Any, key: str = "") -> Iterator[str]:
-    """The files that a resource names. They may exist on the proxy and not here."""
+    """The files that a resource names. They may exist on the proxy and not on this machine."""
     if isinstance(value, str):
         if key in _PATH_FIELDS and value:
             yield value

@@ -1,7 +1,7 @@
-"""Decides whether the fleet has taken a push: for ``Prefer: wait``, ``xds apply --wait`` and ``xds rollout``.
+"""Decides whether the nodes have ACKed a push: for ``Prefer: wait``, ``xds apply --wait`` and ``xds rollout``.
 
 The nodes that were connected at the commit count. A node that has disconnected since, or that subscribes to no type
-that the push changed, does not.
+that the push changed, does not count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAIT_POLL_S = 0.05
 
 
 class PushVerdict(StrEnum):
-    """Whether the nodes that count have taken a push."""
+    """Whether the nodes that count have ACKed a push."""
 
     DONE = "done"
     PENDING = "pending"
@@ -67,21 +67,21 @@ class PushLog:
         while len(self._pushes) > PUSHES_KEPT:
             del self._pushes[next(iter(self._pushes))]
 
-    async def settled(self, group: str, revision: int, wait_s: float) -> Convergence | None:
-        """As ``progress``, once it is decided or ``wait_s`` seconds are over."""
+    async def wait_for_verdict(self, group: str, revision: int, wait_s: float) -> Convergence | None:
+        """Wait until the push is not ``PENDING`` any more, for ``wait_s`` seconds at most. Returns as ``progress``."""
         end = monotonic() + wait_s
         while True:
-            seen = self._fleet.changes
-            found = await self.progress(group, revision)
-            if found is None or verdict_of(found) is not PushVerdict.PENDING:
-                return found
-            while seen == self._fleet.changes:
+            changes = self._fleet.changes
+            convergence = await self.progress(group, revision)
+            if convergence is None or verdict_of(convergence) is not PushVerdict.PENDING:
+                return convergence
+            while changes == self._fleet.changes:
                 if monotonic() >= end:
-                    return found
+                    return convergence
                 await asyncio.sleep(WAIT_POLL_S)
 
     async def progress(self, group: str, revision: int) -> Convergence | None:
-        """How many nodes have taken a push; None for a push that is too old, or older than the last restart.
+        """How many nodes have ACKed a push; None for a push that is too old, or older than the last restart.
 
         A later push of the same types counts for an earlier one, since clients skip superseded versions.
         """
@@ -91,15 +91,17 @@ class PushLog:
             return None
         targets = {url: snapshot.sets[url] for url in push.type_urls if url in snapshot.sets}
         variants = variant_sets(self._cache, self._fleet, group, push.type_urls)
-        # Only this takes long. It reads the fleet alone, since the cache belongs to the event loop.
-        found = await run_sized(
+        # Only this takes long. It reads the fleet but not the cache, which belongs to the event loop.
+        convergence = await run_sized(
             self._fleet.convergence, group, targets, push.nodes, variants, resources=len(push.nodes)
         )
         moving = self._moving(push)
-        return replace(found, pending=found.pending + len(moving), pending_nodes=(*found.pending_nodes, *moving))
+        return replace(
+            convergence, pending=convergence.pending + len(moving), pending_nodes=(*convergence.pending_nodes, *moving)
+        )
 
     def _followers(self, group: str) -> frozenset[str]:
-        """The connected nodes of the group. Of a new group, those that are about to move to it."""
+        """The connected nodes of the group; for a new group, those that are about to move to it."""
         followers = self._fleet.connected(group)
         if followers:
             return followers
@@ -107,8 +109,8 @@ class PushLog:
 
     def _moving(self, push: TrackedPush) -> list[str]:
         """Nodes that belong to the group now, but have streams that have not moved to it yet."""
-        late = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
-        return sorted(node for node in late if self._group_of(node) == push.group)
+        elsewhere = (push.nodes & self._fleet.connected()) - self._fleet.connected(push.group)
+        return sorted(node for node in elsewhere if self._group_of(node) == push.group)
 
     def _group_of(self, node_id: str) -> str:
         node = self._fleet.identity(node_id)
@@ -143,11 +145,13 @@ async def rollout_status(cache: SnapshotCache, fleet: Fleet, snapshot: Snapshot)
     remaining = iter(sorted(fleet.connected(snapshot.group)))
     # At least once, so that ``types`` names the types of a group without nodes.
     while (among := list(islice(remaining, NODES_AT_ONCE))) or not types:
-        found = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
-        states += Counter({Sync.SYNCED: found.synced, Sync.PENDING: found.pending, Sync.NACKED: found.nacked})
-        pending += found.pending_nodes
-        nacks += found.nacks
-        held += found.held
+        convergence = fleet.convergence(snapshot.group, snapshot.sets, among, variants)
+        states += Counter(
+            {Sync.SYNCED: convergence.synced, Sync.PENDING: convergence.pending, Sync.NACKED: convergence.nacked}
+        )
+        pending += convergence.pending_nodes
+        nacks += convergence.nacks
+        held += convergence.held
         for alias, counted in fleet.progress_by_type(snapshot.group, snapshot.sets, among, variants).items():
             types.setdefault(alias, Counter()).update(counted)
         if not among:

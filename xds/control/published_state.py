@@ -1,6 +1,6 @@
-"""Reads of what is published: the contents of groups, the nodes that have them. Nothing is changed.
+"""Reads the published state: the content of groups, and which nodes have it. Nothing is changed here.
 
-Earlier revisions are read from the store: their content, and the difference between two of them.
+Earlier revisions, and the difference between two revisions, are read from the store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PublishedState:
 
     def __init__(self, store: Store, cache: SnapshotCache, fleet: Fleet, refused_share: float) -> None:
         self.pushes = PushLog(cache, fleet)
-        self.undo = UndoPlanner(store, cache, fleet, self.held, refused_share)
+        self.undo = UndoPlanner(store, cache, fleet, self.find_content, refused_share)
         self._store = store
         self._revisions = RevisionReader(store)
         self._cache = cache
@@ -70,12 +70,12 @@ class PublishedState:
         return group in self._contents or group in self.settings
 
     def check_group(self, group: str) -> None:
-        """Raises ``NotFoundError`` if there is no group of this name: it is likely a typing error."""
+        """Raises ``NotFoundError`` if there is no group of this name, which is likely a typing error."""
         if not self.is_group(group):
             raise NotFoundError(f"no such group: {group!r}")
 
-    def held(self, group: str) -> GroupContent | None:
-        """The published content of a group; None where it has no snapshot."""
+    def find_content(self, group: str) -> GroupContent | None:
+        """The published content of a group; None if it has no snapshot."""
         return self._contents.get(group)
 
     def content(self, group: str) -> GroupContent:
@@ -98,14 +98,14 @@ class PublishedState:
         check_is_group(group)
         return await compare(self._store, group, old, new)
 
-    async def sides(self, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
-        """The resources of a comparison, before and after. Raises ``StoreError``."""
+    async def compared_resources(self, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
+        """The resources ``keys`` in both revisions of a comparison. Raises ``StoreError``."""
         return await read_compared(self._store, comparison, keys)
 
     async def history(
         self, group: str, before: int | None = None, limit: int = 50, endpoints: bool = True
     ) -> list[RevisionInfo]:
-        """A group's revisions, newest first. ``endpoints`` False leaves out those that changed endpoints only.
+        """A group's revisions, newest first. ``endpoints`` False leaves out revisions that changed endpoints only.
 
         Raises ``NotFoundError``, ``StoreError``.
         """
@@ -118,7 +118,7 @@ class PublishedState:
     async def undo_plan(self, group: str) -> UndoPlan:
         """What ``undo`` would do with a group. Raises ``NotFoundError``, ``StoreError``.
 
-        Whoever undoes the deletion of a group has to name a revision.
+        The deletion of a group is undone by a rollback to a named revision only; the error names one.
         """
         if group not in self._contents:
             lines = await self.history(group, limit=2)
@@ -133,7 +133,7 @@ class PublishedState:
         return await rollout_status(self._cache, self._fleet, self._cache.get(group) or pushed)
 
     def served(self, node_id: str) -> Snapshot | None:
-        """The snapshot of a node, overlays for its locality included; None where no group matches."""
+        """The snapshot of a node, overlays for its locality included; None if no group matches."""
         node = self._fleet.identity(node_id)
         return (
             node_context(self._cache, node, self.live, self.lowered.content).snapshot("") if node is not None else None
@@ -143,7 +143,7 @@ class PublishedState:
         """The requested resources that are not sent since the node's API cannot express them, by type alias."""
         return unexpressed(self._cache, node)
 
-    async def explain(self, node_id: str, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
+    async def explain(self, node_id: str, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """Why a node that is or was connected receives each resource. Raises ``NotFoundError``."""
         node, state = self._fleet.identity(node_id), self._fleet.node(node_id)
         if node is None or state is None:
@@ -158,17 +158,20 @@ class PublishedState:
             clients=self._fleet.clients(node_id),
         )
         size = sum(len(holding.sent) for holding in holdings if holding.sent is not None)
-        return await run_sized(explain, context, asked, resources=size)
+        return await run_sized(explain, context, query, resources=size)
 
-    async def explain_node(self, node: Node, asked: ExplainQuery = EXPLAIN_ALL) -> Explanation:
+    async def explain_node(self, node: Node, query: ExplainQuery = EXPLAIN_ALL) -> Explanation:
         """What a node with this identity would receive."""
         return await run_sized(
-            explain, node_context(self._cache, node, self.live, self.lowered.content), asked, resources=0
+            explain, node_context(self._cache, node, self.live, self.lowered.content), query, resources=0
         )
 
 
 class RevisionReader:
-    """Builds contents from the store. Resources that ``current``, the published content, has are shared, not read."""
+    """Builds the content of revisions from the store.
+
+    ``current`` is always the published content of the group. Its resources are shared, and not read again.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -180,8 +183,8 @@ class RevisionReader:
     async def retained(self, group: str, lowered: dict[str, Resource] | None = None) -> list[GroupContent]:
         """The revisions that a reconnecting client may still have, oldest first. The last one is the head.
 
-        ``lowered`` are resources that several groups share, by blob id, as far as they were read; it is added to.
-        A damaged earlier revision is left out with all revisions before it, so that the server still starts.
+        ``lowered`` are the lowered resources that were read so far, by blob id: groups share them. Those of this group
+        are added. A damaged earlier revision is left out with all revisions before it, so that the server still starts.
         """
         contents: list[GroupContent] = []
         *earlier, head = reversed(await self._retained(group))
@@ -194,7 +197,7 @@ class RevisionReader:
         return [*contents, await self.restore(head, None, contents[-1] if contents else None, lowered)]
 
     async def replayed(self, commit: Commit, current: GroupContent | None) -> PushResult:
-        """The result of a push that was committed before, as far as its revisions are still kept."""
+        """The result of a push that was committed before. It is incomplete if its revisions are no longer kept."""
         group, revision = commit.group, commit.revision
         try:
             content = await self.content(group, revision, current)
@@ -207,7 +210,7 @@ class RevisionReader:
         return result_of(content, changes(await self._before(commit), content.blob_ids))
 
     async def _before(self, commit: Commit) -> BlobIds:
-        """The content before a commit; empty where it is no longer kept."""
+        """The blob ids before a commit; empty if they are no longer kept."""
         try:
             return blob_ids((await self._store.manifest(commit.group, commit.revision - 1)).entries)
         except NotFoundError:
@@ -224,16 +227,18 @@ class RevisionReader:
 
         ``lowered`` as in ``retained``.
         """
-        common = lowered if lowered is not None else {}
+        by_blob = lowered if lowered is not None else {}
         known = {
-            (line.type_url, line.name): common[line.blob_id] for line in manifest.entries if line.blob_id in common
+            (entry.type_url, entry.name): by_blob[entry.blob_id]
+            for entry in manifest.entries
+            if entry.blob_id in by_blob
         }
         known |= {**shared(manifest, current), **shared(manifest, base)}
-        wanted = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
-        blobs = await self._store.blobs({entry.blob_id for entry in wanted})
-        decoded = await run_sized(decode_resources, wanted, blobs, resources=len(wanted))
+        unknown = [entry for entry in manifest.entries if (entry.type_url, entry.name) not in known]
+        blobs = await self._store.blobs({entry.blob_id for entry in unknown})
+        decoded = await run_sized(decode_resources, unknown, blobs, resources=len(unknown))
         if lowered is not None:
-            ids = ((entry.blob_id, decoded[entry.type_url, entry.name]) for entry in wanted)
+            ids = ((entry.blob_id, decoded[entry.type_url, entry.name]) for entry in unknown)
             lowered.update((blob_id, resource) for blob_id, resource in ids if resource.is_lowered)
         return await run_sized(
             build_content,
@@ -267,7 +272,7 @@ class RevisionReader:
 
 @dataclass(frozen=True, slots=True)
 class RevisionComparison:
-    """Two revisions of a group with their contents ``before`` and ``after``. ``changes`` is by type URL."""
+    """Two revisions of a group: the blob ids ``before`` and ``after``. ``changes`` is by type URL."""
 
     group: str
     old: int
@@ -300,8 +305,8 @@ async def compare(store: Store, group: str, old: int, new: int) -> RevisionCompa
     """
     after = await _blob_ids_at(store, group, new)
     before = await _blob_ids_at(store, group, old)
-    found = await run_sized(changes, before, after, resources=len(before) + len(after))
-    return RevisionComparison(group, old, new, before, after, found)
+    difference = await run_sized(changes, before, after, resources=len(before) + len(after))
+    return RevisionComparison(group, old, new, before, after, difference)
 
 
 async def read_compared(store: Store, comparison: RevisionComparison, keys: Collection[Key]) -> ComparedResources:
@@ -319,8 +324,8 @@ async def read_compared(store: Store, comparison: RevisionComparison, keys: Coll
 async def _blob_ids_at(store: Store, group: str, revision: int) -> BlobIds:
     if revision == 0:
         return BlobIds()
-    found = await store.history(group, before=revision + 1, limit=1)
-    if found and found[0].revision == revision and not found[0].live:
+    lines = await store.history(group, before=revision + 1, limit=1)
+    if lines and lines[0].revision == revision and not lines[0].live:
         return BlobIds()
     entries = (await store.manifest(group, revision)).entries
     return await run_sized(blob_ids, entries, resources=len(entries))

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import structlog
 
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.codec.resources import ResourceDecoder
 from xds.control.audit_log import SERVER, UNKNOWN_CALLER, AuditLog, Caller, push_note
 from xds.control.config_entries import EntryPart, EntryPublisher
@@ -62,7 +62,7 @@ from xds.version import __version__
 
 __all__ = ["DEFAULT_OPTIONS", "EmptyingError", "Publisher", "PushOptions", "PushResult", "check_group_name"]
 
-DEFAULT_SEEN = Seen("dc1", "consul")  # as the settings have it (`ChainSettings`)
+DEFAULT_CHAIN_CONTEXT = ChainContext("dc1", "consul")  # as the settings have it (`ChainSettings`)
 RETRY_LOWERED_S = 1.0
 
 _log = structlog.get_logger(logger_name="xds.control.publisher")
@@ -74,8 +74,8 @@ class Publisher(ServedState):
     A cancelled caller does not stop a push. So a committed push is always published, and a push that was not
     acknowledged is either applied completely or not at all.
 
-    ``live`` has the assignments that are laid over the pushed ones. ``decoder`` checks what is lowered in groups with
-    upstreams; there are at most ``upstream_groups``.
+    ``live`` has the live assignments. ``decoder`` checks the lowered resources of groups with upstreams. At most
+    ``upstream_groups`` groups can have upstreams.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Publisher(ServedState):
         wake: Wake,
         on_nack: str = "hold",
         refused_share: float = REFUSED_SHARE,
-        seen: Seen = DEFAULT_SEEN,
+        chain_context: ChainContext = DEFAULT_CHAIN_CONTEXT,
         live: LiveEndpoints | None = None,
         decoder: ResourceDecoder | None = None,
         upstream_groups: int = GROUPS_LIMIT,
@@ -94,13 +94,13 @@ class Publisher(ServedState):
         super().__init__(store, cache, fleet, wake, on_nack, refused_share, live)
         self.audit = AuditLog(store)
         self.policies = PolicyTable(store)
-        self.entries = EntryPublisher(store, self.locks, seen, fleet.events, self._transact_entries)
+        self.entries = EntryPublisher(store, self.locks, chain_context, fleet.events, self._transact_entries)
         self.lowered = LoweredGroups(store, self.entries, decoder or ResourceDecoder(), upstream_groups)
         self.documents += [self.policies, self.lowered]
-        self.certificates = PushedCertificates(self.group_names, self.held)
+        self.certificates = PushedCertificates(self.group_names, self.find_content)
         self._emptying = EmptyGroupGuard(cache, fleet, self.settings)
         self._running = RunningWrites()
-        self._is_lowering_lost = False
+        self._is_lowering_behind = False
 
     # Start and stop
 
@@ -109,9 +109,9 @@ class Publisher(ServedState):
         await self.settings.load()
         await self.entries.load()
         await self._load_documents()
-        lowered: dict[str, Resource] = {}
+        lowered_by_blob: dict[str, Resource] = {}
         for group in await self._stored_groups():
-            contents = await self._revisions.retained(group, lowered)
+            contents = await self._revisions.retained(group, lowered_by_blob)
             self._serve(contents, await self._precomputed(contents[-1]))
         await self._lower_again()
 
@@ -121,14 +121,14 @@ class Publisher(ServedState):
         precomputed = [await self._precomputed(each[-1]) for each in contents]
         await self.entries.load()
         await self._load_documents()
-        before = set(self._contents)
-        for group in before - {each[-1].group for each in contents}:
+        former_groups = set(self._contents)
+        for group in former_groups - {each[-1].group for each in contents}:
             self._withdraw(group)
-        for each, made in zip(contents, precomputed, strict=True):
-            self._serve(each, made)
+        for retained, head_precomputed in zip(contents, precomputed, strict=True):
+            self._serve(retained, head_precomputed)
         await self.settings.load()
         await self._lower_again()
-        self._wake(before | set(self._contents))
+        self._wake(former_groups | set(self._contents))
 
     async def close(self) -> None:
         """Wait for the pushes in progress, then stop."""
@@ -149,7 +149,7 @@ class Publisher(ServedState):
         labels: Mapping[str, str] | None = None,
         options: PushOptions = DEFAULT_OPTIONS,
     ) -> PushResult:
-        """Replace the whole content of a group.
+        """Replace all pushed resources of a group.
 
         ``label`` and ``labels`` (by type URL) become the version_info of the types that change. Raises
         ``ValidationError``, ``ConflictError``, ``EmptyingError``, ``StoreError``.
@@ -167,7 +167,7 @@ class Publisher(ServedState):
     async def rollback(
         self, group: str, to: int, options: PushOptions = DEFAULT_OPTIONS, *, keeps_endpoints: bool = False
     ) -> PushResult:
-        """Make a new revision with the content of revision ``to``. It also restores a deleted group.
+        """Make a new revision with the content of revision ``to``. A rollback also restores a deleted group.
 
         With ``keeps_endpoints`` a cluster that is in both revisions keeps its present endpoints. Raises
         ``NotFoundError``, ``GoneError`` for a revision whose content is no longer kept, and as ``push``.
@@ -191,9 +191,9 @@ class Publisher(ServedState):
         allow_empty: bool = False,
         by: Caller = UNKNOWN_CALLER,
     ) -> bool:
-        """Set the settings of a group; False when it has them already. This makes no revision.
+        """Set the settings of a group; False when they are unchanged. This makes no revision.
 
-        ``etag``, where given, must be that of the present settings. Raises ``ConflictError``, ``ValidationError`` for
+        ``etag``, if given, must be the etag of the present settings. Raises ``ConflictError``, ``ValidationError`` for
         an invalid selector, ``EmptyingError`` when an empty group would match nodes by selector, ``StoreError``.
         """
         check_group_name(group)
@@ -217,14 +217,16 @@ class Publisher(ServedState):
     ) -> list[PushResult]:
         """Change several groups, all of them or none. The results are in the order of the requests.
 
-        The groups are published together and their streams are woken once; ``part`` is committed and published with
-        them. Raises ``ChangeError`` for the first change that cannot be applied, ``ValidationError`` for no change or
-        two changes of one group, ``StoreError``, and what ``part`` raises.
+        The groups are published together and their streams are woken once. ``part`` are config entries that are
+        committed and published in the same transaction. Raises ``ChangeError`` for the first change that cannot be
+        applied, ``ValidationError`` for no change or two changes of one group, ``StoreError``, and as
+        `EntryPublisher.apply` for ``part``.
         """
-        named = [request.group for request in requests]
-        twice = next((group for group in named if named.count(group) > 1), None)
-        if twice is not None or not (named or part):
-            detail = "a transaction has at least one change" if twice is None else f"group {twice!r} is changed twice"
+        groups = [request.group for request in requests]
+        repeated = next((group for group in groups if groups.count(group) > 1), None)
+        if repeated is not None or not (groups or part):
+            detail = "a transaction has at least one change"
+            detail = detail if repeated is None else f"group {repeated!r} is changed twice"
             raise ValidationError([Violation("invalid_transaction", detail, pointer="/changes")])
         return await self._running.finish(self._transact(requests, options, part))
 
@@ -244,9 +246,9 @@ class Publisher(ServedState):
     # One push: plan, commit, build, publish
 
     async def _push(self, request: PushRequest, options: PushOptions) -> PushResult:
-        one = replace(request, expect=options.expect, etag=options.etag)
+        conditional = replace(request, expect=options.expect, etag=options.etag)
         try:
-            (result,) = await self._running.finish(self._transact([one], options))
+            (result,) = await self._running.finish(self._transact([conditional], options))
         except ChangeError as error:
             raise error.cause from None
         return result
@@ -257,68 +259,68 @@ class Publisher(ServedState):
     async def _transact(
         self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None = None
     ) -> list[PushResult]:
-        named = [request.group for request in requests]
-        async with self._locked(named, part) as held:
+        groups = [request.group for request in requests]
+        async with self._locked(groups, part) as locks:
             pushes = [GroupPush(request.group, request.change) for request in requests]
-            pushes += [await part.asked()] if part is not None else []
-            if options.push_id and (done := await self._store.committed(pushes, options.push_id)) is not None:
-                return await self._replayed(done, part)
+            pushes += [await part.repeated_push()] if part is not None else []
+            if options.push_id and (commits := await self._store.committed(pushes, options.push_id)) is not None:
+                return await self._replayed(commits, part)
             try:
-                transaction = await self._prepare(requests, options, part, held)
+                transaction = await self._prepare(requests, options, part, locks)
                 results = await (self._preview if options.dry_run else self._apply)(transaction, options)
             except XdsError as error:
                 if options.dry_run or not requests:
                     raise
                 self.journal.refused(refused_group(requests, error), error, options.meta)
         if part is not None:
-            part.follow(results[len(requests) :])
+            part.add_groups(results[len(requests) :])
         return results[: len(requests)]
 
     @asynccontextmanager
-    async def _locked(self, named: Sequence[str], part: EntryPart | None) -> AsyncIterator[HeldLocks]:
-        """The lock of config entries for ``part``, else those of the groups.
+    async def _locked(self, groups: Sequence[str], part: EntryPart | None) -> AsyncIterator[HeldLocks]:
+        """Take the lock of config entries for ``part``, else the locks of the groups.
 
-        Where an answer about what is lowered was lost, a push has the lock of config entries as well: it cannot be
-        planned before that is caught up with. The answer can be lost while the push waits for its groups.
+        While lowered resources are behind the store, a push takes the lock of config entries too: it cannot be planned
+        before the server has caught up. The server can fall behind while the push waits for the locks of its groups.
         """
         while True:
-            takes_line = part is not None or self._is_lowering_lost
-            async with self.locks.groups([self.entries.line] if takes_line else named) as held:
-                if takes_line or not self._is_lowering_lost:
-                    yield held
+            locks_entries = part is not None or self._is_lowering_behind
+            async with self.locks.groups([self.entries.line] if locks_entries else groups) as locks:
+                if locks_entries or not self._is_lowering_behind:
+                    yield locks
                     return
 
     async def _prepare(
-        self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None, held: HeldLocks
+        self, requests: Sequence[PushRequest], options: PushOptions, part: EntryPart | None, locks: HeldLocks
     ) -> Transaction:
-        """Plan all changes, and what follows from them. Raises ``ChangeError`` and what ``part`` raises."""
-        named = [request.group for request in requests]
+        """Plan all changes, and those that follow for groups with upstreams. Raises ``ChangeError``."""
+        groups = [request.group for request in requests]
         if part is None:
-            await self._refresh_lowered(held)
-            await held.add(named)
-            await self._refresh_all(named)
+            await self._refresh_lowered(locks)
+            await locks.add(groups)
+            await self._refresh_all(groups)
             return Transaction(await self._plan_all([self._with_lowered(each) for each in requests], options))
-        push = await part.plan()
-        await self._refresh_lowered(held)
-        touched = await self.lowered.touched(part.planned)
-        await held.add([*named, *touched.groups])
-        await self._refresh_all({*named, *touched.groups})
-        made = await self.lowered.plan_entries(touched)
-        lowerings = {group: self._lowering(one, part.planned.push) for group, one in made.items()}
-        asked = [self._with_lowered(each, lowerings.get(each.group)) for each in requests]
+        entries_push = await part.plan()
+        await self._refresh_lowered(locks)
+        touched = await self.lowered.find_touched(part.planned)
+        await locks.add([*groups, *touched.groups])
+        await self._refresh_all({*groups, *touched.groups})
+        lowered = await self.lowered.plan_entries(touched)
+        lowerings = {group: self._lowering(one, part.planned.push) for group, one in lowered.items()}
+        requested = [self._with_lowered(each, lowerings.get(each.group)) for each in requests]
         derived = [
-            derived_request(group, each) for group, each in lowerings.items() if group not in named and each.has_effect
+            derived_request(group, each) for group, each in lowerings.items() if group not in groups and each.has_effect
         ]
-        dropped = {request.group for request in requests if isinstance(request.change, Drop)}
-        kept = {group: one for group, one in made.items() if group not in dropped}
-        planned = await self._plan_all([*asked, *derived], options, len(asked))
-        return Transaction(planned, kept, part, push)
+        deleted = {request.group for request in requests if isinstance(request.change, Drop)}
+        remaining = {group: one for group, one in lowered.items() if group not in deleted}
+        planned = await self._plan_all([*requested, *derived], options, len(requested))
+        return Transaction(planned, remaining, part, entries_push)
 
-    async def _replayed(self, done: Sequence[Commit], part: EntryPart | None) -> list[PushResult]:
+    async def _replayed(self, commits: Sequence[Commit], part: EntryPart | None) -> list[PushResult]:
         if part is not None:
-            *done, last = done
-            await part.replay(last)
-        return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in done]
+            *commits, entries_commit = commits
+            await part.replay(entries_commit)
+        return [await self._revisions.replayed(commit, self._contents.get(commit.group)) for commit in commits]
 
     async def _preview(self, transaction: Transaction, options: PushOptions) -> list[PushResult]:
         return [dry_run_result(each) for each in transaction.planned]
@@ -331,31 +333,31 @@ class Publisher(ServedState):
             commits = await self._commit(transaction, options, meta)
         except UnavailableError as error:
             if error.maybe_committed:
-                self._lost(transaction)
+                self._catch_up_later(transaction)
             raise
         built = [await self._build(each, commit, meta) for each, commit in zip(planned, commits, strict=False)]
         # Nothing is awaited from here, so that no stream sees one group of a transaction without the others.
         if part is not None:
             part.publish(commits[-1], meta)
-        moved = self.lowered.begin(transaction.made)
+        with_new_endpoints = self.lowered.begin(transaction.lowered)
         for published in built:
             self._publish_commit(published, meta)
-        self.lowered.end(transaction.made.keys())
+        self.lowered.end(transaction.lowered.keys())
         changed = [published.planned.group for published in built if published.commit.changed]
-        if changed or moved:
-            self._wake(list(dict.fromkeys((*changed, *moved))))
+        if changed or with_new_endpoints:
+            self._wake(list(dict.fromkeys((*changed, *with_new_endpoints))))
         return [published.result() for published in built]
 
     async def _plan_all(
-        self, requests: Sequence[PushRequest], options: PushOptions, asked_n: int | None = None
+        self, requests: Sequence[PushRequest], options: PushOptions, requested_n: int | None = None
     ) -> list[PlannedChange]:
-        """Raises ``ChangeError`` for the first of the ``asked_n`` requests (None: all) that cannot be applied."""
+        """Raises ``ChangeError`` for the first of the ``requested_n`` requests (None: all) that cannot be applied."""
         changes: list[PlannedChange] = []
         for index, request in enumerate(requests):
             try:
                 changes.append(await self._plan(request, options))
             except XdsError as error:
-                if asked_n is not None and index >= asked_n:
+                if requested_n is not None and index >= requested_n:
                     raise
                 raise ChangeError(index, request.group, error) from error
         return changes
@@ -379,27 +381,27 @@ class Publisher(ServedState):
         return replace(planned, moves=moves)
 
     async def _commit(self, transaction: Transaction, options: PushOptions, meta: Meta) -> list[Commit]:
-        pushes = [self._noted(planned, options, meta) for planned in transaction.planned]
-        pushes += [transaction.push] if transaction.push is not None else []
+        pushes = [self._push_with_note(planned, options, meta) for planned in transaction.planned]
+        pushes += [transaction.entries_push] if transaction.entries_push is not None else []
         return await self._store.commit_all(pushes, push_id=options.push_id or uuid4().hex, meta=meta)
 
-    def _noted(self, planned: PlannedChange, options: PushOptions, meta: Meta) -> GroupPush:
-        """The call to the store. What is lowered alone is noted with the config entries, or with the document."""
+    def _push_with_note(self, planned: PlannedChange, options: PushOptions, meta: Meta) -> GroupPush:
+        """The call to the store. A change of lowered resources alone has the note of what has caused it."""
         push = planned.group_push()
         is_noted = planned.request.changes_lowered_only
         return push if is_noted else replace(push, note=push_note(planned, options, meta))
 
-    def _lost(self, transaction: Transaction) -> None:
-        """The store's answer was lost: catch up with it."""
-        self._is_lowering_lost |= bool(transaction.made)
-        if self._is_lowering_lost and self.entries.line not in self._behind:
+    def _catch_up_later(self, transaction: Transaction) -> None:
+        """Read what the store holds once it answers again: its answer to this transaction was lost."""
+        self._is_lowering_behind |= bool(transaction.lowered)
+        if self._is_lowering_behind and self.entries.line not in self._behind:
             self._behind[self.entries.line] = asyncio.create_task(self._catch_up_lowered())
         for planned in transaction.planned:
             self._catch_up(planned.group)
         if transaction.part is not None:
-            transaction.part.lost()
+            transaction.part.catch_up_later()
 
-    # What is lowered
+    # Lowered resources
 
     async def write_upstreams(
         self,
@@ -408,12 +410,13 @@ class Publisher(ServedState):
         options: PushOptions,
         settings: GroupSettings | None = None,
     ) -> PushResult:
-        """Set the upstreams of a group, or delete them (None). The group is created if there is none.
+        """Set the upstreams of a group, or delete them (None). The group is created if it does not exist.
 
-        ``settings`` are those of the group from then on; None: they stay. ``options.etag`` is that of the document, and
-        there is no push id. Raises ``ValidationError`` with the places in the document and the config entries, also for
-        names that are pushed to the group; ``OwnedError`` for assignments with another owner, ``NotFoundError`` for the
-        deletion of upstreams that do not exist, ``ConflictError``, ``EmptyingError``, ``StoreError``.
+        ``settings`` are the new settings of the group; None: they stay. ``options.etag`` is the etag of the upstreams
+        document; a push id is ignored. Raises ``ValidationError`` with the places in the document and the config
+        entries, also for names of pushed resources of the group; ``OwnedError`` for assignments with another owner,
+        ``NotFoundError`` for the deletion of upstreams that do not exist, ``ConflictError``, ``EmptyingError``,
+        ``StoreError``.
         """
         check_group_name(group)
         selector = await asyncio.to_thread(check_settings, settings) if settings is not None else None
@@ -422,74 +425,75 @@ class Publisher(ServedState):
 
     async def _write_upstreams(self, group: str, write: UpstreamsWrite, options: PushOptions) -> PushResult:
         document, by = write.document, Caller(options.meta.actor, options.meta.author, options.peer)
-        async with self.locks.groups((self.entries.line,)) as held, self.settings.lock:
+        async with self.locks.groups((self.entries.line,)) as locks, self.settings.lock:
             await self.entries.refresh()
-            await self._refresh_lowered(held)
-            await held.add((group,))
+            await self._refresh_lowered(locks)
+            await locks.add((group,))
             await self._refresh_all((group,))
             self.lowered.check(group, document, options.etag)
-            made = await self.lowered.plan_document(group, document) if document is not None else None
+            lowered = await self.lowered.plan_document(group, document) if document is not None else None
             writes = [self.lowered.write(group, document, by, options.meta.message)]
             if write.settings is not None:
                 writes.append(self.settings.write(group, write.settings, by))
             request = PushRequest(
-                group, Delta((), (), {}), lowering=self._lowering(made, None, group), writes=tuple(writes)
+                group, Delta((), (), {}), lowering=self._lowering(lowered, None, group), writes=tuple(writes)
             )
             planned = await self._plan(request, replace(options, etag=""))
             if options.dry_run:
                 return dry_run_result(planned)
-            (result,) = await self._apply(Transaction([planned], {group: made}), replace(options, push_id=""))
+            (result,) = await self._apply(Transaction([planned], {group: lowered}), replace(options, push_id=""))
             if write.settings is not None and write.selector is not None:
-                self.settings.written(group, write.settings, write.selector)
+                self.settings.apply_stored(group, write.settings, write.selector)
             return result
 
     def _with_lowered(self, request: PushRequest, lowering: LoweringChange | None = None) -> PushRequest:
         return replace(request, lowering=lowering or self.lowered.lowering(request.group))
 
-    def _lowering(self, made: LoweredGroup | None, push: GroupPush | None, group: str = "") -> LoweringChange:
-        """What changes in a group. Its label shows the revision of the config entries."""
+    def _lowering(self, lowered: LoweredGroup | None, push: GroupPush | None, group: str = "") -> LoweringChange:
+        """The change of the lowered resources of a group. Its label shows the revision of the config entries."""
         revision = self.entries.revision + (1 if push is not None else 0)
-        after = made.content if made is not None else NOTHING_LOWERED
-        return LoweringChange(self.lowered.content(made.group if made is not None else group), after, f"e{revision}")
+        after = lowered.content if lowered is not None else NOTHING_LOWERED
+        before = self.lowered.content(lowered.group if lowered is not None else group)
+        return LoweringChange(before, after, f"e{revision}")
 
-    def _hold_lowered(self) -> list[str]:
-        """Take over what the store holds of groups with upstreams. Returns those that are lowered otherwise now."""
-        return [group for group in self.lowered if not self.lowered.held(group, self._contents.get(group))]
+    def _adopt_stored_lowering(self) -> list[str]:
+        """Take over the stored lowered resources. Returns the groups for which this release makes other ones."""
+        return [group for group in self.lowered if not self.lowered.adopt_stored(group, self._contents.get(group))]
 
-    async def _refresh_lowered(self, held: HeldLocks) -> None:
-        """Catch up with documents and what is lowered, if the store's answer was lost. Raises ``StoreError``."""
-        if self._is_lowering_lost:
+    async def _refresh_lowered(self, locks: HeldLocks) -> None:
+        """Catch up with upstreams documents and lowered resources, if the server is behind. Raises ``StoreError``."""
+        if self._is_lowering_behind:
             await self.entries.refresh()
             await self.lowered.load()
-            await held.add(self.lowered)
+            await locks.add(self.lowered)
             await self._refresh_all([*self.lowered])
-            self._hold_lowered()
-            self._is_lowering_lost = False
+            self._adopt_stored_lowering()
+            self._is_lowering_behind = False
 
     async def _catch_up_lowered(self) -> None:
-        while self._is_lowering_lost:
+        while self._is_lowering_behind:
             await asyncio.sleep(RETRY_LOWERED_S)
             try:
-                async with self.locks.groups((self.entries.line,)) as held:
-                    await self._refresh_lowered(held)
+                async with self.locks.groups((self.entries.line,)) as locks:
+                    await self._refresh_lowered(locks)
             except StoreError as error:
                 _log.warning("upstreams.behind", error_message=str(error))
         del self._behind[self.entries.line]
 
     async def _lower_again(self) -> None:
-        """Lower the groups again if the result differs, as after an upgrade. What cannot be, stays."""
-        for group in self._hold_lowered():
+        """Lower groups again whose stored resources differ, as after an upgrade. On an error they keep these."""
+        for group in self._adopt_stored_lowering():
             try:
-                made = await self.lowered.plan_document(group, self.lowered.get(group).document)
+                lowered = await self.lowered.plan_document(group, self.lowered.get(group).document)
                 try:
-                    await self._apply_lowered(made)
+                    await self._apply_lowered(lowered)
                 except ValidationError as clash:
-                    made = await self.lowered.plan_rest(made, clash)
-                    await self._apply_lowered(made)
+                    lowered = await self.lowered.plan_rest(lowered, clash)
+                    await self._apply_lowered(lowered)
             except XdsError as error:
                 self._wake(await self.lowered.keep_stored(group, str(error)))
 
-    async def _apply_lowered(self, made: LoweredGroup) -> None:
+    async def _apply_lowered(self, lowered: LoweredGroup) -> None:
         options = PushOptions(meta=Meta(message=f"lowered by release {__version__}", actor=SERVER))
-        planned = await self._plan(derived_request(made.group, self._lowering(made, None)), options)
-        await self._apply(Transaction([planned], {made.group: made}), options)
+        planned = await self._plan(derived_request(lowered.group, self._lowering(lowered, None)), options)
+        await self._apply(Transaction([planned], {lowered.group: lowered}), options)

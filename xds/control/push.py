@@ -61,7 +61,7 @@ class EmptyingError(XdsError):
 
 
 class ChangeError(XdsError):
-    """A change of a transaction cannot be applied, so none is. ``index`` counts from 0; ``cause`` says why."""
+    """A change of a transaction cannot be applied, so no change is. ``index`` counts from 0; ``cause`` says why."""
 
     def __init__(self, index: int, group: str, cause: XdsError) -> None:
         super().__init__(f"changes[{index}], group {group!r}: {cause}")
@@ -100,7 +100,7 @@ class PushOptions:
     """How a push is made.
 
     * ``push_id``: a push with the same id is applied once; a repeated one gets the first result;
-    * ``expect``: the revision that the group must be at; 0: it must not exist;
+    * ``expect``: the revision that the group must have; 0: the group must not exist;
     * ``etag``: the etag that the group must have. ``*``: the group must exist. Without a hash only the revision counts;
     * ``dry_run``: report what would change, change nothing;
     * ``allow_empty``: the group may become empty while nodes are connected;
@@ -130,11 +130,12 @@ DEFAULT_OPTIONS = PushOptions()
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """A change that a caller asks for. ``resources`` holds the decoded resources that come with it.
+    """A requested change of a group. ``resources`` are the decoded resources of the request.
 
-    ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is what is lowered in the group; ``is_derived``: it
-    changes with config entries, and the user requested no other change. ``writes`` are documents that are stored with
-    it.
+    ``expect`` and ``etag`` are those of `PushOptions`. ``lowering`` is the change of the group's lowered resources.
+    ``is_derived``: only lowered resources change, as a result of changed config entries. ``writes`` are documents that
+    are stored in the same transaction. ``requested_change`` is the change without lowered resources; None until
+    ``extended``.
     """
 
     group: str
@@ -145,26 +146,26 @@ class PushRequest:
     lowering: LoweringChange = NO_LOWERING
     is_derived: bool = False
     writes: tuple[DocumentWrite, ...] = ()
-    asked: GroupChange | None = None
+    requested_change: GroupChange | None = None
 
     @property
     def changes_lowered_only(self) -> bool:
-        """Whether it changes nothing that is pushed."""
+        """Whether no pushed resource changes."""
         return self.is_derived or bool(self.writes)
 
     def extended(self, current: GroupContent | None, target: GroupContent | None) -> PushRequest:
-        """The request with what is lowered. Raises ``ValidationError`` where a name has two owners."""
-        given = self.change, self.resources, self.lowering
-        made = extend(self.group, *given, current, target)
-        return replace(self, change=made.change, resources=made.resources, asked=self.asked or self.change)
+        """The request with the lowered resources. Raises ``ValidationError`` if a name has two owners."""
+        extended = extend(self.group, self.change, self.resources, self.lowering, current, target)
+        requested = self.requested_change or self.change
+        return replace(self, change=extended.change, resources=extended.resources, requested_change=requested)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
     """A request compared with the current content of its group, which is locked until the change is published.
 
-    * ``current``: what the group holds now; None where it has no snapshot;
-    * ``blob_ids``: what it will hold; ``resources``: at least the resources of it that are new or changed;
+    * ``current``: the content of the group now; None if it has no snapshot;
+    * ``blob_ids``: all resources after the change; ``resources``: at least those that are new or changed;
     * ``expect``: the revision that the store has to check;
     * ``difference``: what changes, by type URL; ``digests``: the digests of these types after the change;
     * ``warnings``: the findings of the review; ``moves``: see `PushResult`.
@@ -203,7 +204,7 @@ class PlannedChange:
             self.expect,
             known,
             hashes,
-            asked_change=request.asked,
+            requested_change=request.requested_change,
             is_derived=request.is_derived,
             kind=LOWERED if request.changes_lowered_only else "",
             writes=request.writes,
@@ -214,7 +215,7 @@ class PlannedChange:
 class Published:
     """A committed change with the content to serve. ``content`` is None for a deleted group.
 
-    ``precomputed`` holds what the streams will ask of the new snapshot, computed before it is published.
+    ``precomputed`` is what the streams will need of the new snapshot, computed before it is published.
     """
 
     planned: PlannedChange
@@ -243,7 +244,7 @@ async def replace_all(
     labels: Mapping[str, str] | None = None,
     base: GroupContent | None = None,
 ) -> PushRequest:
-    """Replace the whole content of a group. ``base`` as in ``encode_resources``.
+    """A request that replaces all pushed resources of a group. ``base`` as in ``encode_resources``.
 
     Raises ``ValidationError`` for a bad group name.
     """
@@ -254,7 +255,7 @@ async def replace_all(
 
 
 async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ()) -> PushRequest:
-    """Put and delete single resources. Raises as ``replace_all``."""
+    """A request that puts and deletes single resources. Raises as ``replace_all``."""
     check_group_name(group)
     entries, blobs, by_key = await run_sized(_encoded, list(put), resources=len(put))
     return PushRequest(group, Delta(entries, tuple(delete), blobs), by_key)
@@ -263,7 +264,7 @@ async def patch(group: str, put: Sequence[Resource], delete: Sequence[Key] = ())
 def plan_change(request: PushRequest, current: GroupContent | None, target: GroupContent | None) -> PlannedChange:
     """Compare a request with the current content of its group. ``target`` is the content that a rollback restores.
 
-    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` where a name has two owners.
+    Raises ``ConflictError``, ``NotFoundError``, ``ValidationError`` if a name has two owners.
     """
     expect = _expected_revision(request, current)
     request = request.extended(current, target)
@@ -280,7 +281,7 @@ def plan_change(request: PushRequest, current: GroupContent | None, target: Grou
 def _content_after(
     request: PushRequest, current: GroupContent | None, target: GroupContent | None
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
-    """The content after a request, and the resources of it that may be new."""
+    """The content after a request, and at least its resources that are new."""
     match request.change:
         case FullSet():
             return blob_ids(
@@ -303,10 +304,10 @@ def _content_after_rollback(
 ) -> tuple[BlobIds, Mapping[Key, Resource]]:
     """The content of ``target``, except for the resources that the rollback keeps as they are."""
     resources = _by_key(target.resources())
-    if not (change.keep or change.leave):
+    if not (change.keep or change.omit):
         return target.blob_ids, resources
-    left = frozenset(change.leave)
-    ids = {key: blob for key, blob in target.blob_ids.items() if key not in left}
+    not_restored = frozenset(change.omit)
+    ids = {key: blob for key, blob in target.blob_ids.items() if key not in not_restored}
     kept_ids = {key: current.blob_ids[key] for key in change.keep} if current is not None else {}
     kept = {key: one for key in kept_ids if current is not None and (one := current.get(key)) is not None}
     return BlobIds({**ids, **kept_ids}), {**resources, **kept}
@@ -344,7 +345,7 @@ def check_group_name(group: str) -> None:
 
 
 def check_is_group(group: str) -> None:
-    """Raises ``NotFoundError`` for the line of the store that is no group."""
+    """Raises ``NotFoundError`` for the line of config entries, which is no group."""
     if group == CONFIG_ENTRIES_LINE:
         raise NotFoundError(f"no such group: {group!r}")
 
@@ -365,7 +366,7 @@ def _check_exists(group: str, current: GroupContent | None) -> None:
 
 
 def _expected_revision(request: PushRequest, current: GroupContent | None) -> int | None:
-    """The revision that the store has to check. Raises ``ConflictError`` where the group differs already."""
+    """The revision that the store has to check. Raises ``ConflictError`` if the group does not have it now."""
     group, revision = request.group, current.revision if current is not None else 0
     if request.etag and current is None:
         raise ConflictError(f"there is no group {group!r}", 0, group)

@@ -1,7 +1,7 @@
-"""When pushed certificates expire: those in secrets, listeners and clusters that proxies present to others.
+"""The expiry of pushed certificates: those in secrets, listeners and clusters that proxies present to others.
 
-Only certificate chains that are in the resources themselves can be read. Trusted authorities are left out: a bundle may
-hold expired ones without harm.
+Only certificate chains that are inline in resources can be read. Trusted authorities are left out: a bundle may contain
+expired ones without harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOLDERS = frozenset((ANY, *_CHAINS))
 class PushedCertificate:
     """A chain within a pushed resource. ``not_after`` (epoch seconds) is when the first of its certificates expires.
 
-    ``names`` are some of the leaf's: DNS names and URIs, or the common name.
+    ``names`` are some names of the leaf certificate: DNS names and URIs, or the common name.
     """
 
     group: str
@@ -49,25 +49,26 @@ class PushedCertificates:
     def __init__(self, groups: Callable[[], Iterable[str]], content: Callable[[str], GroupContent | None]) -> None:
         self._groups = groups
         self._content = content
-        self._known: dict[str, tuple[str, tuple[PushedCertificate, ...]]] = {}
+        self._cached: dict[str, tuple[str, tuple[PushedCertificate, ...]]] = {}
 
     def of(self, group: str) -> tuple[PushedCertificate, ...]:
-        """Those of a group, by the time at which they expire."""
+        """The certificates of a group, by the time at which they expire."""
         content = self._content(group)
         if content is None:
-            self._known.pop(group, None)
+            self._cached.pop(group, None)
             return ()
-        etag, found = self._known.get(group, ("", ()))
+        etag, certificates = self._cached.get(group, ("", ()))
         if etag != content.etag:
-            found = tuple(sorted(_certificates(content), key=lambda each: (each.not_after, each.type, each.name)))
-            self._known[group] = (content.etag, found)
-        return found
+            read = _certificates(content)
+            certificates = tuple(sorted(read, key=lambda each: (each.not_after, each.type, each.name)))
+            self._cached[group] = (content.etag, certificates)
+        return certificates
 
     def all(self) -> list[PushedCertificate]:
-        """Those of all groups, by the time at which they expire."""
+        """The certificates of all groups, by the time at which they expire."""
         groups = list(self._groups())
-        for gone in self._known.keys() - set(groups):
-            self._known.pop(gone, None)
+        for deleted in self._cached.keys() - set(groups):
+            self._cached.pop(deleted, None)
         return sorted((each for group in groups for each in self.of(group)), key=lambda each: each.not_after)
 
 
@@ -92,8 +93,8 @@ def _chains(resource: Resource) -> Iterator[list[Certificate]]:
         message = message_class.FromString(resource.body)
     except DecodeError:
         return
-    for held in _tls_certificates(message):
-        source = held.certificate_chain
+    for certificate in _tls_certificates(message):
+        source = certificate.certificate_chain
         chain = list(_read(source.inline_bytes or source.inline_string.encode()))
         if chain:
             yield chain
@@ -108,14 +109,14 @@ def _tls_certificates(message: Any) -> Iterator[Any]:
         if inner is not None:
             yield from _tls_certificates(inner)
         return
-    for held in submessages(message, _HOLDERS):
-        yield from _tls_certificates(held)
+    for submessage in submessages(message, _HOLDERS):
+        yield from _tls_certificates(submessage)
 
 
 def _read(text: bytes) -> Iterator[Certificate]:
     """The certificates of a PEM text, without those that cannot be read."""
-    for found in _PEM.finditer(text):
+    for block in _PEM.finditer(text):
         try:
-            yield read_der(base64.b64decode(found[1]))
+            yield read_der(base64.b64decode(block[1]))
         except ValueError:
             continue

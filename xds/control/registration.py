@@ -1,8 +1,8 @@
 """Registration over HTTP as a source of instances (docs/services.md#registration).
 
-A registration is durable before it is answered. The status of a check takes effect at once, and is durable before it is
-answered, too; a store that fails does not keep an instance out of service or in it. TTL checks without a heartbeat
-within their TTL are critical. Their TTLs begin again when the server starts, and are paused while it does not run.
+A registration is durable before its request is answered. The status of a check takes effect at once, and is durable
+before its request is answered, too: a failing store keeps no instance in service or out of it. A TTL check without a
+heartbeat within its TTL is critical. TTLs begin again when the server starts, and are paused while it does not run.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from xds.store.base import Store, StoreError
 
 KIND = "registration"
 TICK_S = 0.5
-LONGEST_TICK_S = 3.0  # a longer time between ticks is one in which the server did not run
-TELL_S = 0.05  # the catalog is told of changes no more often
+LONGEST_TICK_S = 3.0  # a longer time between ticks means that the server did not run
+SHOW_EVERY_S = 0.05  # the shortest time between updates of the catalog
 EXPIRED_AT_ONCE = 1_000
-SHOWN = 10  # names in a line of the log
+CHECKS_LOGGED = 10  # in a line of the log
 RETRY_S = 5.0
 
-# Called with the services that a change is about, before it is made. Raises to refuse it.
+# Called with the services of a change before the change is made. Raises an error to refuse the change.
 Permit = Callable[[Iterable[str]], None]
 
 _log = structlog.get_logger(logger_name="xds.control.registration")
@@ -61,8 +61,8 @@ def allow_all(services: Iterable[str]) -> None:
 class Registrations:
     """All registrations, and the clocks of their checks. To be used in one event loop.
 
-    ``told`` is called with the services that were put into the catalog. ``expired_n`` counts checks that expired,
-    ``reaped_n`` instances that were deregistered because they stayed critical.
+    ``on_shown`` is called with services whose instances were put into the catalog. ``expired_n`` counts checks that
+    expired, ``reaped_n`` instances that were deregistered because they stayed critical.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Registrations:
         store: Store,
         limits: CatalogLimits | None = None,
         clock: Callable[[], float] = time.time,
-        told: Callable[[set[str]], None] = lambda services: None,
+        on_shown: Callable[[set[str]], None] = lambda services: None,
     ) -> None:
         self.table = RegistrationTable()
         self.expired_n = 0
@@ -81,14 +81,14 @@ class Registrations:
         self._sink: Sink | None = None
         self._limits = limits if limits is not None else CatalogLimits()
         self._clock = clock
-        self._told = told
+        self._on_shown = on_shown
         self._ttls: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
-        self._reaps: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
+        self._reap_delays: Clocks[CheckKey] = Clocks(LONGEST_TICK_S, clock())
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._untold: set[str] = set()
-        self._telling: asyncio.TimerHandle | None = None
-        self._told_at = 0.0  # by the clock of the event loop
-        self._unsaved: dict[Key, None] = {}  # their last status is not stored
+        self._changed_services: set[str] = set()  # the catalog does not have their present instances yet
+        self._show_timer: asyncio.TimerHandle | None = None
+        self._shown_at = 0.0  # by the clock of the event loop
+        self._unsaved: dict[Key, None] = {}  # registrations whose last status is not stored
         self._running = RunningWrites()
         self._task = BackgroundTask()
 
@@ -105,7 +105,7 @@ class Registrations:
 
     def start(self) -> None:
         """Start the TTLs of all checks: from now on heartbeats can arrive."""
-        self._ttls, self._reaps = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
+        self._ttls, self._reap_delays = (Clocks(LONGEST_TICK_S, self._clock()) for _ in range(2))
         for one in (*self.table, *self.table.nodes()):
             self._set_clocks(one.key, ())
         self._task.start(self._run())
@@ -114,20 +114,20 @@ class Registrations:
         """Stop the clocks, and write what is not written yet."""
         await self._task.stop()
         await self._running.wait()
-        self.tell()
+        self.show_changes()
         await self._save()
         await self._records.close()
 
-    # What is there
+    # Reading
 
     @property
     def ttl_checks_n(self) -> int:
-        """How many TTL checks have a running TTL."""
+        """The number of TTL checks with a running TTL."""
         return len(self._ttls)
 
     @property
     def unsaved_n(self) -> int:
-        """Registrations with a status that is not stored."""
+        """The number of registrations with a status that is not stored."""
         return len(self._unsaved)
 
     @property
@@ -139,24 +139,24 @@ class Registrations:
         """When a TTL check expires (epoch seconds); None: it has expired, or has none."""
         return self._ttls.ends_at(check)
 
-    def tell(self) -> None:
-        """Show the catalog now what has changed. It happens by itself soon after a change."""
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
-        untold, self._untold = self._untold, set()
-        if self._sink is None or not untold:
+    def show_changes(self) -> None:
+        """Put the changed services into the catalog now. A timer does that soon after each change."""
+        if self._show_timer is not None:
+            self._show_timer.cancel()
+            self._show_timer = None
+        changed, self._changed_services = self._changed_services, set()
+        if self._sink is None or not changed:
             return
-        for service in untold:
+        for service in changed:
             if self.table.count(service):
                 self._sink.put(service, self.table.instances(service))
             else:
                 self._sink.remove(service)
-        self._told(untold)
+        self._on_shown(changed)
 
-    def _tell_on_time(self) -> None:
-        self._told_at = asyncio.get_running_loop().time()
-        self.tell()
+    def _show_on_time(self) -> None:
+        self._shown_at = asyncio.get_running_loop().time()
+        self.show_changes()
 
     # Registering. All of these raise ``ValidationError``, ``NotFoundError``, ``StoreError`` and what ``permit`` raises.
 
@@ -169,14 +169,14 @@ class Registrations:
         replaces_checks: bool = False,
         caller: Caller = UNKNOWN_CALLER,
     ) -> bool:
-        """Register an instance by itself. False if nothing changes. Its TTL checks are restarted."""
+        """Register an instance on its own request. False if nothing changes. Its TTLs are restarted."""
 
         def edit() -> Edit:
             return edits.register(self.table, one, by, self._limits, replaces_checks=replaces_checks)
 
         permit({one.service})
         changed = await self._change(one.key, edit, permit, caller)
-        self._hear(one.key, (check.id for check in one.checks))
+        self._restart_ttls(one.key, (check.id for check in one.checks))
         return changed
 
     async def deregister(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
@@ -218,12 +218,12 @@ class Registrations:
     async def deregister_from_catalog(
         self, form: DeregistrationForm, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER
     ) -> bool:
-        """Take an instance, a check or a node out of the catalog. False if it is not there."""
-        is_ours = form.node == AGENT_NODE
-        of = self._owner(form.check_id) if is_ours and form.check_id and not form.service_id else None
-        key = Key(form.node, form.service_id if is_ours else "") if of is None else of
-        asked = (form.node, form.service_id, form.check_id)
-        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *asked), permit, caller)
+        """Remove an instance, a check or a node from the catalog. False if it does not exist."""
+        is_agent = form.node == AGENT_NODE
+        owner = self._owner(form.check_id) if is_agent and form.check_id and not form.service_id else None
+        key = Key(form.node, form.service_id if is_agent else "") if owner is None else owner
+        ids = (form.node, form.service_id, form.check_id)
+        return await self._change(key, lambda: edits.deregister_from_catalog(self.table, *ids), permit, caller)
 
     # Checks
 
@@ -234,7 +234,7 @@ class Registrations:
         key = Key(AGENT_NODE, id)
         permit(self._services_at(key))
         changed = await self._change(key, lambda: edits.add_check(self.table, key, check), permit, caller)
-        self._hear(key, (check.id,))
+        self._restart_ttls(key, (check.id,))
         return changed
 
     async def deregister_check(self, id: str, permit: Permit = allow_all, caller: Caller = UNKNOWN_CALLER) -> bool:
@@ -244,19 +244,19 @@ class Registrations:
         return await self._change(key, lambda: edits.remove_check(self.table, check), permit, caller)
 
     async def update_check(self, id: str, status: Health, output: str = "", permit: Permit = allow_all) -> bool:
-        """Apply the status of a TTL check and restart its TTL. False if it is the same as before.
+        """Apply the status of a TTL check and restart its TTL. False if the status is the same as before.
 
-        It takes effect before it is stored: after a ``StoreError`` it holds, and is stored later. A changed output with
-        the same status is shown. It is stored and passed to the catalog only with the next other change.
+        The status takes effect before it is stored. After a ``StoreError`` it stays in effect, and is stored later. A
+        changed output with the same status is shown, but is stored and put into the catalog only with the next change.
         """
         name = CheckKey(AGENT_NODE, id)
         edit, key = edits.update_check(self.table, name, status, output), self._owner(id)
-        assert key is not None, "there is such a check"
+        assert key is not None, "the check exists: ``update_check`` has found it"
         permit(self._services_at(key))
         before = {check.id: check.status for check in self._checks_at(key)}
         is_same = before[id] == status
-        self._apply(edit, is_told=not is_same)
-        self._hear(key, (id,))
+        self._apply(edit, shows=not is_same)
+        self._restart_ttls(key, (id,))
         if not is_same:
             await self._running.finish(self._save_one(key))
         return not is_same
@@ -269,7 +269,10 @@ class Registrations:
     async def _changed(
         self, key: Key, edit: Callable[[], Edit], permit: Permit, caller: Caller, message: str = ""
     ) -> bool:
-        """Store what ``edit`` says, then apply it. It is asked again if a check was heard meanwhile."""
+        """Store the edit that ``edit`` returns, then apply it. ``edit`` is called again after each write.
+
+        A check may have been updated meanwhile; then the new edit is stored too.
+        """
         async with self._locked(key):
             planned = edit()
             if not planned:
@@ -289,52 +292,53 @@ class Registrations:
             self._apply(planned)
             return True
 
-    def _apply(self, edit: Edit, *, is_told: bool = True) -> None:
-        """Change the table and the clocks; the catalog is updated soon after."""
+    def _apply(self, edit: Edit, *, shows: bool = True) -> None:
+        """Change the table and the clocks. With ``shows`` the catalog is updated soon after."""
         before = {key: self._checks_at(key) for key in _keys(edit)}
         touched = self.table.apply(edit)
-        for key, held in before.items():
-            self._set_clocks(key, held)
-        if touched and is_told:
-            self._untold |= touched
-            if self._telling is None:
+        for key, checks in before.items():
+            self._set_clocks(key, checks)
+        if touched and shows:
+            self._changed_services |= touched
+            if self._show_timer is None:
                 loop = asyncio.get_running_loop()
-                self._telling = loop.call_at(max(loop.time(), self._told_at + TELL_S), self._tell_on_time)
+                at = max(loop.time(), self._shown_at + SHOW_EVERY_S)
+                self._show_timer = loop.call_at(at, self._show_on_time)
 
     def _set_clocks(self, key: Key, before: Iterable[RegisteredCheck]) -> None:
-        """Begin the clocks of new checks, and stop those of checks that are gone."""
-        now, held, there = self._clock(), {check.id: check for check in before}, self._checks_at(key)
-        for check in there:
-            name, was = CheckKey(key.node, check.id), held.get(check.id)
-            if check.ttl_ns and (was is None or was.ttl_ns != check.ttl_ns):
+        """Start the clocks of new checks, and stop those of removed checks."""
+        now, former_checks, present = self._clock(), {check.id: check for check in before}, self._checks_at(key)
+        for check in present:
+            name, former = CheckKey(key.node, check.id), former_checks.get(check.id)
+            if check.ttl_ns and (former is None or former.ttl_ns != check.ttl_ns):
                 self._ttls.begin(name, check.ttl_s, now)
             if check.health is not Health.CRITICAL or not check.deregister_after_ns:
-                self._reaps.stop(name)
-            elif self._reaps.ends_at(name) is None:
-                self._reaps.begin(name, check.deregister_after_s, now)
-        for gone in held.keys() - {check.id for check in there}:
-            self._ttls.stop(CheckKey(key.node, gone))
-            self._reaps.stop(CheckKey(key.node, gone))
+                self._reap_delays.stop(name)
+            elif self._reap_delays.ends_at(name) is None:
+                self._reap_delays.begin(name, check.deregister_after_s, now)
+        for removed in former_checks.keys() - {check.id for check in present}:
+            self._ttls.stop(CheckKey(key.node, removed))
+            self._reap_delays.stop(CheckKey(key.node, removed))
 
-    def _hear(self, key: Key, ids: Iterable[str]) -> None:
+    def _restart_ttls(self, key: Key, ids: Iterable[str]) -> None:
         """Restart the TTLs of these checks."""
-        named = set(ids)
+        restarted = set(ids)
         for check in self._checks_at(key):
-            if check.id in named and check.ttl_ns:
+            if check.id in restarted and check.ttl_ns:
                 self._ttls.begin(CheckKey(key.node, check.id), check.ttl_s, self._clock())
 
     def _checks_at(self, key: Key) -> tuple[RegisteredCheck, ...]:
-        found = self.table.at(key)
-        return found.checks if found is not None else ()
+        registered = self.table.at(key)
+        return registered.checks if registered is not None else ()
 
     def _owner(self, check: str) -> Key | None:
-        """Where a check of an instance that registered itself is."""
-        found = self.table.owner(CheckKey(AGENT_NODE, check))
-        return found.key if found is not None else None
+        """The key of the registration that has a check; None for none. For instances that registered themselves."""
+        owner = self.table.owner(CheckKey(AGENT_NODE, check))
+        return owner.key if owner is not None else None
 
     def _services_at(self, key: Key) -> set[str]:
-        found = self.table.get(key)
-        return {found.service} if found is not None else set()
+        registration = self.table.get(key)
+        return {registration.service} if registration is not None else set()
 
     @asynccontextmanager
     async def _locked(self, key: Key) -> AsyncIterator[None]:
@@ -347,12 +351,12 @@ class Registrations:
     # Status that is not stored yet
 
     async def _save_one(self, key: Key) -> None:
-        """Store what is under a key now. Raises ``StoreError``, and then it is tried again later."""
+        """Store the registration or node under a key. After a ``StoreError`` it is stored later."""
         async with self._locked(key):
-            found = self.table.at(key)
+            registered = self.table.at(key)
             self._unsaved.pop(key, None)
             try:
-                await self._records.write(Edit((found,)) if found is not None else Edit(gone=(key,)))
+                await self._records.write(Edit((registered,)) if registered is not None else Edit(delete=(key,)))
             except StoreError:
                 self._unsaved[key] = None
                 raise
@@ -373,12 +377,12 @@ class Registrations:
             try:
                 await self.tick()
             except Exception:
-                # A bug must not stop the clocks of all others.
+                # A bug must not stop the clocks of all other checks.
                 self.failures += 1
                 _log.exception("registration.failed")
 
     async def tick(self) -> None:
-        """Let checks expire, deregister what stayed critical, and store what is not stored."""
+        """Let checks expire, deregister instances that stayed critical, and store unsaved status."""
         now = self._clock()
         self._expire(now)
         await self._reap(now)
@@ -399,19 +403,21 @@ class Registrations:
                 self._unsaved[owner.key] = None
         if expired:
             self.expired_n += len(expired)
-            _log.warning("registration.expired", checks_n=len(expired), checks=[each.id for each in expired[:SHOWN]])
+            _log.warning(
+                "registration.expired", checks_n=len(expired), checks=[each.id for each in expired[:CHECKS_LOGGED]]
+            )
 
     async def _reap(self, now: float) -> None:
         """Deregister the instances that have been critical for too long."""
-        for check in self._reaps.take_ended(now, EXPIRED_AT_ONCE):
+        for check in self._reap_delays.take_ended(now, EXPIRED_AT_ONCE):
             owner = self.table.owner(check)
             if not isinstance(owner, Registration):
                 continue
             try:
-                gone = partial(edits.deregister, self.table, owner.key)
-                await self._changed(owner.key, gone, allow_all, Caller(SERVER), "critical for too long")
+                deregister = partial(edits.deregister, self.table, owner.key)
+                await self._changed(owner.key, deregister, allow_all, Caller(SERVER), "critical for too long")
             except StoreError as error:
-                self._reaps.begin(check, RETRY_S, now)
+                self._reap_delays.begin(check, RETRY_S, now)
                 _log.warning("registration.not_reaped", service=owner.service, id=owner.id, error_message=str(error))
                 continue
             self.reaped_n += 1
@@ -419,4 +425,4 @@ class Registrations:
 
 
 def _keys(edit: Edit) -> list[Key]:
-    return [*edit.gone, *(one.key for one in edit.put)]
+    return [*edit.delete, *(one.key for one in edit.put)]

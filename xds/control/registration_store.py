@@ -1,9 +1,9 @@
-"""Registrations as records of the store, and what the audit list says of them.
+"""Registrations as records of the store, and their notes for the audit list.
 
-All requests that wait are written together, so a fleet registers quickly. Each request that changes something is an
-entry of the audit list; heartbeats and the status of checks are not. Registrations are as frequent as instances are, so
-they have the bound of changes of endpoints, and equal requests of one caller within an hour are one entry with a count:
-an instance that restarts again and again does not displace others.
+All waiting requests are written together, so a fleet registers quickly. Each request that changes something is an entry
+of the audit list; heartbeats and the status of checks are not. Registrations are as frequent as instances are, so they
+share the bound of endpoint changes. Equal requests of one caller within an hour are one entry with a count, so that an
+instance that restarts again and again does not displace other entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xds.control.threads import run_rarely_collected
 from xds.store.audit_entries import AuditLane, AuditNote
 from xds.store.base import ObservedRecord, Store
 
-RECORDS = "registration/records"  # what the store keeps them under; no source has such a name
+RECORDS = "registration/records"  # the ``source`` of the records in the store; no source has such a name
 BATCH = 500  # edits that are written together
 PUT, DELETED = "registration.put", "registration.deleted"
 
@@ -32,7 +32,7 @@ _log = structlog.get_logger(logger_name="xds.control.registration")
 
 class _Write(NamedTuple):
     edit: Edit
-    bodies: tuple[bytes, ...]  # of what is put
+    bodies: tuple[bytes, ...]  # the encoded records of ``edit.put``
     note: AuditNote | None
     done: asyncio.Future[None]
 
@@ -55,7 +55,7 @@ class RegistrationStore:
     async def write(self, edit: Edit, note: AuditNote | None = None) -> None:
         """Write an edit, and its note for the audit list, durably. Raises ``StoreError``."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # What cannot be encoded fails here, alone, and not with all that are written with it.
+        # A record that cannot be encoded fails here, alone, and not together with its whole batch.
         self._waiting.append(_Write(edit, tuple(map(encode, edit.put)), note, done))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -76,18 +76,18 @@ class RegistrationStore:
 
     async def _write_batch(self, batch: list[_Write]) -> None:
         put: dict[Key, ObservedRecord] = {}
-        gone: dict[Key, None] = {}
+        deleted: dict[Key, None] = {}
         for edit, bodies, _, _ in batch:
-            for key in edit.gone:
+            for key in edit.delete:
                 put.pop(key, None)
-                gone[key] = None
+                deleted[key] = None
             for one, body in zip(edit.put, bodies, strict=True):
-                gone.pop(one.key, None)
+                deleted.pop(one.key, None)
                 put[one.key] = ObservedRecord(RECORDS, record_id(one.key), body)
         notes = [each.note for each in batch if each.note is not None]
         try:
-            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in gone], notes)
-        except Exception as error:  # whoever waits is told, whatever it is
+            await self._store.put_observed(list(put.values()), [(RECORDS, record_id(key)) for key in deleted], notes)
+        except Exception as error:  # every waiting caller gets the error, of whatever kind
             for each in batch:
                 if not each.done.done():
                     each.done.set_exception(error)
@@ -98,15 +98,15 @@ class RegistrationStore:
 
 
 def _read(records: Iterable[ObservedRecord]) -> list[Registered]:
-    found: list[Registered] = []
+    registered: list[Registered] = []
     for record in records:
         if record.source != RECORDS:
             continue
         try:
-            found.append(decode(record.body))
+            registered.append(decode(record.body))
         except (ValueError, TypeError) as error:
             _log.error("registration.unreadable", key=record.service[:200], error_message=str(error))
-    return sorted(found, key=lambda one: isinstance(one, RegisteredNode), reverse=True)
+    return sorted(registered, key=lambda one: isinstance(one, RegisteredNode), reverse=True)
 
 
 def record_id(key: Key) -> str:
@@ -116,16 +116,17 @@ def record_id(key: Key) -> str:
 
 def registration_note(by: Caller, table: RegistrationTable, edit: Edit, message: str = "") -> AuditNote:
     """The note of an edit that is not applied to ``table`` yet."""
-    keys = [*edit.gone, *(one.key for one in edit.put)]
-    before = [found for key in keys if (found := table.at(key)) is not None]
+    keys = [*edit.delete, *(one.key for one in edit.put)]
+    before = [registered for key in keys if (registered := table.at(key)) is not None]
     action, subject = PUT if edit.put else DELETED, _subject(keys)
-    note = by.note(action, subject=subject, message=message, old=_told(before), new=_told(edit.put))
+    old, new = _audit_summaries(before), _audit_summaries(edit.put)
+    note = by.note(action, subject=subject, message=message, old=old, new=new)
     key = json.dumps([action, by.actor, by.author, by.peer.rpartition(":")[0], subject])
     return replace(note, lane=AuditLane.ENDPOINTS, key=key)
 
 
 def _subject(keys: list[Key]) -> str:
-    """The id of the instance; that of several, or of none, is their node."""
+    """The subject of the note: the id of the instance, or the node for several instances or none."""
     ids = [key for key in keys if key.id]
     if len(ids) == 1:
         (one,) = ids
@@ -133,20 +134,20 @@ def _subject(keys: list[Key]) -> str:
     return f"{keys[0].node}/"
 
 
-def _told(registered: Iterable[Registered]) -> list[dict[str, Any]] | None:
-    """What is registered, in short: the first ones. None for nothing."""
-    found = [_told_one(one) for one in registered]
-    if len(found) > NAMES_SHOWN:
-        return [*found[:NAMES_SHOWN], {"omitted": len(found) - NAMES_SHOWN}]
-    return found or None
+def _audit_summaries(registered: Iterable[Registered]) -> list[dict[str, Any]] | None:
+    """Registrations and nodes for the audit list, at most ``NAMES_SHOWN``; None for none."""
+    summaries = [_audit_summary(one) for one in registered]
+    if len(summaries) > NAMES_SHOWN:
+        return [*summaries[:NAMES_SHOWN], {"omitted": len(summaries) - NAMES_SHOWN}]
+    return summaries or None
 
 
-def _told_one(one: Registered) -> dict[str, Any]:
-    told: dict[str, Any] = {"node": one.key.node}
+def _audit_summary(one: Registered) -> dict[str, Any]:
+    summary: dict[str, Any] = {"node": one.key.node}
     if isinstance(one, Registration):
-        told = {"service": one.service, "id": one.instance_id, "address": one.host, "port": one.port}
-        told |= {"tags": list(one.tags)} if one.tags else {}
-        told |= {"meta": dict(one.meta)} if one.meta else {}
-        told |= {"weights": [one.weight, one.warning_weight]} if (one.weight, one.warning_weight) != (1, 1) else {}
+        summary = {"service": one.service, "id": one.instance_id, "address": one.host, "port": one.port}
+        summary |= {"tags": list(one.tags)} if one.tags else {}
+        summary |= {"meta": dict(one.meta)} if one.meta else {}
+        summary |= {"weights": [one.weight, one.warning_weight]} if (one.weight, one.warning_weight) != (1, 1) else {}
     checks = [check.id for check in one.checks]
-    return told | ({"checks": checks} if checks else {})
+    return summary | ({"checks": checks} if checks else {})

@@ -1,7 +1,7 @@
 """Checks of a planned change that need more than its own resources.
 
-What a push means for the rest of its group, for the policies of the group, and for the connected nodes: a change that
-would leave connected nodes without any resource is refused unless the caller permits it.
+They consider the other resources of the group, the policies of the group, and the connected nodes. A change that would
+leave connected nodes without any resource is refused unless the caller permits it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ def plan_reviewed(request: PushRequest, current: GroupContent | None, target: Gr
 
 
 def review(planned: PlannedChange) -> tuple[Violation, ...]:
-    """Warnings about the references between the resources of a change and the rest of the group.
+    """Warnings about the references between the resources of a change and the other resources of the group.
 
-    Raises ``ValidationError`` for what every Envoy rejects. The content of a rollback was reviewed when it was pushed.
+    Raises ``ValidationError`` for errors that make every Envoy reject the resources. A rollback is not reviewed: its
+    resources were reviewed when they were pushed.
     """
     change = planned.request.change
-    found: list[Violation] = []
+    findings: list[Violation] = []
     lowered = frozenset((ENDPOINT, name) for name in planned.request.lowering.after.assignments)
     if isinstance(change, FullSet):
-        held = planned.current.blob_ids if planned.current is not None else BlobIds()
-        gone = held.keys() - planned.blob_ids.keys()
-        found = check_references(planned.resources.values(), removed=gone, elsewhere=lowered)
+        before = planned.current.blob_ids if planned.current is not None else BlobIds()
+        removed = before.keys() - planned.blob_ids.keys()
+        findings = check_references(planned.resources.values(), removed=removed, elsewhere=lowered)
     elif isinstance(change, Delta):
         known = (
             _NO_RESOURCES
@@ -57,11 +58,11 @@ def review(planned: PlannedChange) -> tuple[Violation, ...]:
             else {one.type.type_url: one.resources for one in planned.current.snapshot}
         )
         put = planned.resources.values()
-        found = check_references(put, removed=change.delete, known=known, elsewhere=lowered)
-    errors = [one for one in found if one.severity == ERROR]
+        findings = check_references(put, removed=change.delete, known=known, elsewhere=lowered)
+    errors = [one for one in findings if one.severity == ERROR]
     if errors:
         raise ValidationError(errors)
-    return tuple(found)
+    return tuple(findings)
 
 
 def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> list[Violation]:
@@ -70,13 +71,13 @@ def review_policies(planned: PlannedChange, policies: Mapping[str, Policy]) -> l
     if not policies or isinstance(change, Drop):
         return []
     find = partial(_after, planned)
-    concerned = policies
+    affected = policies
     if isinstance(change, Delta):
         touched = {*planned.resources, *change.delete}
-        concerned = {name: policy for name, policy in policies.items() if not touched.isdisjoint(_keys(name, find))}
+        affected = {name: policy for name, policy in policies.items() if not touched.isdisjoint(_keys(name, find))}
     return [
         finding
-        for policy in concerned.values()
+        for policy in affected.values()
         for finding in review_policy(policy, find, _names(planned, CLUSTER), policies)
     ]
 
@@ -101,8 +102,8 @@ def _keys(cluster: str, find: Find) -> set[Key]:
 def review_size(request: PushRequest, current: GroupContent | None) -> int:
     """How many resources a review reads.
 
-    A listener is compared with all other listeners, a removal with all references; else only the pushed resources are
-    read.
+    A listener is compared with all other listeners, a removal with all references. Otherwise only the pushed resources
+    are read.
     """
     change, size = request.change, len(request.resources)
     if (
@@ -114,7 +115,7 @@ def review_size(request: PushRequest, current: GroupContent | None) -> int:
     return size + (len(current) if current is not None else 0)
 
 
-# Number of connected nodes by the group that they move to; the empty name: no group matches.
+# Number of connected nodes by the group that they move to. The empty name means that no group matches them.
 Moves = Mapping[str, int]
 NO_MOVES: Moves = MappingProxyType({})
 
@@ -131,8 +132,8 @@ class EmptyGroupGuard:
         """Where the connected nodes of a group move when it is deleted. Other changes move no node."""
         if not isinstance(request.change, Drop):
             return NO_MOVES
-        found = [self._fleet.identity(node_id) for node_id in self._fleet.connected(request.group)]
-        nodes = [node for node in found if node is not None]
+        identities = [self._fleet.identity(node_id) for node_id in self._fleet.connected(request.group)]
+        nodes = [node for node in identities if node is not None]
         return await run_sized(_moves, self._cache.membership, nodes, request.group, resources=len(nodes))
 
     def check(self, planned: PlannedChange, moves: Moves) -> None:
@@ -157,7 +158,7 @@ class EmptyGroupGuard:
             raise EmptyingError(f"this leaves group {group!r} empty while {connected} nodes are connected")
 
     def _check_moves(self, group: str, moves: Moves) -> None:
-        """Deleting a group is fine while each of its nodes moves to a group with resources."""
+        """Raises ``EmptyingError`` if the deletion of the group leaves nodes without a group, or without resources."""
         lost = [f"{node_count(moves[''])} would match no group and get no more updates"] if moves.get("") else []
         lost += [
             f"{node_count(number)} would move to {other!r}, which is empty, and lose all resources"
@@ -168,8 +169,8 @@ class EmptyGroupGuard:
             raise EmptyingError(f"deleting group {group!r}: {'; '.join(lost)}")
 
     def _is_empty(self, group: str) -> bool:
-        held = self._cache.pushed(group)
-        return held is not None and not any(len(each) for each in held)
+        snapshot = self._cache.pushed(group)
+        return snapshot is not None and not any(len(each) for each in snapshot)
 
 
 def node_count(nodes: int) -> str:

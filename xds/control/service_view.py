@@ -1,7 +1,7 @@
-"""Services as readers see them: instances that are not about to go, and a number that grows with each change.
+"""Services for readers: instances that do not drain, and a revision that grows with each change.
 
-The numbers begin at the time of the start, so that they are above all of an earlier process. Changes are applied before
-each reading, and when the catalog notifies of them.
+Revisions begin at the time of the start, so that they are above all revisions of an earlier process. Changes of the
+catalog are applied before each read, and when the catalog notifies of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from xds.control.catalog import ServiceCatalog
 from xds.control.waiting import Waiters
 
 WAITERS_LIMIT = 5_000
-GONE_REMEMBERED = 20_000
-ALL_SERVICES = ""  # the subject of those who wait for names and tags; no service has this name
+REMOVED_REMEMBERED = 20_000  # removed services
+ALL_SERVICES = ""  # the subject of callers that wait for names and tags; no service has this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class ServiceState:
     instances: tuple[ServiceInstance, ...]
     tags: tuple[str, ...]
     datacenters: frozenset[str]
-    served: tuple[ServiceInstance, ...]  # as the catalog gave them: the same object says that nothing has changed
+    served: tuple[ServiceInstance, ...]  # as the catalog returned them: the same object means no change
 
 
 class ServiceView:
-    """What the catalog serves, for readers.
+    """The services of the catalog, for readers.
 
-    ``revision`` is the highest number given so far, ``names_revision`` that of the last change of a name or of tags.
+    ``revision`` is the highest revision so far, ``names_revision`` that of the last change of a name or of tags.
     """
 
     def __init__(self, catalog: ServiceCatalog, first: int | None = None) -> None:
@@ -42,37 +42,39 @@ class ServiceView:
         self.names_revision = self.revision
         self.waiters = Waiters(WAITERS_LIMIT, "services")
         self._catalog = catalog
-        self._suspected: set[str] = set()  # services that may have changed since the catalog told of it
+        self._maybe_changed: set[str] = set()  # services that may have changed since the catalog's last notification
         self._states: dict[str, ServiceState] = {}
-        self._gone: OrderedDict[str, int] = OrderedDict()  # the number at which a service went
-        self._forgotten = self.revision  # the highest number of a service that is neither there nor remembered
+        self._removal_revisions: OrderedDict[str, int] = OrderedDict()  # of removed services
+        self._forgotten_removal = self.revision  # the highest revision of a removal that is no longer remembered
         self._datacenters: Counter[str] = Counter()
         catalog.listen(self._changed)
 
     # Reading
 
-    def suspect(self, services: Collection[str]) -> None:
-        """Update these services before the next reading, even without a notification from the catalog."""
-        self._suspected.update(services)
+    def mark_maybe_changed(self, services: Collection[str]) -> None:
+        """Update these services before the next read, even without a notification from the catalog."""
+        self._maybe_changed.update(services)
 
     def names(self) -> list[str]:
         """The names of all services, ordered."""
-        suspected, self._suspected = self._suspected, set()
-        self.refresh(suspected | (self._states.keys() ^ set(self._catalog.names())))
+        maybe_changed, self._maybe_changed = self._maybe_changed, set()
+        self.refresh(maybe_changed | (self._states.keys() ^ set(self._catalog.names())))
         return sorted(self._states)
 
     def state(self, service: str) -> ServiceState | None:
-        """A service now; None where it has no instance."""
+        """The present state of a service; None if it has no instance."""
         self.refresh((service,))
         return self._states.get(service)
 
     def service_revision(self, service: str) -> int:
-        """The number of the last change of a service. It only decreases in a new process with a wrong clock."""
-        found = self._states.get(service)
-        return found.revision if found is not None else self._gone.get(service, self._forgotten)
+        """The revision of the last change of a service. It only decreases in a new process with a wrong clock."""
+        state = self._states.get(service)
+        if state is not None:
+            return state.revision
+        return self._removal_revisions.get(service, self._forgotten_removal)
 
     def datacenters(self) -> Collection[str]:
-        """The datacenters of all instances; empty for that of this server."""
+        """The datacenters of all instances. The empty name is the datacenter of this server."""
         return self._datacenters.keys()
 
     # Changes
@@ -82,11 +84,11 @@ class ServiceView:
         await self.waiters.wait(subject, after, current, wait_s)
 
     async def _changed(self, services: Collection[str]) -> None:
-        self._suspected.difference_update(services)
+        self._maybe_changed.difference_update(services)
         self.refresh(services)
 
     def refresh(self, services: Collection[str]) -> None:
-        """Look whether these services have changed, and wake who waits for them."""
+        """Apply the changes of these services, and wake the callers that wait for changed ones."""
         before = self.names_revision
         self.waiters.wake([service for service in services if self._refresh(service)])
         if self.names_revision != before:
@@ -96,50 +98,50 @@ class ServiceView:
         before, served = self._states.get(service), self._catalog.instances(service)
         if before is not None and before.served is served:
             return False
-        there = tuple(one for one in served if one.drains_until is None)
-        if before is None and not there:
+        present = tuple(one for one in served if one.drains_until is None)
+        if before is None and not present:
             return False
-        replaced = _replaced(before.instances, there) if before is not None else None
+        replaced = _replaced(before.instances, present) if before is not None else None
         if before is not None and replaced == []:
-            self._states[service] = ServiceState(before.revision, there, before.tags, before.datacenters, served)
+            self._states[service] = ServiceState(before.revision, present, before.tags, before.datacenters, served)
             return False
         self.revision += 1
         if before is not None and replaced is not None and all(map(_is_named_alike, replaced)):
             tags, datacenters = before.tags, before.datacenters
         else:
-            tags = tuple(dict.fromkeys(tag for one in there for tag in one.instance.tags))
-            datacenters = frozenset(one.instance.datacenter for one in there)
-        if before is None or not there or set(before.tags) != set(tags):
+            tags = tuple(dict.fromkeys(tag for one in present for tag in one.instance.tags))
+            datacenters = frozenset(one.instance.datacenter for one in present)
+        if before is None or not present or set(before.tags) != set(tags):
             self.names_revision = self.revision
         self._datacenters.update(datacenters)
         self._datacenters.subtract(before.datacenters if before is not None else ())
         self._datacenters = +self._datacenters
-        if there:
-            self._gone.pop(service, None)
-            self._states[service] = ServiceState(self.revision, there, tags, datacenters, served)
+        if present:
+            self._removal_revisions.pop(service, None)
+            self._states[service] = ServiceState(self.revision, present, tags, datacenters, served)
         else:
             del self._states[service]
-            self._remember_gone(service)
+            self._remember_removal(service)
         return True
 
-    def _remember_gone(self, service: str) -> None:
-        self._gone[service] = self.revision
-        if len(self._gone) > GONE_REMEMBERED:
-            _, self._forgotten = self._gone.popitem(last=False)
+    def _remember_removal(self, service: str) -> None:
+        self._removal_revisions[service] = self.revision
+        if len(self._removal_revisions) > REMOVED_REMEMBERED:
+            _, self._forgotten_removal = self._removal_revisions.popitem(last=False)
 
 
-Replaced = tuple[ServiceInstance, ServiceInstance]  # an instance, and what is in its place
+Replaced = tuple[ServiceInstance, ServiceInstance]  # an instance before and after
 
 
-def _replaced(before: tuple[ServiceInstance, ...], there: tuple[ServiceInstance, ...]) -> list[Replaced] | None:
-    """What readers see differently, one by one; None if there are more or fewer instances.
+def _replaced(before: tuple[ServiceInstance, ...], present: tuple[ServiceInstance, ...]) -> list[Replaced] | None:
+    """The instances that differ for readers, each before and after; None if the number of instances has changed.
 
-    Of a large service, most instances are the same objects as before.
+    Most instances of a large service are the same objects as before.
     """
-    if len(before) != len(there):
+    if len(before) != len(present):
         return None
-    pairs = zip(before, there, strict=True)
-    return [(one, other) for one, other in pairs if one.seen is not other.seen and not _is_same(one, other)]
+    pairs = zip(before, present, strict=True)
+    return [(one, other) for one, other in pairs if one.observed is not other.observed and not _is_same(one, other)]
 
 
 def _is_same(one: ServiceInstance, other: ServiceInstance) -> bool:

@@ -1,4 +1,4 @@
-"""Serves what the store has committed: groups are published, withdrawn, and caught up with the store.
+"""Serves what the store has committed: publishes groups, withdraws groups, and catches up with the store.
 
 The caller wakes the streams.
 """
@@ -43,7 +43,7 @@ class GroupDocuments(Protocol):
     lock: asyncio.Lock
 
     async def load(self) -> None:
-        """Put the stored documents in force, in place of all others. Raises ``StoreError``."""
+        """Replace all documents by the stored ones. Raises ``StoreError``."""
 
     def documents(self, group: str) -> tuple[tuple[str, str], ...]:
         """Kind and id of all documents of a group."""
@@ -79,29 +79,37 @@ class ServedState(PublishedState):
         self._behind: dict[str, asyncio.Task[None]] = {}
 
     async def _load_documents(self) -> None:
-        self.live.disown_all()
+        self.live.forget_owners()
         for table in self.documents:
             await table.load()
-        self.live.sweep()
+        self.live.remove_unowned()
 
     async def _stored_groups(self) -> list[str]:
         return [head.group for head in await self._store.groups() if head.group != CONFIG_ENTRIES_LINE]
 
     async def _build(self, planned: PlannedChange, commit: Commit, meta: Meta) -> Published:
-        """Build the content of a commit. Resources and sets that did not change stay the same objects."""
+        """Build the content of a commit. Unchanged resources and sets stay the same objects."""
         if not commit.changed:
             return Published(planned, commit, planned.current)
         if isinstance(planned.request.change, Drop):
             return Published(planned, commit, None)
         manifest = Manifest(commit.group, commit.revision, (), commit.versions, meta)
-        made = (manifest, planned.blob_ids, planned.resources, planned.current, planned.digests, self._cache.precompute)
-        content, precomputed = await run_sized(build_next_content, *made, resources=planned.touched)
+        content, precomputed = await run_sized(
+            build_next_content,
+            manifest,
+            planned.blob_ids,
+            planned.resources,
+            planned.current,
+            planned.digests,
+            self._cache.precompute,
+            resources=planned.touched,
+        )
         if self._cache.is_overlaid(commit.group):
             await asyncio.to_thread(self._cache.prepare_overlays, content.snapshot)
         return Published(planned, commit, content, precomputed)
 
     def _publish_commit(self, published: Published, meta: Meta) -> None:
-        """Serve what was committed, and record it."""
+        """Serve a committed change, and record it in the journal."""
         planned, commit, content = published.planned, published.commit, published.content
         is_lowered = planned.request.changes_lowered_only
         if not commit.changed and content is not None:
@@ -156,12 +164,12 @@ class ServedState(PublishedState):
             table.dropped(group)
 
     def _drop(self, group: str) -> Drop:
-        """The deletion of a group with its documents of now: while its lock is held."""
-        others = [document for table in self.documents for document in table.documents(group)]
-        return Drop(docs=((SETTINGS_KIND, group), *others))
+        """The deletion of a group with its present documents. The caller holds the lock of the group."""
+        documents = [document for table in self.documents for document in table.documents(group)]
+        return Drop(docs=((SETTINGS_KIND, group), *documents))
 
     def _check_name(self, group: str) -> None:
-        """The rule for names applies to new groups only."""
+        """Raises ``ValidationError`` for the name of a new group. Existing groups keep their names."""
         if group not in self._contents and group not in self.settings:
             check_new_group_name(group)
 
@@ -186,19 +194,19 @@ class ServedState(PublishedState):
                 _log.warning("snapshot.behind", group=group, error_message=str(error))
 
     async def _refresh_all(self, groups: Collection[str]) -> None:
-        """Catch up with groups that are behind. Their locks are held. Raises ``StoreError``."""
+        """Catch up with groups that are behind the store. The caller holds their locks. Raises ``StoreError``."""
         for group in self._behind.keys() & groups:
             await self._refresh(group)
 
     async def _refresh(self, group: str) -> None:
         head = await self._store.head(group)
-        held = self._contents.get(group)
-        if head is None or (held is not None and held.revision == head.revision):
+        current = self._contents.get(group)
+        if head is None or (current is not None and current.revision == head.revision):
             return
         self.journal.caught_up(group, head.revision)
         if head.live:
-            content = await self._revisions.content(group, None, held)
-            difference = changes(held.blob_ids if held is not None else BlobIds(), content.blob_ids)
+            content = await self._revisions.content(group, None, current)
+            difference = changes(current.blob_ids if current is not None else BlobIds(), content.blob_ids)
             self._publish(content, frozenset(difference), await self._precomputed(content))
         else:
             self._withdraw(group)

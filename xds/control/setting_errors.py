@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words: the path of the setting, what was expected, and the nearest name."""
+"""Error messages for invalid settings: the path of the setting, the expected value, and the nearest name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-_TAG = "kind"  # what tells the sections of a mapping apart
-_OWN_WORDS = "Value error, "  # what pydantic puts before the message of a validator of ours
+_TAG = "kind"  # the setting that distinguishes the sections of a mapping
+_VALIDATOR_PREFIX = "Value error, "  # pydantic puts it before the message of our own validators
 
 
 def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """One error of pydantic about the settings of ``model``. Values that may be secret are not shown."""
+    """The message for one pydantic error about the settings of ``model``. Values that may be secret are not shown."""
     path = [str(part) for part in detail["loc"]]
     steps = _steps(path, model)
     where = ".".join(step for step, _ in steps)
@@ -21,21 +21,21 @@ def explain_setting(detail: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: unknown setting{name_hint(path[-1], _names(steps[-2][1] if len(steps) > 1 else model))}"
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid"):
         return f"{where}.{_TAG}: {_wrong_kind(detail, list(_kinds_below(steps[-1][1])))}"
-    given = detail["input"]
-    hides = path[0] == "auth" or isinstance(given, Mapping) or _is_secret(steps[-1][1])
-    shown = "" if hides else f" (got {given!r})"
-    return f"{where}: {detail['msg'].removeprefix(_OWN_WORDS)}{shown}"
+    value = detail["input"]
+    is_hidden = path[0] == "auth" or isinstance(value, Mapping) or _is_secret(steps[-1][1])
+    shown = "" if is_hidden else f" (got {value!r})"
+    return f"{where}: {detail['msg'].removeprefix(_VALIDATOR_PREFIX)}{shown}"
 
 
 def _wrong_kind(detail: Mapping[str, Any], kinds: Sequence[str]) -> str:
-    told = detail.get("ctx", {}).get("tag")
-    if told is None:
+    kind = detail.get("ctx", {}).get("tag")
+    if kind is None:
         return f"Field required (one of {', '.join(kinds)})"
-    return f"{told!r} is no kind of source{name_hint(str(told), kinds)}"
+    return f"{kind!r} is no kind of source{name_hint(str(kind), kinds)}"
 
 
 def name_hint(word: str, choices: Sequence[str]) -> str:
-    """The choice that was probably meant, or all."""
+    """A hint that names the choice that was probably meant, or else all choices."""
     close = get_close_matches(word, choices, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
@@ -43,22 +43,22 @@ def name_hint(word: str, choices: Sequence[str]) -> str:
 
 
 def section_class(annotation: Any) -> type[BaseModel] | None:
-    """The section of a setting: ``TlsSettings`` of ``TlsSettings | None``; None for a value."""
+    """The class of a section: ``TlsSettings`` for ``TlsSettings | None``; None for a setting that is no section."""
     choices = get_args(annotation) or (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)
 
 
 def section_kinds(annotation: Any) -> dict[str, type[BaseModel]]:
-    """The sections by kind, of a setting that maps names to sections of several kinds; empty for any other."""
+    """The section classes by kind, for a setting that maps names to sections of several kinds; else empty."""
     return _kinds_below(get_args(annotation)[1]) if get_origin(annotation) is dict else {}
 
 
 def _kinds_below(annotation: Any) -> dict[str, type[BaseModel]]:
-    found: dict[str, type[BaseModel]] = {}
+    kinds: dict[str, type[BaseModel]] = {}
     for choice in _choices(annotation):
         if issubclass(choice, BaseModel) and _TAG in choice.model_fields:
-            found |= dict.fromkeys(map(str, get_args(choice.model_fields[_TAG].annotation)), choice)
-    return found
+            kinds |= dict.fromkeys(map(str, get_args(choice.model_fields[_TAG].annotation)), choice)
+    return kinds
 
 
 def _choices(annotation: Any) -> Iterator[type]:
@@ -71,27 +71,27 @@ def _choices(annotation: Any) -> Iterator[type]:
 
 
 def _steps(path: Sequence[str], model: type[BaseModel]) -> list[tuple[str, Any]]:
-    """The parts of a path that the operator wrote, each with the annotation of what it names.
+    """The parts of a path that the operator wrote, each with the annotation of its setting.
 
-    pydantic puts the kind of a section behind its name, and ``[key]`` behind a name that is wrong itself.
+    pydantic adds two kinds of parts: the kind of a section after its name, and ``[key]`` after an invalid name.
     """
-    found: list[tuple[str, Any]] = []
-    at: Any = model
+    steps: list[tuple[str, Any]] = []
+    annotation: Any = model
     kinds: dict[str, type[BaseModel]] = {}
     for part in path:
         if part in kinds:
-            at = kinds[part]
-            found[-1] = (found[-1][0], at)
+            annotation = kinds[part]
+            steps[-1] = (steps[-1][0], annotation)
         elif part != "[key]":
-            kinds, at = section_kinds(at), _below(at, part)
-            found.append((part, at))
+            kinds, annotation = section_kinds(annotation), _member(annotation, part)
+            steps.append((part, annotation))
             continue
         kinds = {}
-    return found
+    return steps
 
 
-def _below(annotation: Any, part: str) -> Any:
-    """The annotation of a member; None where it is unknown."""
+def _member(annotation: Any, part: str) -> Any:
+    """The annotation of a member; None if the member is unknown."""
     if get_origin(annotation) is dict:
         return get_args(annotation)[1]
     section = section_class(annotation)

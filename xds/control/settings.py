@@ -3,7 +3,7 @@
 The file is YAML with the sections of `Settings`. Environment variables spell the path of a setting with double
 underscores (``XDS_SERVER__GRPC__PORT=18000``). With the suffix ``_FILE`` they name a file that contains the value
 (``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens``). An unknown key is an error with a hint, because otherwise a typo would
-leave a default in force.
+leave a default in effect.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FILE_SUFFIX = "_FILE"
 HIDDEN = "[redacted]"
 _FILE_LIMIT_BYTES = MIB
 MOVED: Mapping[str, str] = {"server.order": "order.enabled"}
-"""Old place to new place, as ``section.name``."""
+"""Renamed settings: old path to new path, as ``section.name``."""
 
 
 class SettingsError(XdsError):
@@ -107,7 +107,7 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Any] | None = No
 
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
-    """Settings from a document with the sections of the file, and nothing else. Raises ``SettingsError``."""
+    """Settings from a document with the sections of the file alone. Raises ``SettingsError``."""
     try:
         settings = Settings(**move_settings(given))
     except pydantic.ValidationError as error:
@@ -119,13 +119,13 @@ def make_settings(given: Mapping[str, Any]) -> Settings:
 
 def auth_files(file: Path | None) -> tuple[Path, ...]:
     """The files with settings of ``auth``: ``file``, and those that environment variables name."""
-    begins = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
-    named = (Path(value) for name, value in os.environ.items() if _is_file_of(name.upper(), begins))
+    prefix = f"{ENV_PREFIX}AUTH{ENV_DELIMITER}"
+    named = (Path(value) for name, value in os.environ.items() if _names_file(name.upper(), prefix))
     return (*((file,) if file is not None else ()), *named)
 
 
 def move_settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with the values of moved settings in their new places. A value in a new place wins."""
+    """The document with renamed settings under their new paths. A value that has the new path already wins."""
     moved = dict(document)
     for old, new in MOVED.items():
         old_section, old_name = old.split(".")
@@ -135,29 +135,29 @@ def move_settings(document: Mapping[str, Any]) -> dict[str, Any]:
             continue
         moved[old_section] = {name: value for name, value in section.items() if name != old_name}
         target = moved.get(new_section)
-        if target is None or isinstance(target, Mapping):  # else the settings' own check names the error
+        if target is None or isinstance(target, Mapping):  # otherwise the check of the settings reports the error
             moved[new_section] = {new_name: section[old_name], **(target or {})}
     return moved
 
 
 def moved_names(document: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each moved setting that the document has in its old place."""
+    """A sentence for each renamed setting that the document has under its old path."""
     for old, new in MOVED.items():
         section, name = old.split(".")
         if isinstance(document.get(section), Mapping) and name in document[section]:
             yield f"{old}: this setting is now {new!r}; the old name still works"
 
 
-def _is_file_of(name: str, begins: str) -> bool:
-    return name.startswith(begins) and name.endswith(_FILE_SUFFIX)
+def _names_file(variable: str, prefix: str) -> bool:
+    return variable.startswith(prefix) and variable.endswith(_FILE_SUFFIX)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     """``base`` overridden by ``over``, section by section."""
     merged = dict(base)
     for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        section = merged.get(key)
+        merged[key] = merge(section, value) if isinstance(section, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -216,20 +216,20 @@ def _from_variables() -> Json:
 
 
 def _unreadable(source: EnvSettingsSource) -> str:
-    """The variables that should be JSON and are not. Their values are left out, since they may be secret."""
-    found: list[str] = []
+    """An error for each variable that should be JSON and is not. The values are left out: they may be secret."""
+    errors: list[str] = []
     for name, value in dict(source.env_vars).items():
         source.env_vars = {name: value}
         try:
             source()
         except pydantic_settings.SettingsError as error:
-            found.append(f"{name.upper()}: expected JSON of a list or a section: {error.__cause__}")
-    return "\n".join(found)
+            errors.append(f"{name.upper()}: expected JSON of a list or a section: {error.__cause__}")
+    return "\n".join(errors)
 
 
 def _from_files(environment: Mapping[str, str]) -> Json:
     """Values from files: ``XDS_AUTH__TOKENS_FILE=/run/secrets/tokens`` sets ``auth.tokens`` to the content."""
-    found: Json = {}
+    document: Json = {}
     for name, file in environment.items():
         upper = name.upper()
         path = upper.removeprefix(ENV_PREFIX).removesuffix(_FILE_SUFFIX).lower().split(ENV_DELIMITER)
@@ -237,8 +237,8 @@ def _from_files(environment: Mapping[str, str]) -> Json:
             nested: Any = _read_value(name, Path(file))
             for part in reversed(path):
                 nested = {part: nested}
-            found = merge(found, nested)
-    return found
+            document = merge(document, nested)
+    return document
 
 
 def _read_value(name: str, file: Path) -> object:

@@ -19,7 +19,7 @@ from xds.store.retention import DAY_S, Retention
 if TYPE_CHECKING:
     from xds.catalog.holding import HoldRule
     from xds.catalog.service_index import CatalogLimits
-    from xds.chain.index import Seen
+    from xds.chain.index import ChainContext
 
 GRPC_PORT = 18000
 HTTP_PORT = 18080
@@ -49,7 +49,7 @@ class TlsSettings(Section):
 
 
 class GrpcSettings(Section):
-    """The gRPC listener for xDS clients. Port 0 takes a free port. ``transport``: our gRPC on asyncio, or grpcio."""
+    """The gRPC listener for xDS clients. Port 0 means any free port. ``transport``: our gRPC on asyncio, or grpcio."""
 
     host: str = LOOPBACK
     port: int = Field(GRPC_PORT, ge=0, le=65535)
@@ -58,7 +58,7 @@ class GrpcSettings(Section):
 
 
 class HttpSettings(Section):
-    """The HTTP listener for the admin API, REST xDS, health and metrics. Port 0 takes a free port.
+    """The HTTP listener for the admin API, REST xDS, health and metrics. Port 0 means any free port.
 
     ``hosts`` are the host names that requests may use while no tokens are configured.
     """
@@ -89,7 +89,7 @@ class OrderSettings(Section):
     """Make before break: what new resources wait for, and how long removed ones linger.
 
     With ``enabled: false`` everything is sent and removed at once, which loses requests; it exists for comparison.
-    ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting, but
+    ``removal_delay_s`` and ``listener_drain_s`` are the defaults of groups. `OrderRules` explains each setting except
     ``endpoint_drain_s`` (docs/services.md#draining). See docs/design.md#order-of-updates.
     """
 
@@ -116,11 +116,11 @@ class OrderSettings(Section):
 class StoreSettings(Section):
     """Where desired state is stored, how large it may grow, and how much history is kept.
 
-    The last ``keep_revisions`` revisions of a group and all younger than ``keep_days`` can be read and restored, at
-    most ``keep_revisions_limit``. The history (who pushed what, and when) is kept for ``keep_history_days``. A deleted
-    group can be restored for ``keep_days``. Pushes of endpoints alone are counted separately: the last
-    ``keep_endpoint_revisions`` of them can be read. The audit list is kept for ``keep_audit_days``, and its entries of
-    changes take at most ``audit_max_bytes``.
+    The last ``keep_revisions`` revisions of a group, and all that are newer than ``keep_days``, can be read and
+    restored, at most ``keep_revisions_limit``. The history (who pushed what, and when) is kept for
+    ``keep_history_days``. A deleted group can be restored for ``keep_days``. Pushes of endpoints alone are counted
+    separately: the last ``keep_endpoint_revisions`` of them can be read. The audit list is kept for
+    ``keep_audit_days``, and its entries of changes take at most ``audit_max_bytes``.
     """
 
     kind: Literal["memory", "sqlite"] = "sqlite"
@@ -195,7 +195,7 @@ class LimitSettings(Section):
 
 
 class WatchSettings(Section):
-    """A directory of snapshot files that is kept applied. With ``prune`` a group is deleted with its files."""
+    """A directory of snapshot files whose changes are pushed. With ``prune`` a group is deleted with its files."""
 
     directory: Path | None = None
     prune: bool = False
@@ -204,7 +204,8 @@ class WatchSettings(Section):
 class LoadReportSettings(Section):
     """Load reports (LRS): how often clients report, and whether they report each endpoint.
 
-    While reading reports takes too much CPU, the interval is longer: at most ``longest_interval_s``; 0 turns it off.
+    While reading reports takes too much CPU, the interval is longer, at most ``longest_interval_s``; 0 never makes it
+    longer.
     """
 
     interval_s: float = Field(10.0, ge=1, le=600)
@@ -233,8 +234,8 @@ class LogSettings(Section):
 class ChainSettings(Section):
     """Discovery chains. ``datacenter`` and ``trust_domain`` are the server's own; they are parts of names and SNI.
 
-    Without ``partitions``, names and JSON are as Consul had them before 1.11. At most ``upstream_groups`` groups can
-    have upstreams: each is a class of proxies with resources of its own.
+    Without ``partitions``, names and JSON are those of Consul before 1.11. At most ``upstream_groups`` groups can have
+    upstreams: each has lowered resources of its own.
     """
 
     datacenter: str = Field("dc1", pattern=r"^[a-z0-9_][a-z0-9_-]*$", max_length=64)
@@ -242,18 +243,18 @@ class ChainSettings(Section):
     partitions: bool = True
     upstream_groups: int = Field(1_000, ge=0, le=100_000)
 
-    def seen(self) -> Seen:
-        """The settings as the compiler takes them. It is imported here, since light commands read settings too."""
-        from xds.chain.index import Seen
+    def context(self) -> ChainContext:
+        """The settings for the compiler of chains. It is imported here, since light commands read settings too."""
+        from xds.chain.index import ChainContext
 
-        return Seen(self.datacenter, self.trust_domain, self.partitions)
+        return ChainContext(self.datacenter, self.trust_domain, self.partitions)
 
 
 class ServiceSettings(Section):
     """Services of the catalog.
 
-    A source that loses more than ``hold_share`` of the instances of a service within ``hold_window_s`` is held at the
-    last good set; with 1 nothing is held. The limits bound what is kept: the rest is left out and reported.
+    If a source loses more than ``hold_share`` of the instances of a service within ``hold_window_s``, its last good set
+    is served on; with 1 no loss is held. Services and instances beyond the limits are left out and reported.
     """
 
     hold_share: float = Field(0.5, ge=0, le=1)
@@ -263,7 +264,7 @@ class ServiceSettings(Section):
     instances_per_source: int = Field(200_000, ge=1, le=10_000_000)
 
     def rule(self, drain_s: float) -> HoldRule:
-        """What is held, and how long instances drain. Imported here, since light commands read settings too."""
+        """The rule for held losses and draining. Imported here, since light commands read settings too."""
         from xds.catalog.holding import HoldRule
 
         return HoldRule(self.hold_share, self.hold_window_s, drain_s)

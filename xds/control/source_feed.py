@@ -1,6 +1,6 @@
-"""The sink of one source: what it has shown and the catalog has not taken over yet, and how the source is.
+"""The sink of one source: its changes that the catalog has not taken over yet, and its status.
 
-`WantedServices` are the services that something here uses, so that sources need not observe all others.
+`WantedServices` are the services that users of the catalog use, so that sources need not observe all others.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from xds.catalog.service_index import SourceHoldings
 from xds.catalog.source import Instances
 from xds.model.errors import Violation
 
-CONSUL = "consul"  # the kind of sources that read only the services that something here uses
+CONSUL = "consul"  # the kind of sources that read only the services that users of the catalog use
 FINDINGS_LIMIT = 100  # of `Sink.rejected`
-TOLD_EVERY_S = 10.0  # a source that fails and recovers all the time is told of no more often
+FAILURES_EVERY_S = 10.0  # the shortest time between reports of a source that fails and recovers again and again
 
 
 @dataclass(slots=True)
 class SourceStatus:
-    """How a source is. Times are epoch seconds, 0 for never.
+    """The status of a source. Times are epoch seconds, 0 for never.
 
-    ``read_at`` is when it was last read, ``failing_since`` when it began to fail; ``message`` says why it fails.
+    ``read_at`` is when the source was last read, ``failing_since`` when it began to fail; ``message`` is the reason.
     """
 
     name: str
@@ -42,10 +42,10 @@ class SourceStatus:
 
 
 class SourceFeed:
-    """A `Sink`. Of each service only the latest state is kept until ``take``, so a flood of changes costs little.
+    """A `Sink`. Only the latest state of each service is kept until ``take``, so a flood of changes costs little.
 
-    ``source`` is what the catalog has taken over. ``notify`` is called when there is something to take; ``tell`` when
-    the source fails (True) or recovers.
+    ``source`` is the state that the catalog has taken over. ``notify`` is called after a change; ``report_state`` when
+    the source fails (True) or recovers (False).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SourceFeed:
         wanted: WantedServices,
         clock: Callable[[], float],
         notify: Callable[[], None],
-        tell: Callable[[SourceStatus, bool], None],
+        report_state: Callable[[SourceStatus, bool], None],
         services_limit: int,
     ) -> None:
         self.status = status
@@ -63,11 +63,11 @@ class SourceFeed:
         self._clock = clock
         self.source = source
         self._notify = notify
-        self._tell = tell
+        self._report_state = report_state
         self._limit = services_limit
         self._pending: dict[str, Instances | None] = {}
-        self._told_at = 0.0
-        self._was_told = False
+        self._reported_at = 0.0
+        self._is_failure_reported = False
 
     def put(self, service: str, instances: Instances) -> None:
         """As in `Sink`."""
@@ -82,7 +82,7 @@ class SourceFeed:
     def replace(self, services: Mapping[str, Instances]) -> None:
         """As in `Sink`."""
         known = dict.fromkeys((*self.source.by_service, *self.source.findings))
-        # What is known comes first, so that a flood of other names does not leave it out.
+        # Known services come first, so that a flood of new names does not crowd them out.
         self._pending = {service: tuple(services[service]) if service in services else None for service in known}
         self.status.changes_n += len(services.keys() & known)
         for service, instances in services.items():
@@ -97,9 +97,9 @@ class SourceFeed:
         status.read_at = self._clock()
         if status.is_failing:
             status.failing_since, status.message = 0.0, ""
-            if self._was_told:
-                self._was_told = False
-                self._tell(status, False)
+            if self._is_failure_reported:
+                self._is_failure_reported = False
+                self._report_state(status, False)
 
     def failed(self, message: str) -> None:
         """As in `Sink`."""
@@ -107,9 +107,9 @@ class SourceFeed:
         status.failures_n += 1
         status.message = encodable(str(message))
         status.failing_since = status.failing_since or now
-        if not self._was_told and now - self._told_at >= TOLD_EVERY_S:
-            self._was_told, self._told_at = True, now
-            self._tell(status, True)
+        if not self._is_failure_reported and now - self._reported_at >= FAILURES_EVERY_S:
+            self._is_failure_reported, self._reported_at = True, now
+            self._report_state(status, True)
 
     def rejected(self, findings: Sequence[Violation]) -> None:
         """As in `Sink`."""
@@ -127,17 +127,17 @@ class SourceFeed:
 
     @property
     def pending_n(self) -> int:
-        """Services that the catalog has not taken over yet."""
+        """The number of services with a state that the catalog has not taken over yet."""
         return len(self._pending)
 
     def take(self, service: str) -> tuple[bool, Instances | None]:
-        """Take the latest state of a service out: whether there is one, and its instances; None: it is gone."""
+        """Remove the pending state of a service. Returns whether there is one, and its instances (None: removed)."""
         if service in self._pending:
             return True, self._pending.pop(service)
         return False, None
 
     def take_next(self) -> tuple[str, Instances | None] | None:
-        """Take the latest state of the service that has waited longest."""
+        """Remove the pending state of the service that has waited longest: name and instances, as in ``take``."""
         for service in self._pending:
             return service, self._pending.pop(service)
         return None
@@ -152,7 +152,7 @@ class SourceFeed:
 
 
 def _with_encodable_texts(finding: Violation) -> Violation:
-    """The finding of a source as it can be shown: names of files may be any bytes."""
+    """The finding with texts that can be encoded: names of files may be any bytes."""
     texts = (finding.detail, finding.source, finding.pointer)
     detail, source, pointer = (encodable(text) for text in texts)
     return (
@@ -163,12 +163,12 @@ def _with_encodable_texts(finding: Violation) -> Violation:
 
 
 def encodable(text: str) -> str:
-    """The text with half surrogate pairs escaped."""
+    """The text with lone surrogates escaped."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 class WantedServices:
-    """The union of what each user wants. ``changed`` is called with the new union."""
+    """The union of the services that each user wants. ``changed`` is called with the new union."""
 
     def __init__(self, changed: Callable[[frozenset[str]], None]) -> None:
         self.names: frozenset[str] = frozenset()
@@ -177,12 +177,12 @@ class WantedServices:
         self._event = asyncio.Event()
 
     def assign(self, user: str, services: Iterable[str]) -> None:
-        """Replace what one user wants. ``user`` is any name that is its own."""
-        found = frozenset(services)
-        if self._users.get(user, frozenset()) == found:
+        """Replace the services that one user wants. ``user`` is a unique name."""
+        wanted = frozenset(services)
+        if self._users.get(user, frozenset()) == wanted:
             return
-        if found:
-            self._users[user] = found
+        if wanted:
+            self._users[user] = wanted
         else:
             del self._users[user]
         names = frozenset[str]().union(*self._users.values())
@@ -193,7 +193,7 @@ class WantedServices:
             self._changed(names)
 
     async def wait(self, seen: frozenset[str]) -> frozenset[str]:
-        """The names, as soon as they differ from ``seen``."""
+        """The wanted names, as soon as they differ from ``seen``."""
         while self.names == seen:
             await self._event.wait()
         return self.names

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, SecretStr, field_va
 from xds.catalog.instance import check_service_name
 from xds.control.auth_settings import Section
 
-REGISTRATION = "registration"  # the source of what registers itself; no section may have its name
+REGISTRATION = "registration"  # the source of registrations over HTTP; no section may have its name
 HIDDEN_VALUE = "[redacted]"
 SERVICES_LIMIT = 20_000
 DNS_PORT = 53
@@ -28,7 +28,7 @@ Secret = Annotated[SecretStr, PlainSerializer(lambda value: HIDDEN_VALUE if valu
 """A value that neither errors nor ``GET /config`` show."""
 
 Options = Annotated[dict[str, Any], PlainSerializer(lambda value: dict.fromkeys(value, HIDDEN_VALUE), when_used="json")]
-"""Values for a source of one's own. Some may be secret, so none is shown."""
+"""Options of a user's own source. Some may be secret, so none is shown."""
 
 
 def _check_source_name(value: str) -> str:
@@ -41,8 +41,8 @@ SourceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63
 
 
 def _check_service(value: str) -> str:
-    for found in check_service_name(value):
-        raise ValueError(found.detail)
+    for finding in check_service_name(value):
+        raise ValueError(finding.detail)
     return value
 
 
@@ -50,11 +50,11 @@ ServiceName = Annotated[str, AfterValidator(_check_service)]
 
 
 class SourceSettings(Section):
-    """What every source has, whatever its kind.
+    """The settings that sources of all kinds have.
 
-    ``changes_per_s`` bounds how many services a second the source may put into the catalog; of more, the latest state
-    of each service is put. A source that fails is run again after ``retry_s``, doubled each time up to
-    ``longest_retry_s``. ``hold_share`` replaces that of ``services``.
+    ``changes_per_s`` bounds how many services a second the source may put into the catalog. Beyond it changes wait, and
+    only the latest state of each service is put. A source that ends is run again after ``retry_s``, doubled each time
+    up to ``longest_retry_s``. ``hold_share`` replaces that of ``services``.
     """
 
     kind: str
@@ -73,7 +73,8 @@ class SourceSettings(Section):
 class FilesSettings(SourceSettings):
     """Target files: files, directories, and globs (``/etc/targets/*.json``).
 
-    Targets in Prometheus' form belong to the service that ``service_label`` names, else to that of the file's name.
+    Targets in Prometheus' form belong to the service in their label ``service_label``, else to the one named as the
+    file.
     """
 
     kind: Literal["files"]
@@ -83,7 +84,7 @@ class FilesSettings(SourceSettings):
 
 
 class DnsServiceSettings(Section):
-    """The name that is asked for one service. ``type: address`` asks for addresses and needs ``port``.
+    """The DNS name of one service. ``type: address`` queries addresses and needs ``port``.
 
     ``family`` says which addresses are used, for the targets of SRV records too.
     """
@@ -110,16 +111,16 @@ def _check_server(value: str) -> str:
 
 def split_server(text: str) -> tuple[str, int]:
     """Address and port of a DNS server: ``10.0.0.2``, ``10.0.0.2:5353``, ``2001:db8::1``, ``[2001:db8::1]:5353``."""
-    found = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?|([^:]+)(?::(\d{1,5}))?", text)
-    if found is None:
+    match = re.fullmatch(r"\[([^\]]+)\](?::(\d{1,5}))?|([^:]+)(?::(\d{1,5}))?", text)
+    if match is None:
         return text, DNS_PORT
-    return found[1] or found[3], int(found[2] or found[4] or DNS_PORT)
+    return match[1] or match[3], int(match[2] or match[4] or DNS_PORT)
 
 
 class DnsSettings(SourceSettings):
-    """DNS: a name per service. Without ``servers`` those of ``/etc/resolv.conf`` are asked.
+    """DNS: a name per service. Without ``servers`` those of ``/etc/resolv.conf`` are used.
 
-    A name is asked again after the TTL of its records, at least ``shortest_s`` and at most ``longest_s``.
+    A name is queried again after the TTL of its records, at least ``shortest_s`` and at most ``longest_s``.
     """
 
     kind: Literal["dns"]
@@ -138,7 +139,7 @@ class DnsSettings(SourceSettings):
 
 
 class PythonSettings(SourceSettings):
-    """A source of one's own: ``object`` is ``module:factory``, called with the source's name and ``options``.
+    """A user's own source: ``object`` is ``module:factory``, called with the source's name and ``options``.
 
     ``directory`` is searched for the module as well.
     """
@@ -160,12 +161,12 @@ CONSUL_LIMIT = 200  # connections of one address that Consul accepts (`limits.ht
 
 
 class ConsulSettings(SourceSettings):
-    """A Consul: the instances of the services that something here uses, of one datacenter.
+    """A Consul: the instances of one datacenter, for the services that this server uses.
 
-    Without ``datacenter`` it is that of the agent. The token may be in a file, which is read again when it changes.
-    With more services than ``connections`` all are asked in rotation. ``wait_s`` is the wait of a blocking query;
-    ``every_s`` is the least time between two queries of one service. With ``stale`` any server may answer.
-    ``region_meta`` and ``zone_meta`` are keys of the metadata of services and nodes that have the locality.
+    The default ``datacenter`` is that of the agent. The token may be in a file, which is read again when it changes.
+    More services than ``connections`` are queried in rotation. ``wait_s`` is the wait of a blocking query; ``every_s``
+    is the least time between two queries of one service. With ``stale`` any Consul server may answer. ``region_meta``
+    and ``zone_meta`` are the keys of region and zone in the metadata of services and nodes.
     """
 
     kind: Literal["consul"]
@@ -222,12 +223,11 @@ class KubernetesSettings(SourceSettings):
     """A Kubernetes cluster: the endpoints of its Services.
 
     Without ``kubeconfig``, the server runs in a pod of the cluster and has the rights of the pod's service account.
-    ``namespaces`` and ``labels`` (a label selector, of Services and their slices) choose what is read. ``family``
-    is that of the endpoints of Services that have both; ``service`` takes the first of the Service. EndpointSlices tell
-    the zone of an endpoint: ``regions`` has the region by zone, ``region`` is that of all other zones. With
-    ``zone_hints`` the zone is the one that Kubernetes wants to use the endpoint, where all endpoints of a Service have
-    such a hint. A watch that says nothing for ``silence_s`` is begun again; everything is listed again each
-    ``relist_s``.
+    ``namespaces`` and ``labels`` (a label selector for Services and their slices) choose what is read. ``family`` is
+    the address family for Services that have both; ``service`` means the first one of the Service. EndpointSlices have
+    the zone of an endpoint but no region: ``regions`` has the region by zone, ``region`` is that of all other zones. If
+    all endpoints of a Service have topology hints, ``zone_hints`` takes the zone of the hint. A watch on which nothing
+    arrives for ``silence_s`` is started again; everything is listed again every ``relist_s``.
     """
 
     kind: Literal["kubernetes"]

@@ -1,4 +1,4 @@
-"""Runs the sources of the settings: each in its own task, which is restarted after a growing delay when it ends."""
+"""Runs the sources of the settings, each in its own task. A source that ends is run again after a growing delay."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from xds.catalog.source import Sink, Source
 from xds.control.paced_sink import PacedSink
 from xds.control.source_settings import SourceSettings
 
-STEADY_S = 60.0  # a source that ran so long begins with the shortest delay again
-CLOSE_S = 5.0  # a source that is cancelled has so long to end
+STEADY_S = 60.0  # a source that ran for this long is run again after the shortest delay
+CLOSE_S = 5.0  # a cancelled source may take this long to end
 
-MakeSink = Callable[[str, str, float | None], Sink]  # name, kind, and the share of a loss that is held
+MakeSink = Callable[[str, str, float | None], Sink]  # name, kind, and ``hold_share`` of `ServiceCatalog.sink`
 
 _log = structlog.get_logger(logger_name="xds.control.sources")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """How a source runs; what it shows is the catalog's business. Times are epoch seconds.
+    """How a source runs. The catalog knows what it has shown. Times are epoch seconds.
 
-    ``started_at``: when it was run first. ``restarts_n``: how often it has ended and was run again. ``retry_at``: when
-    it is run again, if it has ended. ``waiting_n`` services have changes that wait because of the rate limit, since
+    ``started_at`` is when it was run first, ``restarts_n`` how often it was run again. ``retry_at`` is when it is run
+    again; None while it runs. ``waiting_n`` services have changes that wait because of the rate limit, since
     ``waiting_since``.
     """
 
@@ -58,14 +58,14 @@ class Sources:
         for running in self._running.values():
             running.start()
 
-    async def replace(self, gone: Iterable[str], made: Iterable[tuple[Source, SourceSettings]]) -> None:
-        """Stop the sources of these names, then run others, of the same names or of new ones.
+    async def replace(self, removed: Iterable[str], new: Iterable[tuple[Source, SourceSettings]]) -> None:
+        """Stop the sources named by ``removed``, then run ``new`` ones, with the same names or others.
 
-        What a source has shown stays in the catalog, also for another one of its name.
+        The instances of a source stay in the catalog, and belong to a new source of the same name.
         """
-        ended = [self._running.pop(name) for name in gone if name in self._running]
+        ended = [self._running.pop(name) for name in removed if name in self._running]
         await asyncio.gather(*(running.close() for running in ended))
-        for source, settings in made:
+        for source, settings in new:
             added = self._add(source, settings)
             if self._has_started:
                 added.start()
@@ -76,7 +76,7 @@ class Sources:
         return added
 
     async def close(self) -> None:
-        """Stop all sources. What they showed last stays in the catalog."""
+        """Stop all sources. Their instances stay in the catalog."""
         await asyncio.gather(*(running.close() for running in self._running.values()))
 
     def runs(self) -> dict[str, SourceRun]:
@@ -134,7 +134,7 @@ class _RunningSource:
             delay_s = min(delay_s * 2, self._settings.longest_retry_s)
 
     async def _run_once(self, sink: PacedSink) -> str:
-        """Run the source until it ends. Returns why it has."""
+        """Run the source until it ends. Returns the reason of the end."""
         try:
             await self._source.run(sink)
         except asyncio.CancelledError as error:

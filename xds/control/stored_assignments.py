@@ -1,7 +1,8 @@
-"""The stored assignments of lowered clusters, for upstreams that cannot be lowered again. Pure.
+"""The assignments of stored lowered clusters, for upstreams that cannot be lowered again. Pure.
 
-A store holds the clusters, not their assignments, which are generated. They are found by the names of the clusters: a
-name says under which datacenter and trust domain it was made, which the settings may have changed since.
+The store has the clusters, but not their assignments, which are generated. The assignments are found by the names of
+the clusters. A name contains the datacenter and trust domain under which it was made; the settings may have other ones
+now.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from xds.catalog.entry_set import ConfigEntries
-from xds.chain.index import Seen
+from xds.chain.index import ChainContext
 from xds.chain.request import CompileRequestError
 from xds.control.group_lowering import effective, use_of
 from xds.lower.lowered import LoweredAssignment
@@ -20,50 +21,50 @@ from xds.lower.lowering import LoweringSettings, UpstreamChain, lower_assignment
 from xds.lower.upstreams import Upstream, UpstreamsDocument
 from xds.model.errors import ValidationError
 
-_PLACES_TRIED = 8  # pairs of datacenter and trust domain; the clusters of a group have few
+_PAIRS_TRIED = 8  # pairs of datacenter and trust domain; the clusters of a group have few
 _INTERNAL = "internal"  # between the datacenter and the trust domain in the name of a cluster
 
 
 def stored_assignments(
-    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, seen: Seen
+    clusters: Collection[str], document: UpstreamsDocument, entries: ConfigEntries, context: ChainContext
 ) -> dict[str, LoweredAssignment]:
-    """The assignments of these clusters, by name. What this release refuses of an upstream counts for nothing here.
+    """The assignments of these clusters, by name. Errors for which this release refuses an upstream are ignored.
 
-    A cluster has none if its chain no longer compiles, or if the filter of its subset cannot be evaluated.
+    A cluster has no assignment if its chain no longer compiles, or if the filter of its subset cannot be evaluated.
     """
-    with suppress(ValidationError):  # where an escape hatch of the service-defaults is not JSON, the document counts
+    with suppress(ValidationError):  # if an escape hatch of the service-defaults is not JSON, the document alone counts
         document = effective(document, entries)
-    found: dict[str, LoweredAssignment] = {}
-    for each in _places(clusters, seen):
+    assignments: dict[str, LoweredAssignment] = {}
+    for origin in _origins(clusters, context):
         for upstream in document.upstreams:
-            chain = _chain(upstream, entries, each)
+            chain = _chain(upstream, entries, origin)
             if chain is None:
                 continue
-            made = lower_assignments(upstream, chain, document.proxies, LoweringSettings(each.datacenter))
-            found = {**{name: one for name, one in made.items() if name in clusters}, **found}
-    return dict(sorted(found.items()))
+            lowered = lower_assignments(upstream, chain, document.proxies, LoweringSettings(origin.datacenter))
+            assignments = {**{name: one for name, one in lowered.items() if name in clusters}, **assignments}
+    return dict(sorted(assignments.items()))
 
 
-def _places(clusters: Collection[str], seen: Seen) -> Iterator[Seen]:
-    """From where the chains of these clusters may have been seen: as today, and as the most names say."""
-    yield seen
+def _origins(clusters: Collection[str], context: ChainContext) -> Iterator[ChainContext]:
+    """The contexts in which these clusters may have been compiled: the present one, then those that most names show."""
+    yield context
     pairs = Counter(pair for name in clusters for pair in _pairs(name))
-    for (datacenter, trust_domain), _ in pairs.most_common(_PLACES_TRIED):
-        if (datacenter, trust_domain) != (seen.datacenter, seen.trust_domain):
-            yield replace(seen, datacenter=datacenter, trust_domain=trust_domain)
+    for (datacenter, trust_domain), _ in pairs.most_common(_PAIRS_TRIED):
+        if (datacenter, trust_domain) != (context.datacenter, context.trust_domain):
+            yield replace(context, datacenter=datacenter, trust_domain=trust_domain)
 
 
 def _pairs(name: str) -> Iterator[tuple[str, str]]:
-    """Datacenter and trust domain of a cluster; a trust domain may have ``.internal.`` in it."""
+    """The possible pairs of datacenter and trust domain of a cluster: a trust domain may contain ``.internal.``."""
     labels = name.split(".")
     for index, label in enumerate(labels):
         if label == _INTERNAL and 0 < index < len(labels) - 1:
             yield labels[index - 1], ".".join(labels[index + 1 :])
 
 
-def _chain(upstream: Upstream, entries: ConfigEntries, seen: Seen) -> UpstreamChain | None:
+def _chain(upstream: Upstream, entries: ConfigEntries, context: ChainContext) -> UpstreamChain | None:
     try:
-        compiled = use_of(upstream).compile(seen, entries)
+        compiled = use_of(upstream).compile(context, entries)
     except CompileRequestError:
         return None
     if compiled.chain is None:

@@ -1,7 +1,7 @@
-"""Work that would hold up the event loop runs in a thread, depending on its size.
+"""Runs work that would block the event loop in a thread, depending on its size.
 
-A thread has a cost of its own and competes with the event loop for the interpreter. So small work runs at once, and
-only work that would delay the streams is moved.
+A thread has a cost of its own and competes with the event loop for the interpreter. So small work runs on the event
+loop, and only work that would delay the streams runs in a thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 
 INLINE_RESOURCES = 200
 INLINE_BYTES = 64 * 1024
-# While hundreds of thousands of objects are made that stay, the collector takes two fifths of the time for nothing.
+# While hundreds of thousands of long-lived objects are created, the collector uses two fifths of the time in vain.
 _RARE_COLLECTIONS = (100_000, 100, 1_000)
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ async def run_sized(work: Callable[..., T], *arguments: Any, resources: int = 0,
 
 
 async def run_rarely_collected(work: Callable[..., T], *arguments: Any) -> T:
-    """Return ``work(*arguments)``, run in a thread while the garbage collector runs rarely: for loading at start."""
+    """Return ``work(*arguments)``, run in a thread while the garbage collector runs rarely. For the start."""
     before = gc.get_threshold()
     gc.set_threshold(*_RARE_COLLECTIONS)
     try:

@@ -2,8 +2,8 @@
 
 Scopes: ``read`` (everything but secret values), ``write:group/GLOB`` (push to matching groups), ``secrets:read``
 (secret values, together with ``read``), ``backup`` (take backups, which contain secret values), ``xds`` (be an xDS
-client, for any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in one of these groups; both
-must match where both are given), ``register:SERVICE-GLOB`` (register instances of matching services), ``admin``
+client, for any node), ``xds:node/GLOB`` and ``xds:group/GLOB`` (be one of these nodes, in one of these groups; if both
+are given, both must match), ``register:SERVICE-GLOB`` (register instances of matching services), ``admin``
 (everything).
 """
 
@@ -37,7 +37,7 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 class Grant:
     """The scopes of a caller. ``name`` is that of its token, of the rule for its certificate, or of the certificate.
 
-    It is empty for a token without a name, and where no credentials are configured.
+    ``name`` is empty for a token without a name, and if no credentials are configured.
     """
 
     name: str = ""
@@ -47,13 +47,13 @@ class Grant:
         """Whether one of the scopes covers ``scope``."""
         if ADMIN in self.scopes or scope in self.scopes:
             return True
-        if scope == XDS and any(held.startswith((XDS_NODE, XDS_GROUP)) for held in self.scopes):
+        if scope == XDS and any(granted.startswith((XDS_NODE, XDS_GROUP)) for granted in self.scopes):
             return True  # the node is checked when the client names it
         return any(self._covers(scope, prefix) for prefix in (WRITE_GROUP, REGISTER) if scope.startswith(prefix))
 
     def _covers(self, scope: str, prefix: str) -> bool:
         name = scope.removeprefix(prefix)
-        globs = (held.removeprefix(prefix) for held in self.scopes if held.startswith(prefix))
+        globs = (granted.removeprefix(prefix) for granted in self.scopes if granted.startswith(prefix))
         return any(fnmatchcase(name, glob) for glob in globs)
 
 
@@ -67,10 +67,10 @@ class Tokens:
     """
 
     def __init__(self, grants: Iterable[tuple[str, Grant]] = ()) -> None:
-        known = [(digest.strip(), grant) for digest, grant in grants]
-        if not all(_DIGEST.fullmatch(digest) for digest, _ in known):
+        stripped = [(digest.strip(), grant) for digest, grant in grants]
+        if not all(_DIGEST.fullmatch(digest) for digest, _ in stripped):
             raise ValueError("a token hash must be the SHA-256 of the token, in hexadecimal")
-        self._grants = [(bytes.fromhex(digest), grant) for digest, grant in known]
+        self._grants = [(bytes.fromhex(digest), grant) for digest, grant in stripped]
 
     def assign(self, other: Tokens) -> None:
         """Replace the accepted tokens."""
@@ -83,8 +83,8 @@ class Tokens:
         """The grant for an ``Authorization`` value, ``Bearer <token>``; None for an unknown token."""
         if not self._grants:
             return EVERYTHING
-        found = self.find(authorization)
-        return found[1] if found is not None else None
+        match = self.find(authorization)
+        return match[1] if match is not None else None
 
     def find(self, authorization: str) -> tuple[bytes, Grant] | None:
         """The hash and the grant of the token in an ``Authorization`` value; None for an unknown token.
@@ -92,9 +92,9 @@ class Tokens:
         The token is compared with every known one, each in constant time.
         """
         scheme, _, token = authorization.partition(" ")
-        given = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-        found = [grant for digest, grant in self._grants if compare_digest(digest, given)]
-        return (given, found[0]) if found and scheme.lower() == "bearer" else None
+        presented = sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        matches = [grant for digest, grant in self._grants if compare_digest(digest, presented)]
+        return (presented, matches[0]) if matches and scheme.lower() == "bearer" else None
 
     def named(self, name: str) -> tuple[bytes, Grant] | None:
         """The hash and the grant of the first token with this name."""

@@ -1,4 +1,4 @@
-"""One transaction: the planned changes of groups, and what follows from them for groups with upstreams."""
+"""One transaction: the planned changes of groups, and the changes that follow for groups with upstreams."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from xds.store.base import Delta, GroupPush
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is committed and published together.
+    """Changes that are committed and published together.
 
-    ``planned`` are the changes that were asked for, then those that follow. ``made`` are the groups with newly lowered
-    upstreams, None for a group that loses them. ``push`` is the call to the store of ``part``, the config entries.
+    ``planned`` are the requested changes, then those that follow. ``lowered`` are the groups with newly lowered
+    upstreams, by name; None for a group that loses its upstreams. ``part`` are the config entries, and
+    ``entries_push`` is their call to the store.
     """
 
     planned: Sequence[PlannedChange]
-    made: Mapping[str, LoweredGroup | None] = field(default_factory=dict)
+    lowered: Mapping[str, LoweredGroup | None] = field(default_factory=dict)
     part: EntryPart | None = None
-    push: GroupPush | None = None
+    entries_push: GroupPush | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamsWrite:
-    """The upstreams that a group is to have, None for none, with its settings if these are written as well.
+    """A write of the upstreams of a group; ``document`` None deletes them. ``settings`` are written too, if given.
 
-    ``selector`` is that of the settings, compiled.
+    ``selector`` is the compiled selector of the settings.
     """
 
     document: UpstreamsDocument | None
@@ -48,5 +49,5 @@ def derived_request(group: str, lowering: LoweringChange) -> PushRequest:
 
 
 def refused_group(requests: Sequence[PushRequest], error: XdsError) -> str:
-    """The group whose change was refused; all groups of the push where the error is about none of them."""
+    """The group whose change was refused; all groups of the push if the error names none of them."""
     return error.group if isinstance(error, ChangeError) else ", ".join(request.group for request in requests)

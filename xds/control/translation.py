@@ -1,4 +1,4 @@
-"""Resource sets under the v2 API, for clients on the v2 transport, and what v2 cannot express."""
+"""Resource sets under the v2 API, for clients on the v2 transport, and resources that v2 cannot express."""
 
 from __future__ import annotations
 
@@ -24,43 +24,47 @@ SHOWN_LIMIT = 100
 _log = structlog.get_logger(logger_name="xds.control.translation")
 
 
-def translate_to_v2(held: ResourceSet) -> ResourceSet | None:
-    """The set under its v2 type URL; None where v2 has no such type. Resources that v2 cannot express are left out."""
-    type_url = V2_URLS.get(held.type.type_url)
+def translate_to_v2(resource_set: ResourceSet) -> ResourceSet | None:
+    """The set under its v2 type URL; None if v2 has no such type. Resources that v2 cannot express are left out."""
+    type_url = V2_URLS.get(resource_set.type.type_url)
     if type_url is None:
         return None
     members: dict[str, Resource] = {}
     omitted: dict[str, str] = {}
-    for name, resource in held.resources.items():
-        found = downgrade(resource)
-        if found.resource is not None:
-            members[name] = found.resource
+    for name, resource in resource_set.resources.items():
+        downgraded = downgrade(resource)
+        if downgraded.resource is not None:
+            members[name] = downgraded.resource
         else:
-            omitted[name] = found.problem[:PROBLEM_LIMIT]
+            omitted[name] = downgraded.problem[:PROBLEM_LIMIT]
     if omitted:
         name, problem = next(iter(omitted.items()))
         _log.warning(
-            "resource.not_in_v2", type=held.type.alias, resources_n=len(omitted), resource=name, error_message=problem
+            "resource.not_in_v2",
+            type=resource_set.type.alias,
+            resources_n=len(omitted),
+            resource=name,
+            error_message=problem,
         )
-    version_info = held.version_info
-    if version_stem(version_info, held.digest) != version_info:
+    version_info = resource_set.version_info
+    if version_stem(version_info, resource_set.digest) != version_info:
         digest = content_digest((name, resource.version) for name, resource in members.items())
-        version_info = derived_version_info(version_info, held.digest, digest)
-    derivation = Derivation(origin_id=held.origin_id, omitted=omitted, observed=held.observed)
+        version_info = derived_version_info(version_info, resource_set.digest, digest)
+    derivation = Derivation(origin_id=resource_set.origin_id, omitted=omitted, observed=resource_set.observed)
     return ResourceSet(resource_type(type_url), version_info, members, derivation=derivation)
 
 
 def variant_sets(
     cache: SnapshotCache, fleet: Fleet, group: str, type_urls: Collection[str]
 ) -> dict[str, dict[str, ResourceSet]]:
-    """The sets that streams of each other API in use are served: API to type URL to set."""
+    """The sets that streams of other APIs than v3 are served: by API and type URL."""
     urls = {V2_URLS.get(type_url, type_url) for type_url in type_urls}
-    found: dict[str, dict[str, ResourceSet]] = {}
+    by_api: dict[str, dict[str, ResourceSet]] = {}
     for api in fleet.apis(group) - {""}:
         view = cache.view(group, api)
         sets = view.snapshot.sets if view is not None else {}
-        found[api] = {url: sets[url] for url in urls if url in sets}
-    return found
+        by_api[api] = {url: sets[url] for url in urls if url in sets}
+    return by_api
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +77,17 @@ class UnexpressedResource:
 
 def unexpressed(cache: SnapshotCache, node: NodeState) -> dict[str, tuple[UnexpressedResource, ...]]:
     """The requested resources that the API of a connected node cannot express, by type alias. The lists are bounded."""
-    found: dict[str, tuple[UnexpressedResource, ...]] = {}
+    by_type: dict[str, tuple[UnexpressedResource, ...]] = {}
     for stream in node.streams:
         view = cache.view(node.group, stream.api) if stream.api else None
         if view is None:
             continue
         for state in stream.types:
             unsent = islice(_wanted(state, view.snapshot.get(state.type_url).omitted), SHOWN_LIMIT)
-            members = dict.fromkeys((*found.get(state.type, ()), *unsent))
+            members = dict.fromkeys((*by_type.get(state.type, ()), *unsent))
             if members:
-                found[state.type] = tuple(members)[:SHOWN_LIMIT]
-    return found
+                by_type[state.type] = tuple(members)[:SHOWN_LIMIT]
+    return by_type
 
 
 def _wanted(state: TypeState, omitted: Mapping[str, str]) -> Iterator[UnexpressedResource]:

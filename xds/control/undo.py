@@ -1,7 +1,7 @@
-"""Finds the revision that ``undo`` goes back to: never one that was undone or rejected before.
+"""Finds the revision that ``undo`` goes back to. A revision that was undone or rejected before is never chosen.
 
-The content of a group is the result of a line of revisions, with rollbacks followed (`RevisionInfo.undone_by`).
-``undo`` takes back the last change of configuration in that line. Changes of endpoints alone stay.
+The content of a group is the result of its revisions without those that were undone (`RevisionInfo.undone_by`).
+``undo`` takes back the last change of configuration among these. Changes of endpoints alone stay.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = structlog.get_logger(logger_name="xds.control.undo")
 
 @dataclass(frozen=True, slots=True)
 class UndoCandidate:
-    """An earlier revision. ``reason`` says why ``undo`` does not go back to it; empty where it can."""
+    """An earlier revision. ``reason`` says why ``undo`` does not go back to it; empty if it can."""
 
     line: RevisionInfo
     reason: str
@@ -44,9 +44,9 @@ class UndoCandidate:
 class UndoPlan:
     """What ``undo`` would do.
 
-    ``takes_back`` is the last change of configuration, ``to`` the revision to go back to. ``to`` is None where every
-    earlier revision was undone, rejected or collected, so that a person has to choose among ``candidates``, the newest
-    earlier revisions. ``last_undo`` is the rollback that the group's configuration is at now, if it is at one.
+    ``takes_back`` is the last change of configuration, ``to`` the revision to go back to. ``to`` is None if every
+    earlier revision was undone, rejected or collected. An operator then has to choose among ``candidates``, the newest
+    earlier revisions. ``last_undo`` is the rollback that made the present configuration, if a rollback did.
     """
 
     group: str
@@ -59,9 +59,9 @@ class UndoPlan:
 
 
 class UndoPlanner:
-    """Plans undo from the history of a group and from NACKs. ``held`` looks up the content of a group.
+    """Plans undo from the history of a group and from NACKs. ``find_content`` looks up the content of a group.
 
-    A revision that more than ``refused_share`` of its nodes rejected is never gone back to.
+    A revision that more than ``refused_share`` of its nodes rejected is never chosen.
     """
 
     def __init__(
@@ -69,29 +69,29 @@ class UndoPlanner:
         store: Store,
         cache: SnapshotCache,
         fleet: Fleet,
-        held: Callable[[str], GroupContent | None],
+        find_content: Callable[[str], GroupContent | None],
         refused_share: float,
     ) -> None:
         self._store = store
         self._cache = cache
         self._fleet = fleet
-        self._held = held
+        self._find_content = find_content
         self._share = refused_share
         self._noted: dict[str, tuple[int, int]] = {}  # by group: revision and number of refusals stored last
 
-    async def plan(self, held: GroupContent) -> UndoPlan:
+    async def plan(self, content: GroupContent) -> UndoPlan:
         """Plan ``undo`` for a group with this content.
 
-        Raises ``NotFoundError`` where there is no earlier revision, ``StoreError``.
+        Raises ``NotFoundError`` if there is no earlier revision, ``StoreError``.
         """
-        group = held.group
+        group = content.group
         await self.note_refusals([group])
         takes_back, chosen, last_undo = None, None, None
         candidates: list[UndoCandidate] = []
-        follows = held.revision + 1
+        follows = content.revision + 1
         lowered: RevisionInfo | None = None
         async for line in self._configured(group, follows):
-            if line.kind == LOWERED:  # what is lowered follows the config entries: it is undone with these
+            if line.kind == LOWERED:  # lowered resources follow the config entries, and are undone with these
                 lowered = line
                 continue
             if line.kind == DELETE and not line.undone_by:
@@ -112,22 +112,22 @@ class UndoPlanner:
             candidates.append(UndoCandidate(lowered, self._reason(lowered)))  # nothing was pushed before
             chosen = None if candidates[0].reason else lowered
         if takes_back is None or not candidates:
-            raise NotFoundError(await self._nothing(held, takes_back))
+            raise NotFoundError(await self._why_none(content, takes_back))
         shown = tuple(candidates[:CANDIDATES_LIMIT])
-        return UndoPlan(group, held.revision, held.etag, takes_back, chosen, shown, last_undo)
+        return UndoPlan(group, content.revision, content.etag, takes_back, chosen, shown, last_undo)
 
     async def note_refusals(self, groups: Iterable[str]) -> None:
-        """Store how many nodes reject the content of these groups, if any do. Raises ``StoreError``."""
+        """Store how many nodes reject the published content of these groups, if any do. Raises ``StoreError``."""
         for group in self._fleet.nack_log.open_groups().intersection(groups):  # usually none
-            held = self._held(group)
-            if held is None:
+            content = self._find_content(group)
+            if content is None:
                 continue
-            states = (await rollout_status(self._cache, self._fleet, held.snapshot)).states
-            refused, before = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
-            if refused > (before[1] if before[0] == held.revision else 0):
+            states = (await rollout_status(self._cache, self._fleet, content.snapshot)).states
+            refused, stored = states.get(Sync.NACKED, 0), self._noted.get(group, (0, 0))
+            if refused > (stored[1] if stored[0] == content.revision else 0):
                 nodes = refused + states.get(Sync.SYNCED, 0) + states.get(Sync.PENDING, 0)
-                await self._store.tally(group, held.revision, nodes, refused)
-                self._noted[group] = (held.revision, refused)
+                await self._store.record_outcome(group, content.revision, nodes, refused)
+                self._noted[group] = (content.revision, refused)
 
     async def watch_refusals(self) -> None:
         """Store the number of rejecting nodes at intervals, since a restart forgets which nodes rejected a revision."""
@@ -139,13 +139,13 @@ class UndoPlanner:
                 _log.warning("undo.refusals_not_stored", error_message=str(error))
 
     def _reason(self, line: RevisionInfo) -> str:
-        """Why ``undo`` does not go back to a revision; empty where it can."""
+        """Why ``undo`` does not go back to a revision; empty if it can."""
         if line.kind == DELETE:
             return "the group was deleted"
         if line.undone_by:
             return f"undone by revision {line.undone_by}"
         if line.refused > line.nodes * self._share:
-            return f"refused by {line.refused} of {line.nodes} nodes"
+            return f"rejected by {line.refused} of {line.nodes} nodes"
         return "" if line.content else "its content is no longer kept"
 
     async def _latest(self, group: str, line: RevisionInfo, follows: int) -> RevisionInfo:
@@ -155,13 +155,13 @@ class UndoPlanner:
                 return each
         return line
 
-    async def _nothing(self, held: GroupContent, first: RevisionInfo | None) -> str:
-        """Why there is nothing to undo."""
-        newest = await self._store.history(held.group, limit=1)
+    async def _why_none(self, content: GroupContent, first: RevisionInfo | None) -> str:
+        """Why there is no revision to go back to."""
+        newest = await self._store.history(content.group, limit=1)
         if first is not None and newest and newest[0].endpoints_only:
             hint = "name a revision to go back to, endpoints included"
-            return f"group {held.group}: only endpoints changed since revision {first.revision}; {hint}"
-        return f"group {held.group}: there is no revision before {held.revision} to go back to"
+            return f"group {content.group}: only endpoints changed since revision {first.revision}; {hint}"
+        return f"group {content.group}: there is no revision before {content.revision} to go back to"
 
     async def _configured(self, group: str, before: int) -> AsyncIterator[RevisionInfo]:
         """The history without changes of endpoints alone, newest first."""
@@ -174,16 +174,16 @@ class UndoPlanner:
             before = lines[-1].revision
 
 
-def with_kept_endpoints(change: Rollback, held: GroupContent | None, target: GroupContent) -> Rollback:
+def with_kept_endpoints(change: Rollback, current: GroupContent | None, target: GroupContent) -> Rollback:
     """A rollback in which clusters that exist before and after it keep their present assignments.
 
-    An assignment that does not exist now is restored, since a cluster without one never becomes warm.
+    An assignment that does not exist now is restored, since a cluster without an assignment never becomes warm.
     """
-    if not change.keeps_endpoints or held is None:
+    if not change.keeps_endpoints or current is None:
         return change
-    clusters = [(key, resource) for key, resource in _clusters(target) if key in held.blob_ids]
-    named = {name for _, resource in clusters if (name := assignment_name(resource))}
-    keep = (key for key in held.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in named))
+    clusters = [(key, resource) for key, resource in _clusters(target) if key in current.blob_ids]
+    used = {name for _, resource in clusters if (name := assignment_name(resource))}
+    keep = (key for key in current.blob_ids if key[0] in ENDPOINT_TYPES and (key in target.blob_ids or key[1] in used))
     return replace(change, keep=tuple(dict.fromkeys((*change.keep, *keep))))
 
 

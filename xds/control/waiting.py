@@ -1,4 +1,4 @@
-"""Callers that wait for a change: bounded in number, and woken by what they wait for alone."""
+"""Callers that wait for a change. Their number is bounded, and only a change of their subject wakes them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Waiters:
         self._what = what
         self._count = 0
         self._is_ending = False
-        self._changed: dict[str, tuple[asyncio.Event, int]] = {}  # by subject, with the number of those who wait
+        self._changed: dict[str, tuple[asyncio.Event, int]] = {}  # by subject, with the number of waiting callers
 
     def __len__(self) -> int:
         return self._count
 
     def wake(self, subjects: Iterable[str]) -> None:
-        """Wake who waits for these subjects."""
+        """Wake the callers that wait for these subjects."""
         for subject in subjects:
             if subject in self._changed:
                 event, count = self._changed[subject]
@@ -34,12 +34,12 @@ class Waiters:
                 event.set()
 
     def end(self) -> None:
-        """Let everybody who waits return, now and from now on."""
+        """Let all waiting callers return, now and from now on."""
         self._is_ending = True
         self.wake(list(self._changed))
 
     async def wait(self, subject: str, after: int, current: Callable[[], int], wait_s: float) -> None:
-        """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds. It is asked at each wake.
+        """Return when ``current()`` is above ``after``, or after ``wait_s`` seconds. Each wake calls ``current``.
 
         Raises ``TooManyWaitersError``, and what ``current`` raises.
         """

@@ -1,8 +1,8 @@
-"""A directory of snapshot files that is kept applied: each file, or subdirectory with its files, is one group.
+"""A directory of snapshot files whose changes are pushed: each file, or subdirectory with its files, is one group.
 
-Applying files has the effect of a ``PUT`` of the same content. Invalid files are reported with the place of the error
-and leave the group as it is. A push by the API stays in force until the files change, a backup is restored, or the
-server restarts. Files that cannot be applied are listed until they can, for ``xds check``, events and a metric.
+Applying files has the effect of a ``PUT`` of the same resources. Invalid files are reported with the place of the error
+and leave the group unchanged. A push by the API stays in effect until the files change, a backup is restored, or the
+server restarts. Files that cannot be applied are listed for ``xds check``, events and a metric until they are applied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
 AUTHOR = "watch"
 DEBOUNCE_MS = 300  # an editor or a checkout writes many files, and a file in several steps
-RESCAN_MS = 1_000  # not every file system reports changes; pushes that the store refused are retried
+RESCAN_MS = 1_000  # for file systems that do not report changes, and to retry pushes that the store refused
 FINDINGS_LOGGED = 20
 
 Stamp = tuple[tuple[str, int, int, int], ...]  # per file: path, inode, size, modification time in ns
@@ -41,7 +41,7 @@ _log = structlog.get_logger(logger_name="xds.control.watched_directory")
 
 @dataclass(frozen=True, slots=True)
 class AppliedFiles:
-    """The applied files of a group. ``round`` is increased by ``WatchedDirectory.apply_again``."""
+    """The applied files of a group. `WatchedDirectory.apply_again` increases ``round``."""
 
     stamp: Stamp
     round: int
@@ -58,8 +58,8 @@ class GroupFiles:
 class WatchedDirectory:
     """Applies the files of ``root`` at the start and whenever they change.
 
-    With ``prune`` a group is deleted with its files, even while nodes are connected, except when no file is left at
-    all: then the directory is probably not mounted.
+    With ``prune`` a group is deleted when its files are deleted, even while nodes are connected. If the directory has
+    no file at all, nothing is deleted: then the directory is probably not mounted.
     """
 
     def __init__(self, publisher: Publisher, root: Path, *, prune: bool, decoder: ResourceDecoder) -> None:
@@ -68,14 +68,14 @@ class WatchedDirectory:
         self._prune = prune
         self._decoder = decoder
         self.refused = RefusedFilesTable(publisher.journal)
-        self._seen: dict[str, AppliedFiles] = {}
+        self._applied: dict[str, AppliedFiles] = {}
         self._round = 0
         self._task = BackgroundTask()
 
     async def start(self) -> None:
         """Apply all files, then watch them. Raises ``OSError`` when the directory cannot be read."""
-        found = await asyncio.to_thread(scan, self._root)
-        await self._apply(found)
+        files_by_group = await asyncio.to_thread(scan, self._root)
+        await self._apply(files_by_group)
         self._task.start(self._watch())
 
     async def close(self) -> None:
@@ -90,10 +90,10 @@ class WatchedDirectory:
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups with files."""
-        return tuple(sorted(self._seen))
+        return tuple(sorted(self._applied))
 
     def apply_again(self) -> None:
-        """Push all files again, within `RESCAN_MS`: the groups no longer hold what was applied."""
+        """Push all files again, within `RESCAN_MS`: the groups no longer have the applied resources."""
         self._round += 1
 
     async def _watch(self) -> None:
@@ -122,22 +122,22 @@ class WatchedDirectory:
             else:
                 self.refused.accept("", time())
 
-    async def _apply(self, found: Mapping[str, GroupFiles]) -> None:
-        for group, there in found.items():
-            now = AppliedFiles(there.stamp, self._round)
-            if self._seen.get(group) != now and await self._push(group, there):
-                self._seen[group] = now
-        for group in self._seen.keys() - found.keys():
-            await self._gone(group, is_all=not found)
-        for refused in [each for each in self.refused if each.group and each.group not in found]:
+    async def _apply(self, files_by_group: Mapping[str, GroupFiles]) -> None:
+        for group, present in files_by_group.items():
+            now = AppliedFiles(present.stamp, self._round)
+            if self._applied.get(group) != now and await self._push(group, present):
+                self._applied[group] = now
+        for group in self._applied.keys() - files_by_group.keys():
+            await self._remove(group, is_all=not files_by_group)
+        for refused in [each for each in self.refused if each.group and each.group not in files_by_group]:
             self.refused.accept(refused.group, time())
 
-    async def _push(self, group: str, there: GroupFiles) -> bool:
+    async def _push(self, group: str, present: GroupFiles) -> bool:
         """Apply the files of a group; False when it has to be retried."""
-        files = tuple(str(file.relative_to(self._root)) for file in there.files[:FILES_SHOWN])
+        files = tuple(str(file.relative_to(self._root)) for file in present.files[:FILES_SHOWN])
         meta = Meta(AUTHOR, ", ".join(files), actor=SERVER)
         try:
-            pushed = await asyncio.to_thread(_read, there.files, self._decoder)
+            pushed = await asyncio.to_thread(_read, present.files, self._decoder)
             options = PushOptions(meta=meta)
             result = await self._publisher.push(
                 group, pushed.resources, label=pushed.label, labels=pushed.labels, options=options
@@ -160,14 +160,15 @@ class WatchedDirectory:
 
     def _refuse(self, group: str, files: tuple[str, ...], error: XdsError | OSError) -> None:
         self.refused.refuse(group, files, error, time())
-        codes = {found.code for found in error.violations} if isinstance(error, ValidationError) else set()
+        codes = {one.code for one in error.violations} if isinstance(error, ValidationError) else set()
         reason = ", ".join(sorted(codes)) or type(error).__name__
         self._publisher.audit.refused(Caller(SERVER, AUTHOR), "watched directory", group, reason)
 
-    async def _gone(self, group: str, is_all: bool) -> None:
+    async def _remove(self, group: str, is_all: bool) -> None:
+        """Delete a group whose files were deleted, if ``prune`` says so. ``is_all``: no group has files any more."""
         if not self._prune or is_all:
             _log.warning("directory.group_kept", group=group, path=str(self._root), is_empty=is_all)
-            del self._seen[group]
+            del self._applied[group]
             return
         try:
             await self._publisher.delete_group(
@@ -180,7 +181,7 @@ class WatchedDirectory:
             _log.warning("directory.not_pruned", group=group, error_message=str(error))
         else:
             _log.info("directory.pruned", group=group)
-        del self._seen[group]
+        del self._applied[group]
 
 
 def scan(root: Path) -> dict[str, GroupFiles]:
@@ -197,7 +198,7 @@ def scan(root: Path) -> dict[str, GroupFiles]:
             files.setdefault(group, []).append(file)
     if sum(map(len, files.values())) > FILES_LIMIT:
         raise OSError(f"{root}: more than {FILES_LIMIT} files")
-    return {group: GroupFiles(tuple(found), _stamp(found)) for group, found in files.items()}
+    return {group: GroupFiles(tuple(group_files), _stamp(group_files)) for group, group_files in files.items()}
 
 
 def _files(entry: Path) -> list[Path]:
@@ -215,14 +216,14 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _stamp(files: list[Path]) -> Stamp:
-    found = []
+    states = []
     for file in files:
         try:
             state = file.stat()
         except OSError:  # deleted since the scan; the next scan sees that
             continue
-        found.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
-    return tuple(found)
+        states.append((str(file), state.st_ino, state.st_size, state.st_mtime_ns))
+    return tuple(states)
 
 
 def _read(files: tuple[Path, ...], decoder: ResourceDecoder) -> DecodedPush:
@@ -269,9 +270,9 @@ FILES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class RefusedFiles:
-    """Files that cannot be applied since ``since_s`` (epoch seconds), with the first of ``findings`` reasons.
+    """Files that cannot be applied since ``since_s`` (epoch seconds). ``detail`` is the first of ``findings`` reasons.
 
-    ``group`` is empty where the directory itself cannot be read. ``source`` is the file and position, where known.
+    ``group`` is empty if the directory itself cannot be read. ``source`` is the file and position, if known.
     """
 
     group: str
@@ -281,8 +282,8 @@ class RefusedFiles:
     source: str = ""
     findings: int = 1
 
-    def says_as(self, other: RefusedFiles | None) -> bool:
-        """Is the reason the same, whatever the time?"""
+    def has_same_reason(self, other: RefusedFiles | None) -> bool:
+        """Whether the files of ``other`` were refused for the same reason."""
         return other is not None and (self.detail, self.source, self.findings) == (
             other.detail,
             other.source,
@@ -308,10 +309,11 @@ class RefusedFilesTable:
         """The files of a group could not be applied."""
         before = self._refused.get(group)
         since_s = before.since_s if before is not None else now
-        made = _refused(group, files[:FILES_SHOWN], since_s, error)
-        self._refused[group] = made
-        if not made.says_as(before):
-            self._journal.files_refused(group, made.source or ", ".join(made.files), made.detail, made.findings, now)
+        refused = _refused(group, files[:FILES_SHOWN], since_s, error)
+        self._refused[group] = refused
+        if not refused.has_same_reason(before):
+            source = refused.source or ", ".join(refused.files)
+            self._journal.files_refused(group, source, refused.detail, refused.findings, now)
 
     def accept(self, group: str, now: float) -> None:
         """The files are applied or deleted."""

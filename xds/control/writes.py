@@ -1,6 +1,6 @@
-"""Who may write when: one push at a time per group, pushes to different groups side by side, a restore alone.
+"""Locks of writes: one push at a time per group, pushes to different groups side by side, a restore alone.
 
-And writes in progress, which end even if their callers do not wait for them.
+`RunningWrites` are the writes in progress: they are completed even if their callers are cancelled.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class WriteLocks:
-    """A lock for each group, and one for all of them. A writer that waits for all groups goes before new writers.
+    """A lock for each group, and one for all groups. A writer that waits for all groups goes before new writers.
 
-    Not reentrant: a task that holds a lock must not ask for another one.
+    Not reentrant: a task that has a lock must not wait for another one, except by `HeldLocks.add`.
     """
 
     def __init__(self) -> None:
@@ -31,21 +31,21 @@ class WriteLocks:
 
     @asynccontextmanager
     async def groups(self, names: Iterable[str]) -> AsyncIterator[HeldLocks]:
-        """No other writer changes these groups meanwhile.
+        """Lock these groups: no other writer changes them meanwhile.
 
         The locks are taken in the order of the names, so that two pushes never wait for each other.
         """
         async with self._writing(), AsyncExitStack() as stack:
-            held = HeldLocks(stack, self._lock_of)
-            await held.add(names)
-            yield held
+            locks = HeldLocks(stack, self._lock_of)
+            await locks.add(names)
+            yield locks
 
     def _lock_of(self, name: str) -> asyncio.Lock:
         return self._groups.setdefault(name, asyncio.Lock())
 
     @asynccontextmanager
     async def all_groups(self) -> AsyncIterator[None]:
-        """No other writer changes any group meanwhile."""
+        """Lock all groups: no other writer changes any group meanwhile."""
         async with self._exclusive:
             self._open.clear()
             try:
@@ -69,7 +69,7 @@ class WriteLocks:
 
 
 class HeldLocks:
-    """The locks that a writer holds. They are given up together, when its block of `WriteLocks.groups` ends."""
+    """The locks of a writer. They are released together, when its block of `WriteLocks.groups` ends."""
 
     def __init__(self, stack: AsyncExitStack, lock_of: Callable[[str], asyncio.Lock]) -> None:
         self._stack = stack
@@ -77,10 +77,10 @@ class HeldLocks:
         self._names: set[str] = set()
 
     async def add(self, names: Iterable[str]) -> None:
-        """Wait for more groups.
+        """Wait for the locks of more groups.
 
-        Only a writer that has the lock of config entries, and nothing else, may add groups: that lock is always taken
-        first, so that no deadlock is possible.
+        Only a writer that has the lock of config entries alone may add groups. That lock is always taken first, so that
+        no deadlock is possible.
         """
         for name in sorted(set(names) - self._names):
             await self._stack.enter_async_context(self._lock_of(name))
@@ -105,6 +105,6 @@ class RunningWrites:
         return await asyncio.shield(self.start(work))
 
     async def wait(self) -> None:
-        """Wait until no write is in progress, those included that start meanwhile. Raises nothing of theirs."""
+        """Wait until no write is in progress, including writes that start meanwhile. Does not raise their errors."""
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -1,1 +1,1 @@
-"""Answers of the Linkerd Destination API out of services, discovery chains and xDS resources. Pure."""
+"""Answers of the Linkerd Destination API from services, discovery chains and xDS resources. Pure."""

@@ -1,4 +1,4 @@
-"""What is at an IP address: a service by its virtual address, or an endpoint of the catalog or the client's group."""
+"""Lookups by IP address: a service by its virtual address, or an endpoint of the catalog or of the client's group."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from xds.destination.assignment_endpoints import AssignmentReading, read_assignment
+from xds.destination.assignment_endpoints import AssignmentOptions, read_assignment
 from xds.destination.authority import Authority
 from xds.destination.endpoint import DestinationEndpoint, shortest
 from xds.destination.instance_endpoints import endpoint_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.mesh_state import DestinationRules, MeshState
 from xds.destination.service_lookup import InstanceEndpoint, namespace_of
-from xds.destination.world import DestinationRules, World
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import ENDPOINT
@@ -24,19 +24,19 @@ _IPV6 = re.compile(rb"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]+")
 class AddressLookup:
     """Addresses as destinations."""
 
-    def __init__(self, world: World, rules: DestinationRules) -> None:
-        self._world = world
+    def __init__(self, mesh_state: MeshState, rules: DestinationRules) -> None:
+        self._mesh_state = mesh_state
         self._rules = rules
 
     def services(self, authority: Authority) -> tuple[str, ...]:
-        """The services whose virtual address it is."""
-        return self._world.services_with_virtual(authority.host)
+        """The services that have this virtual address."""
+        return self._mesh_state.services_with_virtual(authority.host)
 
     def is_opaque(self, authority: Authority) -> bool:
         """Whether connections to the address are streams of bytes, as its instance declares, or by default."""
-        for service in self._world.services_at(authority.host):
-            meta = self._world.service_meta(service)
-            for one in self._world.instances(service):
+        for service in self._mesh_state.services_at(authority.host):
+            meta = self._mesh_state.service_meta(service)
+            for one in self._mesh_state.instances(service):
                 if shortest(one.instance.address) == authority.host:
                     values = {**linkerd_values(meta), **linkerd_values(one.instance.meta)}
                     return is_opaque_port(values, authority.port, self._rules.mesh)
@@ -45,7 +45,7 @@ class AddressLookup:
     def endpoint(self, authority: Authority, snapshot: Snapshot | None) -> InstanceEndpoint:
         """The endpoint at an address and port; without metadata if no instance has it.
 
-        Raises ``RemoteProtocolError`` (FAILED_PRECONDITION) where it is known as several things.
+        Raises ``RemoteProtocolError`` (FAILED_PRECONDITION) if workloads with different mesh roles have it.
         """
         found = list(self._in_catalog(authority))
         if not found and snapshot is not None:
@@ -53,15 +53,15 @@ class AddressLookup:
         if not found:
             return InstanceEndpoint(DestinationEndpoint(authority.host, authority.port), source="nothing")
         if len({one.endpoint.mesh for one in found}) > 1:
-            told = f"{authority} is the address of several workloads"
-            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
+            detail = f"{authority} is the address of several workloads"
+            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, detail)
         endpoint = replace(found[0].endpoint, names=NO_NAMES, hinted_zones=NO_NAMES)
         return replace(found[0], endpoint=endpoint)
 
     def _in_catalog(self, authority: Authority) -> Iterator[InstanceEndpoint]:
-        for service in self._world.services_at(authority.host):
-            values = linkerd_values(self._world.service_meta(service))
-            for one in self._world.instances(service):
+        for service in self._mesh_state.services_at(authority.host):
+            values = linkerd_values(self._mesh_state.service_meta(service))
+            for one in self._mesh_state.instances(service):
                 instance = one.instance
                 is_there = shortest(instance.address) == authority.host and one.drains_until is None
                 if is_there and authority.port in (instance.port, *instance.ports.values()):
@@ -69,18 +69,20 @@ class AddressLookup:
                     yield InstanceEndpoint(endpoint, namespace_of(service, instance.meta), f"instance {instance.id}")
 
     def _in_group(self, authority: Authority, snapshot: Snapshot) -> Iterator[InstanceEndpoint]:
-        """Assignments are searched as bytes first: parsing thousands of them would take a second."""
-        reading = AssignmentReading(self._rules.mesh, self._rules.has_ipv6)
+        """Endpoints of assignments. Their bytes are searched first: parsing thousands of them would take a second."""
+        options = AssignmentOptions(self._rules.mesh, self._rules.has_ipv6)
         for name, resource in snapshot.get(ENDPOINT).resources.items():
             if _has_text(resource.body, authority.host):
-                for one in read_assignment(resource, reading).endpoints:
+                for one in read_assignment(resource, options).endpoints:
                     if (shortest(one.address), one.port) == (authority.host, authority.port):
                         yield InstanceEndpoint(one, source=f"assignment {name}")
 
 
 def _has_text(body: bytes, address: str) -> bool:
-    """Whether a body contains an address, in any of its forms. It is the whole of a field: what is before and behind
-    it is a length and a tag, which are no characters of addresses."""
+    """Whether a body contains an address, in any of its forms.
+
+    The address is a whole field. The bytes around it are a length and a tag, which are not characters of addresses.
+    """
     if ":" not in address:
         return address.encode() in body
     return any(_is_form(text.decode(), address) for text in _IPV6.findall(body))

@@ -1,4 +1,4 @@
-"""What a destination is called: a small set of grammars, from the path of a request to the services that it may mean.
+"""Names of destinations: a few grammars that read the path of a request as the services that it may mean.
 
 ========== =====================================================================
 Kubernetes ``[LABEL.]SERVICE.NAMESPACE.svc.DOMAIN``
@@ -7,7 +7,7 @@ plain      a name without dots; the name of a cluster or virtual host
 IP         an address
 ========== =====================================================================
 
-A name that none of them reads is foreign: the proxy gets an error, and uses the original destination of its connection.
+A name that no grammar reads is foreign: the proxy gets an error, and uses the original destination of its connection.
 ``LABEL`` is a subset of the service, else the name of an instance.
 """
 
@@ -41,19 +41,19 @@ class Grammar(StrEnum):
     IP = "ip"
 
 
-class Generation(StrEnum):
-    """The protocol that a client speaks: that of 2018 (``conduit``), or today's."""
+class ProtocolGeneration(StrEnum):
+    """The generation of a client's protocol: that of 2018 (``conduit``), or today's (``linkerd``)."""
 
     CONDUIT = "conduit"
-    TODAY = "linkerd"
+    LINKERD = "linkerd"
 
 
 @dataclass(frozen=True, slots=True)
 class NamingRules:
-    """Which names are ours.
+    """The names that this server answers for.
 
-    ``cluster_domains``: the domains of Kubernetes names; the first one is written in answers. ``namespace``: the one of
-    services without a namespace in their name.
+    ``cluster_domains``: the domains of Kubernetes names; answers use the first one. ``namespace``: that of services
+    without a namespace in their name.
     """
 
     cluster_domains: tuple[str, ...] = ("cluster.local",)
@@ -64,7 +64,7 @@ class NamingRules:
 DEFAULT_NAMING = NamingRules()
 
 
-class NameReading(NamedTuple):
+class ServiceCandidate(NamedTuple):
     """A service that a name may mean. ``datacenter`` is empty for that of this server."""
 
     service: str
@@ -74,16 +74,16 @@ class NameReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The destination of a request. ``host`` is the name as it was asked for, ``address`` that of `Grammar.IP`.
+    """The destination of a request. ``host`` is the requested name; ``address`` is set for `Grammar.IP`.
 
-    ``readings``: the services that it may mean; the first one that exists counts. ``service`` and ``namespace`` are
-    the parts of the name, for labels.
+    ``candidates`` has the services that the name may mean; the first one that exists counts. ``service`` and
+    ``namespace`` are the parts of the name, for labels.
     """
 
     host: str
     port: int
     grammar: Grammar
-    readings: tuple[NameReading, ...] = ()
+    candidates: tuple[ServiceCandidate, ...] = ()
     service: str = ""
     namespace: str = ""
     address: Address | None = field(default=None)
@@ -93,17 +93,17 @@ class Authority:
 
 
 def invalid(message: str) -> RemoteProtocolError:
-    """INVALID_ARGUMENT: a proxy takes it for "this name is not yours", and does not ask again."""
+    """The error INVALID_ARGUMENT. A proxy understands that this server does not have the name, and does not retry."""
     return RemoteProtocolError(StatusCode.INVALID_ARGUMENT, message)
 
 
 def read_authority(
-    path: str, rules: NamingRules = DEFAULT_NAMING, generation: Generation = Generation.TODAY
+    path: str, rules: NamingRules = DEFAULT_NAMING, generation: ProtocolGeneration = ProtocolGeneration.LINKERD
 ) -> Authority:
     """The destination that a path names, ``HOST[:PORT]``; port 80 by default.
 
-    Raises ``RemoteProtocolError`` (INVALID_ARGUMENT) for a path that is malformed. A name of another world is
-    `Grammar.FOREIGN`: only those who know clusters and virtual hosts can tell whether it is one of theirs.
+    Raises ``RemoteProtocolError`` (INVALID_ARGUMENT) for a malformed path. A name of no grammar is `Grammar.FOREIGN`;
+    it may still be the name of a cluster or virtual host.
     """
     if len(path) > PATH_CHARACTERS:
         raise invalid(f"a path of {len(path)} characters; at most {PATH_CHARACTERS} are accepted")
@@ -111,7 +111,7 @@ def read_authority(
     address = _address(host)
     if address is not None:
         return Authority(str(address), port, Grammar.IP, address=address)
-    if generation is Generation.CONDUIT:
+    if generation is ProtocolGeneration.CONDUIT:
         host = host.removesuffix(".")
     return _name(host, port, rules, generation)
 
@@ -154,12 +154,12 @@ def is_label(text: str) -> bool:
     return _LABEL.fullmatch(text) is not None
 
 
-def _name(host: str, port: int, rules: NamingRules, generation: Generation) -> Authority:
+def _name(host: str, port: int, rules: NamingRules, generation: ProtocolGeneration) -> Authority:
     labels = host.split(".")
     if not all(map(is_label, labels)):
         return _foreign(host, port)
     if len(labels) == 1:
-        return Authority(host, port, Grammar.PLAIN, (NameReading(host),), host, rules.namespace)
+        return Authority(host, port, Grammar.PLAIN, (ServiceCandidate(host),), host, rules.namespace)
     for domain in _domains(rules, generation):
         if host.endswith(domain):
             return _kubernetes(host, port, host.removesuffix(domain).split("."), rules)
@@ -168,14 +168,14 @@ def _name(host: str, port: int, rules: NamingRules, generation: Generation) -> A
     return _foreign(host, port)
 
 
-def _domains(rules: NamingRules, generation: Generation) -> list[str]:
+def _domains(rules: NamingRules, generation: ProtocolGeneration) -> list[str]:
     found = [f".{_SVC}.{domain}" for domain in rules.cluster_domains]
     # In 2018 "cluster.local" stood for any domain, and the domain could be left out.
-    return [*found, f".{_SVC}.cluster.local", f".{_SVC}"] if generation is Generation.CONDUIT else found
+    return [*found, f".{_SVC}.cluster.local", f".{_SVC}"] if generation is ProtocolGeneration.CONDUIT else found
 
 
 def _foreign(host: str, port: int) -> Authority:
-    return Authority(host, port, Grammar.FOREIGN, (NameReading(host),), host)
+    return Authority(host, port, Grammar.FOREIGN, (ServiceCandidate(host),), host)
 
 
 def _kubernetes(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:
@@ -183,20 +183,20 @@ def _kubernetes(host: str, port: int, labels: list[str], rules: NamingRules) -> 
         return _foreign(host, port)
     label = labels[0] if len(labels) == 3 else ""
     service, namespace = labels[-2:]
-    readings = _in_namespace(service, namespace, label, "", rules)
-    return Authority(host, port, Grammar.KUBERNETES, readings, service, namespace)
+    candidates = _candidates(service, namespace, label, "", rules)
+    return Authority(host, port, Grammar.KUBERNETES, candidates, service, namespace)
 
 
-def _in_namespace(
+def _candidates(
     service: str, namespace: str, label: str, datacenter: str, rules: NamingRules
-) -> tuple[NameReading, ...]:
-    """A service of Kubernetes has its namespace in its name; one of other sources has none, and so the default one."""
-    found = (NameReading(f"{service}.{namespace}", label, datacenter),)
-    return (*found, NameReading(service, label, datacenter)) if namespace == rules.namespace else found
+) -> tuple[ServiceCandidate, ...]:
+    """The candidates in a namespace. Kubernetes services have it in their name; others are in the default one."""
+    found = (ServiceCandidate(f"{service}.{namespace}", label, datacenter),)
+    return (*found, ServiceCandidate(service, label, datacenter)) if namespace == rules.namespace else found
 
 
 def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Authority:
-    """The names of Consul's DNS, read from the end. One without a namespace is that of a service without one first."""
+    """A name of Consul's DNS, read from the end. Without a namespace, the service without one comes first."""
     rest, datacenter, namespace = labels, "", ""
     if len(rest) > 2 and rest[-1] == _DC:
         rest, datacenter = rest[:-2], rest[-2]
@@ -207,25 +207,27 @@ def _consul(host: str, port: int, labels: list[str], rules: NamingRules) -> Auth
     if len(rest) not in (2, 3) or rest[-1] not in (_SERVICE, _VIRTUAL):
         return _foreign(host, port)
     label = rest[0] if len(rest) == 3 else ""
-    readings = _in_namespace(rest[-2], namespace or rules.namespace, label, datacenter, rules)
-    readings = readings if namespace else readings[::-1]
-    return Authority(host, port, Grammar.CONSUL, readings, rest[-2], namespace or rules.namespace)
+    candidates = _candidates(rest[-2], namespace or rules.namespace, label, datacenter, rules)
+    candidates = candidates if namespace else candidates[::-1]
+    return Authority(host, port, Grammar.CONSUL, candidates, rest[-2], namespace or rules.namespace)
 
 
-def written(reading: NameReading, grammar: Grammar, rules: NamingRules = DEFAULT_NAMING) -> str:
-    """The name of a service, as `read_authority` reads it; empty where no grammar can say it.
+def service_host(candidate: ServiceCandidate, grammar: Grammar, rules: NamingRules = DEFAULT_NAMING) -> str:
+    """The host name of a service, as `read_authority` reads it; empty if no grammar can express it.
 
-    In the grammar of the request where that is possible; Consul's says a datacenter.
+    The grammar is that of the request if possible. A datacenter needs Consul's grammar.
     """
-    service, dot, namespace = reading.service.partition(".")
+    service, dot, namespace = candidate.service.partition(".")
     namespace = namespace if dot else rules.namespace
-    label = f"{reading.label}." if reading.label else ""
-    if any(part and not is_label(part) for part in (service, namespace, reading.label, reading.datacenter)):
+    label = f"{candidate.label}." if candidate.label else ""
+    if any(part and not is_label(part) for part in (service, namespace, candidate.label, candidate.datacenter)):
         return ""
-    if grammar is Grammar.CONSUL or reading.datacenter:
-        where = f".{namespace}.{_NS}" if dot else ""
-        datacenter = f".{reading.datacenter}.{_DC}" if reading.datacenter else ""
-        return f"{label}{service}.{_SERVICE}{where}{datacenter}.{rules.consul_domain}"
-    if grammar is Grammar.PLAIN and not dot and not label and not service.isdigit():  # a number is no name to a proxy
+    if grammar is Grammar.CONSUL or candidate.datacenter:
+        namespace_part = f".{namespace}.{_NS}" if dot else ""
+        datacenter = f".{candidate.datacenter}.{_DC}" if candidate.datacenter else ""
+        return f"{label}{service}.{_SERVICE}{namespace_part}{datacenter}.{rules.consul_domain}"
+    if (
+        grammar is Grammar.PLAIN and not dot and not label and not service.isdigit()
+    ):  # a proxy does not accept a number as a name
         return service
     return f"{label}{service}.{namespace}.{_SVC}.{rules.cluster_domains[0]}"

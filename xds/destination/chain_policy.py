@@ -1,6 +1,6 @@
-"""A discovery chain as the routes of an outbound policy: what a profile says, and destinations, headers, parameters.
+"""A discovery chain as the routes of an outbound policy, with destinations and conditions on headers and parameters.
 
-What a policy cannot express either is left out and reported. Requests are then routed as if it did not exist.
+Parts that a policy cannot express are left out and reported. Requests are then routed as if they did not exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from xds.destination.policy_routes import (
     PolicyRules,
     TextMatch,
 )
-from xds.destination.route_precedence import in_order
+from xds.destination.route_precedence import order_routes
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, escaped, status_ranges
 from xds.destination.rust_regex import is_readable
 
@@ -34,12 +34,12 @@ _ANY_VALUE = ".*"
 _DEFAULT = "default"
 
 
-class UnsayableError(Exception):
-    """A policy cannot express it; the message says what."""
+class NotExpressibleError(Exception):
+    """A policy cannot express a part of a chain; the message names the part."""
 
 
 def chain_policy(chain: DiscoveryChain, own: str, name: NameTarget) -> PolicyRules:
-    """The routes for the clients of a chain. ``own`` is the authority that they asked for."""
+    """The routes for the clients of a chain. ``own`` is the authority that they requested."""
     return _ChainPolicy(chain, own, name).rules()
 
 
@@ -60,11 +60,11 @@ class _ChainPolicy:
             own_ns = start.request_timeout_ns if isinstance(start, ResolverNode) else 0
             to = RouteDestination(request_timeout_ns=own_ns)
             routes = [self._route(_DEFAULT, (), to, self._default_backends(start, to))]
-        ordered = in_order(routes, self._skipped)
+        ordered = order_routes(routes, self._skipped)
         return PolicyRules(ordered, tuple(self._skipped[:SKIPPED_LIMIT]))
 
     def _routes(self, router: RouterNode) -> Iterator[PolicyRoute]:
-        """The routes up to the first for every request, and that one."""
+        """The routes, up to and including the first that matches every request."""
         reached = reached_routes(router)
         for number, route in enumerate(reached[:-1][:ROUTES_LIMIT], 1):
             match = route.definition.match
@@ -73,7 +73,7 @@ class _ChainPolicy:
             try:
                 matches = tuple(_matches(http))
                 backends = self._backends(self._chain.nodes[route.next_node])
-            except UnsayableError as reason:
+            except NotExpressibleError as reason:
                 self._skipped.append(f"route {number}: {reason}, which a policy cannot express")
                 continue
             yield self._route(route_name(number, http), matches, to, backends)
@@ -102,17 +102,17 @@ class _ChainPolicy:
     # Destinations
 
     def _default_backends(self, node: Node, to: RouteDestination) -> tuple[PolicyBackend, ...]:
-        """Of the route for every request: the destination itself where nothing else can be said."""
+        """The backends of the default route; the requested destination itself if they cannot be expressed."""
         if isinstance(node, ResolverNode) and not is_elsewhere(self._chain, to):
             return (PolicyBackend(self._own),)
         try:
             return self._backends(node)
-        except UnsayableError as reason:
+        except NotExpressibleError as reason:
             self._skipped.append(f"default route: {reason}, which a policy cannot express")
             return (PolicyBackend(self._own),)
 
     def _backends(self, node: Node) -> tuple[PolicyBackend, ...]:
-        """Where requests go. Raises ``UnsayableError`` for a target without a name."""
+        """The backends of a node. Raises ``NotExpressibleError`` for a target without a name."""
         if isinstance(node, ResolverNode):
             return (PolicyBackend(self._authority(node)),)
         assert isinstance(node, SplitterNode)
@@ -128,45 +128,45 @@ class _ChainPolicy:
         return tuple(PolicyBackend(key[0], weight, *key[1:]) for key, weight in found.items())
 
     def _authority(self, node: ResolverNode) -> str:
-        place = self._chain.targets[node.target].place
-        authority = self._name(place)
+        key = self._chain.targets[node.target].key
+        authority = self._name(key)
         if not authority:
-            raise UnsayableError(f"{place.service!r} has no name that a client can ask for")
+            raise NotExpressibleError(f"{key.service!r} has no name that a client can request")
         return authority
 
     # Retries and headers
 
     def _retry(self, name: str, to: RouteDestination) -> PolicyRetry | None:
         """As in Consul, a number of retries without a condition retries nothing."""
-        statuses, unsaid = status_ranges(to.retry_on, to.retry_on_status_codes)
+        statuses, unsupported = status_ranges(to.retry_on, to.retry_on_status_codes)
         if to.retry_on_connect_failure:
-            unsaid = (*unsaid, "connect-failure")
-        if unsaid:
-            self._skipped.append(f"route {name!r}: a policy has no retries on {', '.join(dict.fromkeys(unsaid))}")
+            unsupported = (*unsupported, "connect-failure")
+        if unsupported:
+            self._skipped.append(f"route {name!r}: a policy has no retries on {', '.join(dict.fromkeys(unsupported))}")
         return PolicyRetry(min(to.num_retries or 1, 2**16 - 1), statuses) if statuses else None
 
     def _changes(self, name: str, changes: HeaderModifiers | None) -> HeaderChanges:
-        """Envoy removes before it adds and sets, the proxy afterwards: what is added and removed is set."""
+        """The header changes. Envoy removes first, the proxy last: a header that is added and removed is set."""
         if changes is None:
             return NO_CHANGES
         removed = {each.lower() for each in changes.remove}
         added = {key.lower(): value for key, value in changes.add.items()}
-        given = {key: value for key, value in added.items() if key in removed}
-        given |= {key.lower(): value for key, value in changes.set.items()}
+        set_values = {key: value for key, value in added.items() if key in removed}
+        set_values |= {key.lower(): value for key, value in changes.set.items()}
         added = {key: value for key, value in added.items() if key not in removed}
-        told = {key for key, value in [*added.items(), *given.items()] if not _is_header(key, value)}
-        told |= {key for key in removed if not _NAME.fullmatch(key)}
-        if told:
-            self._skipped.append(f"route {name!r}: a policy cannot change the headers {', '.join(sorted(told))}")
+        unusable = {key for key, value in [*added.items(), *set_values.items()] if not _is_header(key, value)}
+        unusable |= {key for key in removed if not _NAME.fullmatch(key)}
+        if unusable:
+            self._skipped.append(f"route {name!r}: a policy cannot change the headers {', '.join(sorted(unusable))}")
         return HeaderChanges(
-            tuple(sorted((key, value) for key, value in added.items() if key not in told)),
-            tuple(sorted((key, value) for key, value in given.items() if key not in told)),
-            tuple(sorted(removed - told - set(given))),
+            tuple(sorted((key, value) for key, value in added.items() if key not in unusable)),
+            tuple(sorted((key, value) for key, value in set_values.items() if key not in unusable)),
+            tuple(sorted(removed - unusable - set(set_values))),
         )
 
 
 def _is_header(name: str, value: str) -> bool:
-    """Whether Linkerd's API can express a header. A percent sign begins what Envoy fills in."""
+    """Whether Linkerd's API can express a header. A percent sign begins a command of Envoy."""
     return bool(_NAME.fullmatch(name)) and name != "host" and _is_value(value) and "%" not in value
 
 
@@ -178,7 +178,7 @@ def _is_value(value: str) -> bool:
 
 
 def _matches(http: HttpMatch) -> Iterator[PolicyMatch]:
-    """One for each method. Raises ``UnsayableError``."""
+    """The matches of a route, one for each method. Raises ``NotExpressibleError``."""
     path = _path(http)
     headers = tuple(_header(each) for each in http.header)
     queries = tuple(_query(each) for each in http.query_param)
@@ -190,16 +190,16 @@ def _path(http: HttpMatch) -> PathCondition:
     for kind, text in (("exact", http.path_exact), ("prefix", http.path_prefix), ("regex", http.path_regex)):
         if text:
             if kind == "regex" and not is_readable(text):
-                raise UnsayableError("its regular expression of the path may mean something else to the proxy")
+                raise NotExpressibleError("its regular expression of the path may mean something else to the proxy")
             return PathCondition(kind, text, http.case_insensitive)
     return ANY_PATH
 
 
 def _header(match: HeaderMatch) -> TextMatch:
     if match.invert:
-        raise UnsayableError(f"it matches what the header {match.name!r} is not")
+        raise NotExpressibleError(f"it matches what the header {match.name!r} is not")
     if not _NAME.fullmatch(match.name):
-        raise UnsayableError(f"it matches {match.name!r}")
+        raise NotExpressibleError(f"it matches {match.name!r}")
     name = match.name.lower()
     if match.exact and _is_value(match.exact):
         return TextMatch(name, "exact", match.exact)
@@ -221,4 +221,4 @@ def _value_regex(is_present: bool, regex: str, prefix: str = "", suffix: str = "
         return f"{escaped(prefix)}.*"
     if suffix and _is_value(suffix):
         return f".*{escaped(suffix)}"
-    raise UnsayableError("its condition on a value may mean something else to the proxy")
+    raise NotExpressibleError("its condition on a value may mean something else to the proxy")

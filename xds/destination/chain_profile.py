@@ -1,7 +1,7 @@
 """A discovery chain as the rules of a profile: routes from its router, overrides from the splitter on the default path.
 
-A route of a profile has no destination, so a route to a destination other than the default one cannot be expressed.
-Requests are routed as if such routes did not exist, and the profile reports the omissions.
+A route of a profile has no destination, so routes to other destinations than the default one cannot be expressed.
+Requests are routed as if such routes did not exist, and the omissions are reported.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from xds.destination.profile import WEIGHT_WHOLE, ProfileRoute, RequestCondition
 from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRules, failure_ranges, path_regex
 from xds.destination.rust_regex import is_readable
 
-# The authority of a target, by which the client asks for its endpoints; empty where no name can say it.
+# The authority by which a client requests the endpoints of a target; empty if no name can express it.
 NameTarget = Callable[[TargetKey], str]
 
 
 def chain_rules(chain: DiscoveryChain, own: str, name: NameTarget) -> ProfileRules:
-    """The rules for the clients of a chain. ``own`` is the authority that they asked for."""
+    """The rules for the clients of a chain. ``own`` is the authority that they requested."""
     start, skipped = chain.start, list[str]()
     reached = reached_routes(start) if isinstance(start, RouterNode) else ()
     default = chain.nodes[reached[-1].next_node] if reached else start
     routes = list(_routes(reached, default, skipped))
     if isinstance(start, ResolverNode) and start.request_timeout_ns > 0:
         routes.append(ProfileRoute("default", RequestCondition(), timeout_s=start.request_timeout_ns / SECOND_NS))
-    is_other = bool(reached) and is_elsewhere(chain, reached[-1].definition.destination)
-    overrides = _overrides(_legs(chain, default, is_other), own, name, skipped)
+    is_other_service = bool(reached) and is_elsewhere(chain, reached[-1].definition.destination)
+    overrides = _overrides(_legs(chain, default, is_other_service), own, name, skipped)
     return ProfileRules(tuple(routes[:ROUTES_LIMIT]), overrides, tuple(skipped[:SKIPPED_LIMIT]))
 
 
@@ -59,8 +59,8 @@ def _routes(routes: tuple[ChainRoute, ...], default: Node, skipped: list[str]) -
         problem = _problem(route, http, default)
         if problem:
             skipped.append(f"route {number}: {problem}")
-        elif not is_catch_all(route) or (destination is not None and _says_something(destination)):
-            skipped.extend(f"route {number}: {each}" for each in _left_out(destination))
+        elif not is_catch_all(route) or (destination is not None and _has_effect(destination)):
+            skipped.extend(f"route {number}: {each}" for each in _omissions(destination))
             yield _route(number, http or HttpMatch(), destination or RouteDestination())
 
 
@@ -77,21 +77,21 @@ def _problem(route: ChainRoute, http: HttpMatch | None, default: Node) -> str:
     return ""
 
 
-def _left_out(destination: RouteDestination | None) -> Iterator[str]:
+def _omissions(destination: RouteDestination | None) -> Iterator[str]:
     """The actions of a route that a profile cannot express."""
     if destination is None:
         return
-    told = {
+    settings = {
         "PrefixRewrite": destination.prefix_rewrite,
         "IdleTimeout": destination.idle_timeout_ns,
         "NumRetries": destination.num_retries,
         "RequestHeaders": destination.request_headers,
         "ResponseHeaders": destination.response_headers,
     }
-    yield from (f"{name} has no meaning in a profile" for name, value in told.items() if value)
+    yield from (f"{name} has no meaning in a profile" for name, value in settings.items() if value)
 
 
-def _says_something(destination: RouteDestination) -> bool:
+def _has_effect(destination: RouteDestination) -> bool:
     return bool(destination.request_timeout_ns > 0 or _is_retried(destination))
 
 
@@ -111,7 +111,7 @@ def _route(number: int, http: HttpMatch, to: RouteDestination) -> ProfileRoute:
 
 
 def route_name(number: int, http: HttpMatch) -> str:
-    """A name for metrics: what the route matches."""
+    """The name of a route in metrics, from its conditions."""
     path = http.path_exact or (f"{http.path_prefix}*" if http.path_prefix else http.path_regex)
     return " ".join(filter(None, (",".join(http.methods), path))) or f"route {number}"
 
@@ -126,27 +126,27 @@ def _path(http: HttpMatch) -> str:
 def _overrides(
     legs: Iterator[tuple[TargetKey, int]], own: str, name: NameTarget, skipped: list[str]
 ) -> tuple[WeightedAuthority, ...]:
-    """The legs, merged by their authority; empty where all requests go to the destination itself."""
+    """The legs, merged by their authority; empty if all requests go to the requested destination itself."""
     weights: dict[str, int] = {}
-    for place, weight in legs:
-        authority = name(place)
+    for key, weight in legs:
+        authority = name(key)
         if not authority:
-            skipped.append(f"splitter: {place.service!r} has no name that a client can ask for")
-            return ()  # to share the requests among the others would send them where nobody wants them
+            skipped.append(f"splitter: {key.service!r} has no name that a client can request")
+            return ()  # the other legs must not get its requests
         weights[authority] = weights.get(authority, 0) + weight
     found = tuple(WeightedAuthority(authority, weight) for authority, weight in weights.items() if weight > 0)
     return () if [each.authority for each in found] == [own] else found
 
 
-def _legs(chain: DiscoveryChain, node: Node, is_other: bool) -> Iterator[tuple[TargetKey, int]]:
-    """Where requests go, in the order of the legs, with their basis points.
+def _legs(chain: DiscoveryChain, node: Node, is_other_service: bool) -> Iterator[tuple[TargetKey, int]]:
+    """The targets of requests in the order of the legs, with their basis points.
 
-    ``is_other``: the default route leads to a resolver that is not the service's own. That one needs no override.
+    ``is_other_service``: the default route leads to another resolver than the service's own, which needs no override.
     """
     if isinstance(node, SplitterNode):
         for split in node.splits:
             leg = chain.nodes[split.next_node]
             assert isinstance(leg, ResolverNode)  # splitters are flattened
-            yield chain.targets[leg.target].place, split.weight
-    elif isinstance(node, ResolverNode) and is_other:
-        yield chain.targets[node.target].place, WEIGHT_WHOLE
+            yield chain.targets[leg.target].key, split.weight
+    elif isinstance(node, ResolverNode) and is_other_service:
+        yield chain.targets[node.target].key, WEIGHT_WHOLE

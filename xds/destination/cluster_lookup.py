@@ -10,24 +10,24 @@ from typing import Any
 from xds.destination.assignment_endpoints import (
     SKIPPED_LIMIT,
     AssignmentEndpoints,
-    AssignmentReading,
+    AssignmentOptions,
     endpoints_of_assignment,
     read_assignment,
 )
 from xds.destination.authority import Authority, Grammar, NamingRules, is_label, read_authority
 from xds.destination.endpoint import DestinationEndpoint
+from xds.destination.mesh_state import DestinationRules
 from xds.destination.omission import cluster_omissions
 from xds.destination.profile import DEFAULT_BUDGET, RetryBudget
 from xds.destination.route_profile import cluster_budget, default_cluster, host_rules
 from xds.destination.route_terms import ProfileRules
 from xds.destination.virtual_hosts import NamedHost, addresses_of, find_host, hosts_of, parsed
-from xds.destination.world import DestinationRules
 from xds.model.errors import RemoteProtocolError
 from xds.model.resource import Resource
 from xds.model.resource_type import CLUSTER, ENDPOINT, LISTENER, ROUTE
 from xds.model.snapshot import Snapshot
 
-_REMEMBERED = 1024  # parsed clusters
+_CLUSTERS_CACHED = 1024
 _EDS = 3  # envoy.config.cluster.v3.Cluster.DiscoveryType
 _ISTIO = "outbound|"
 _AGGREGATE = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
@@ -36,7 +36,7 @@ _NO_RULES = ProfileRules()
 
 @dataclass(frozen=True, slots=True)
 class FoundCluster:
-    """A cluster that a name leads to, and the virtual host by which it does, if any."""
+    """A cluster that a name leads to, and the virtual host that leads to it, if any."""
 
     name: str
     host: NamedHost | None = None
@@ -44,7 +44,7 @@ class FoundCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEndpoints:
-    """The endpoints of a cluster. ``is_settled``: False while its assignment is awaited."""
+    """The endpoints of a cluster. ``is_settled`` is False while its assignment does not exist yet."""
 
     found: AssignmentEndpoints
     is_settled: bool = True
@@ -59,25 +59,25 @@ def find_cluster(authority: Authority, snapshot: Snapshot) -> FoundCluster | Non
     named = find_host(hosts, authority.host, authority.port, or_any=authority.grammar is not Grammar.FOREIGN)
     for name in _cluster_names(authority):
         if has_cluster(snapshot, name):
-            led = [each for each in named if default_cluster(each.host) == name]
-            return FoundCluster(name, led[0] if len(led) == 1 else None)
+            matching = [each for each in named if default_cluster(each.host) == name]
+            return FoundCluster(name, matching[0] if len(matching) == 1 else None)
     clusters = {default_cluster(each.host) for each in named}
-    if len(clusters) != 1:  # several route configurations say different things: none of them counts
+    if len(clusters) != 1:  # route configurations contradict each other: none counts
         return None
     cluster = clusters.pop()
     return FoundCluster(cluster, named[0]) if cluster and has_cluster(snapshot, cluster) else None
 
 
 def _cluster_names(authority: Authority) -> Iterator[str]:
-    """The names by which a cluster may be meant, the most particular first."""
+    """The names of clusters that an authority may mean, the most specific first."""
     yield str(authority)
     yield authority.host
-    label = authority.readings[0].label if authority.readings else ""
+    label = authority.candidates[0].label if authority.candidates else ""
     own = authority.host.removeprefix(f"{label}.") if label else authority.host
     yield f"{_ISTIO}{authority.port}|{label}|{own}"  # as Istio names them
-    for reading in authority.readings:
-        if not reading.datacenter:
-            yield f"{reading.label}.{reading.service}" if reading.label else reading.service
+    for candidate in authority.candidates:
+        if not candidate.datacenter:
+            yield f"{candidate.label}.{candidate.service}" if candidate.label else candidate.service
 
 
 def has_cluster(snapshot: Snapshot, name: str) -> bool:
@@ -85,23 +85,23 @@ def has_cluster(snapshot: Snapshot, name: str) -> bool:
     return name in snapshot.get(CLUSTER).resources or name in snapshot.get(ENDPOINT).resources
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CLUSTERS_CACHED)
 def _cluster(resource: Resource) -> Any:
     return parsed(CLUSTER, resource.body)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CLUSTERS_CACHED)
 def _omissions(resource: Resource) -> tuple[str, ...]:
     return cluster_omissions(_cluster(resource))
 
 
-@lru_cache(_REMEMBERED)
-def _own_assignment(resource: Resource, reading: AssignmentReading) -> AssignmentEndpoints:
-    return endpoints_of_assignment(_cluster(resource).load_assignment, reading)
+@lru_cache(_CLUSTERS_CACHED)
+def _own_assignment(resource: Resource, options: AssignmentOptions) -> AssignmentEndpoints:
+    return endpoints_of_assignment(_cluster(resource).load_assignment, options)
 
 
 def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> ClusterEndpoints:
-    """The endpoints of a cluster; of an aggregate those of its first member that has any, as of priorities."""
+    """The endpoints of a cluster. An aggregate has those of its first member that has any, as with priorities."""
     is_settled, skipped, clusters = True, list[str](), snapshot.get(CLUSTER).resources
     for member in _leaves(snapshot, name):
         if not has_cluster(snapshot, member):
@@ -112,30 +112,30 @@ def cluster_endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) ->
         is_settled = is_settled and answer.is_settled
         skipped += answer.found.skipped
         if answer.found.endpoints:
-            return ClusterEndpoints(_found(answer.found.endpoints, skipped), is_settled)
-    return ClusterEndpoints(_found((), skipped), is_settled)
+            return ClusterEndpoints(_limited(answer.found.endpoints, skipped), is_settled)
+    return ClusterEndpoints(_limited((), skipped), is_settled)
 
 
-def _found(endpoints: tuple[DestinationEndpoint, ...], skipped: list[str]) -> AssignmentEndpoints:
+def _limited(endpoints: tuple[DestinationEndpoint, ...], skipped: list[str]) -> AssignmentEndpoints:
     return AssignmentEndpoints(endpoints, tuple(skipped[:SKIPPED_LIMIT]))
 
 
 def _leaves(snapshot: Snapshot, name: str) -> Iterator[str]:
-    """A cluster itself; of an aggregate its members in order, each once, and those of aggregates among them."""
-    clusters, seen, waiting = snapshot.get(CLUSTER).resources, set[str](), [name]
-    while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.add(one)
+    """The cluster itself, or for an aggregate its members in order, each once, with those of nested aggregates."""
+    clusters, visited, pending = snapshot.get(CLUSTER).resources, set[str](), [name]
+    while pending:
+        one = pending.pop()
+        if one not in visited:
+            visited.add(one)
             resource = clusters.get(one)
             members = _members(resource) if resource is not None else None
             if members is None:
                 yield one
             else:
-                waiting += reversed(members)
+                pending += reversed(members)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CLUSTERS_CACHED)
 def _members(resource: Resource) -> tuple[str, ...] | None:
     """The clusters of an aggregate; None for any other cluster."""
     config = _cluster(resource).cluster_type.typed_config
@@ -148,19 +148,21 @@ def _endpoints(snapshot: Snapshot, name: str, rules: DestinationRules) -> Cluste
     resource = snapshot.get(CLUSTER).resources.get(name)
     assignments = snapshot.get(ENDPOINT).resources
     if resource is None:
-        return ClusterEndpoints(read_assignment(assignments[name], AssignmentReading(rules.mesh, rules.has_ipv6)))
+        return ClusterEndpoints(read_assignment(assignments[name], AssignmentOptions(rules.mesh, rules.has_ipv6)))
     cluster = _cluster(resource)
-    weighs = cluster.common_lb_config.WhichOneof("locality_config_specifier") == "locality_weighted_lb_config"
-    reading = AssignmentReading(rules.mesh, rules.has_ipv6, weighs)
+    weighs_localities = (
+        cluster.common_lb_config.WhichOneof("locality_config_specifier") == "locality_weighted_lb_config"
+    )
+    options = AssignmentOptions(rules.mesh, rules.has_ipv6, weighs_localities)
     if cluster.WhichOneof("cluster_discovery_type") == "type" and cluster.type != _EDS:
-        return ClusterEndpoints(_own_assignment(resource, reading))
+        return ClusterEndpoints(_own_assignment(resource, options))
     if cluster.WhichOneof("cluster_discovery_type") == "cluster_type":
-        told = f"cluster_type {cluster.cluster_type.name!r:.80} has no endpoints of its own"
-        return ClusterEndpoints(AssignmentEndpoints(skipped=(told,)))
+        omission = f"cluster_type {cluster.cluster_type.name!r:.80} has no endpoints of its own"
+        return ClusterEndpoints(AssignmentEndpoints(skipped=(omission,)))
     assignment = assignments.get(cluster.eds_cluster_config.service_name or name)
     if assignment is None:
         return ClusterEndpoints(AssignmentEndpoints(), is_settled=False)
-    return ClusterEndpoints(read_assignment(assignment, reading))
+    return ClusterEndpoints(read_assignment(assignment, options))
 
 
 def cluster_rules(
@@ -175,7 +177,7 @@ def cluster_rules(
 
 
 def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:
-    """The authority by which clients ask for a cluster; empty where no name leads to it."""
+    """The authority by which clients request a cluster; empty if no name leads to it."""
     texts = [f"{cluster}:{port}"]
     if cluster.startswith(_ISTIO):
         own, label, host = (*cluster.removeprefix(_ISTIO).split("|", 2), "", "")[:3]
@@ -184,7 +186,7 @@ def name_cluster(naming: NamingRules, port: int, cluster: str) -> str:
 
 
 def _leads_to(text: str, cluster: str, naming: NamingRules) -> bool:
-    """Whether a text is an authority that a client takes, and that of a cluster."""
+    """Whether a text is a valid authority for a client, and leads to the cluster."""
     if not is_dns_name(text.rpartition(":")[0]):
         return False
     try:
@@ -194,8 +196,10 @@ def _leads_to(text: str, cluster: str, naming: NamingRules) -> bool:
 
 
 def is_dns_name(text: str) -> bool:
-    """Whether a linkerd2-proxy takes a text for a name: labels of letters, digits, underscores and hyphens inside of
-    them, the last of which is no number."""
+    """Whether a linkerd2-proxy accepts a text as a name: labels of letters, digits, underscores and inner hyphens.
+
+    The last label must not be a number.
+    """
     labels = text.split(".")
     return len(text) <= 253 and all(map(is_label, labels)) and not labels[-1].isdigit()
 
@@ -211,7 +215,7 @@ def is_tcp_only(snapshot: Snapshot, cluster: str) -> bool:
 def bound_cluster(snapshot: Snapshot, address: str, port: int) -> FoundCluster | bool | None:
     """The cluster behind the address of a listener; None where no listener has it, False where several have.
 
-    Behind an HTTP listener it is that of the only virtual host, else of the one for ``*``.
+    Behind an HTTP listener it is the cluster of the only virtual host, else of the virtual host for ``*``.
     """
     listeners = addresses_of(snapshot.get(LISTENER))
     if (address, port) not in listeners:
@@ -224,8 +228,8 @@ def bound_cluster(snapshot: Snapshot, address: str, port: int) -> FoundCluster |
     if bound.inline is not None:
         hosts = [NamedHost(bound.listener, host) for host in bound.inline.virtual_hosts]
     else:
-        every = hosts_of(snapshot.get(ROUTE))
-        hosts = [each for each in every if each.route_configuration == bound.route_configuration]
-    chosen = hosts if len(hosts) == 1 else [each for each in hosts if "*" in each.host.domains]
-    cluster = default_cluster(chosen[0].host) if chosen else ""
-    return FoundCluster(cluster, chosen[0]) if cluster else None
+        all_hosts = hosts_of(snapshot.get(ROUTE))
+        hosts = [each for each in all_hosts if each.route_configuration == bound.route_configuration]
+    candidates = hosts if len(hosts) == 1 else [each for each in hosts if "*" in each.host.domains]
+    cluster = default_cluster(candidates[0].host) if candidates else ""
+    return FoundCluster(cluster, candidates[0]) if cluster else None

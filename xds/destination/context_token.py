@@ -1,7 +1,7 @@
-"""The context token of a request: what a proxy says of itself. It is a claim, not an identity.
+"""The context token of a request: the proxy's statement about itself. It is a claim, not an identity.
 
-Linkerd sends ``{"ns": ..., "nodeName": ..., "pod": ...}``, and sent ``ns:NAMESPACE`` before. Without Kubernetes it is
-any text that the environment of the proxy sets; the further keys here are for that.
+Linkerd sends ``{"ns": ..., "nodeName": ..., "pod": ...}``, and sent ``ns:NAMESPACE`` before. Without Kubernetes the
+token is a text from the proxy's environment; the further keys are for that case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOKEN_BYTES = 4096
 VALUE_CHARACTERS = 255
 USER_AGENT = "linkerd2-proxy"
 _LEGACY = "ns:"
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FIELDS = {
     "ns": "namespace",
     "nodeName": "node_name",
@@ -31,7 +31,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class ContextToken:
-    """What a proxy says of itself; what it does not say is empty. ``ignored`` says why a token is not used."""
+    """The claims of a proxy, empty where it makes none. ``ignored`` says why parts of it are not used."""
 
     namespace: str = ""
     node_name: str = ""
@@ -45,7 +45,7 @@ class ContextToken:
 
     @property
     def locality(self) -> Locality:
-        """Where the proxy says that it runs."""
+        """The locality that the proxy claims."""
         return Locality(self.region, self.zone, self.sub_zone)
 
 
@@ -53,7 +53,7 @@ NO_TOKEN = ContextToken()
 
 
 def read_token(text: str) -> ContextToken:
-    """The token of a request. It never fails: what cannot be used is left out, with the reason."""
+    """The token of a request. Unusable parts are left out, with the reason in ``ignored``. It raises nothing."""
     stripped = text.strip()
     if not stripped:
         return NO_TOKEN
@@ -73,8 +73,8 @@ def read_token(text: str) -> ContextToken:
 
 
 def _is_usable(value: object) -> bool:
-    """Whether a value is a short text. JSON can say half a character (``"\\ud800"``), which no text has."""
-    return isinstance(value, str) and len(value) <= VALUE_CHARACTERS and not _HALF.search(value)
+    """Whether a value is a short text. JSON can have lone surrogates (``"\\ud800"``), which cannot be encoded."""
+    return isinstance(value, str) and len(value) <= VALUE_CHARACTERS and not _SURROGATE.search(value)
 
 
 def node_of(token: ContextToken, peer: str, locality: Locality) -> Node:

@@ -1,6 +1,6 @@
 """One stream of a Linkerd proxy: its request, the last answer, and the messages that are due now.
 
-Nothing queues here: each time only the difference between the sent and the present state is sent.
+Nothing queues here: each time, the difference between the sent and the present state is sent.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from xds.destination.authority import Authority, Generation, invalid, read_authority
+from xds.destination.authority import Authority, ProtocolGeneration, invalid, read_authority
 from xds.destination.context_token import NO_TOKEN, ContextToken, read_token
 from xds.destination.destination_resolver import DestinationResolver, ProfileAnswer, StateAnswer
 from xds.destination.endpoint import DestinationState
 from xds.destination.inbound_policy import encode_inbound
+from xds.destination.mesh_state import DestinationClient
 from xds.destination.outbound_policy import encode_outbound
 from xds.destination.profile import encode_profile
 from xds.destination.shared_messages import SharedMessages
 from xds.destination.update_messages import heartbeat
-from xds.destination.world import DestinationClient
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.proto.linkerd import conduit_common_pb2, destination_pb2, inbound_pb2, net_pb2, outbound_pb2
 
@@ -33,10 +33,10 @@ _NO_SERVICES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AnswerStatus:
     """The last answer on a stream, for operators. ``endpoints_n`` is None if its answers have no endpoints.
 
-    ``skipped`` lists what Linkerd's API cannot express, with reasons; ``source`` is the origin of the answer.
+    ``source`` is the origin of the answer. ``skipped`` lists parts that Linkerd's API cannot express, with reasons.
     """
 
     authority: str
@@ -50,15 +50,16 @@ class Told:
 class Conversation(ABC):
     """One stream. Its answer depends on ``services``, ``address`` and the group of the client.
 
-    ``is_awaiting``: something of its answer is not known yet, so that it is to be asked for again.
+    ``target`` is the requested authority, or the inbound port. ``is_awaiting``: the answer is not known yet, so that
+    ``advance`` must be called again.
     """
 
-    def __init__(self, asked: str, token: ContextToken) -> None:
-        self.asked = asked
+    def __init__(self, target: str, token: ContextToken) -> None:
+        self.target = target
         self.token = token
         self.services = _NO_SERVICES
         self.address = ""
-        self.told = Told(asked, is_settled=False)
+        self.answer = AnswerStatus(target, is_settled=False)
         self.is_awaiting = True
 
     @abstractmethod
@@ -66,7 +67,7 @@ class Conversation(ABC):
         """The messages that are due now. Raises ``RemoteProtocolError``, which ends the stream."""
 
     def periodic(self) -> bytes | None:
-        """A message without changes; None before the first message, and for methods without such a message."""
+        """A message without changes; None before the first message, and for methods that have no such message."""
         return None
 
 
@@ -78,11 +79,11 @@ class EndpointConversation(Conversation):
         resolver: DestinationResolver,
         messages: SharedMessages,
         authority: Authority,
-        generation: Generation,
+        generation: ProtocolGeneration,
         token: ContextToken = NO_TOKEN,
     ) -> None:
         super().__init__(str(authority), token)
-        self.services = frozenset(reading.service for reading in authority.readings)
+        self.services = frozenset(reading.service for reading in authority.candidates)
         self._resolver = resolver
         self._messages = messages
         self._authority = authority
@@ -90,13 +91,13 @@ class EndpointConversation(Conversation):
         self._sent: DestinationState | None = None
 
     def advance(self, client: DestinationClient) -> list[bytes]:
-        client = replace(client, was_told=self._sent is not None)
+        client = replace(client, has_answer=self._sent is not None)
         answer = self._resolver.state(self._authority, client, self._generation)
         self.services = answer.services
         self.is_awaiting = answer.state is None
         if answer.state is None:
             return []
-        self.told = self._told(answer, answer.state)
+        self.answer = self._status(answer, answer.state)
         sent, self._sent = self._sent, answer.state
         return self._messages.between(sent, answer.state, self._generation)
 
@@ -105,18 +106,18 @@ class EndpointConversation(Conversation):
             return None
         return heartbeat(not self._sent.endpoints, self._sent.exists)
 
-    def _told(self, answer: StateAnswer, state: DestinationState) -> Told:
-        return Told(self.asked, answer.source, state.exists, len(state.endpoints), answer.skipped)
+    def _status(self, answer: StateAnswer, state: DestinationState) -> AnswerStatus:
+        return AnswerStatus(self.target, answer.source, state.exists, len(state.endpoints), answer.skipped)
 
 
 class ProfileConversation(Conversation):
-    """``Destination.GetProfile``: always the whole profile.
+    """``Destination.GetProfile``. Each message is the whole profile.
 
-    FAILED_PRECONDITION is final to a proxy, and two services may share an address for a moment: a proxy that has a
-    profile keeps it meanwhile.
+    FAILED_PRECONDITION is final for a proxy, and two services may share an address for a moment. A proxy that has a
+    profile gets no error then and keeps the profile.
     """
 
-    _KEEPS_AT: frozenset[StatusCode] = frozenset({StatusCode.FAILED_PRECONDITION})
+    _IGNORED_CODES: frozenset[StatusCode] = frozenset({StatusCode.FAILED_PRECONDITION})
 
     def __init__(self, resolver: DestinationResolver, authority: Authority, token: ContextToken = NO_TOKEN) -> None:
         super().__init__(str(authority), token)
@@ -126,26 +127,26 @@ class ProfileConversation(Conversation):
 
     def advance(self, client: DestinationClient) -> list[bytes]:
         try:
-            return self._advance(replace(client, was_told=bool(self._sent)))
+            return self._advance(replace(client, has_answer=bool(self._sent)))
         except RemoteProtocolError as error:
-            if not self._sent or error.code not in self._KEEPS_AT:
+            if not self._sent or error.code not in self._IGNORED_CODES:
                 raise
-            self.told = replace(self.told, source="nothing", exists=False, skipped=(error.message,))
+            self.answer = replace(self.answer, source="nothing", exists=False, skipped=(error.message,))
             self.is_awaiting = False
             return []
 
     def _advance(self, client: DestinationClient) -> list[bytes]:
         answer = self._resolver.profile(self._authority, client)
-        self._note(answer)
-        return self._due(encode_profile(answer.profile))
+        self._set_status(answer)
+        return self._if_changed(encode_profile(answer.profile))
 
-    def _note(self, answer: ProfileAnswer) -> None:
+    def _set_status(self, answer: ProfileAnswer) -> None:
         self.is_awaiting = False
         self.services, self.address = answer.services, answer.address
-        self.told = Told(self.asked, answer.source, answer.source != "nothing", skipped=answer.skipped)
+        self.answer = AnswerStatus(self.target, answer.source, answer.source != "nothing", skipped=answer.skipped)
 
-    def _due(self, body: bytes) -> list[bytes]:
-        if self.told.is_settled and body == self._sent:
+    def _if_changed(self, body: bytes) -> list[bytes]:
+        if self.answer.is_settled and body == self._sent:
             return []
         self._sent = body
         return [body]
@@ -154,24 +155,24 @@ class ProfileConversation(Conversation):
 class OutboundConversation(ProfileConversation):
     """``OutboundPolicies.Watch`` and ``Get``.
 
-    NOT_FOUND is final to a proxy: it does not ask again as long as it has connections to the address. So it is said
-    when all sources were read, and never to a proxy that has a policy: that one stays until there is another one.
+    NOT_FOUND is final for a proxy: it does not request the policy again while it has connections to the address. So
+    the error is sent only when all sources were read, and never to a proxy that has a policy, which it then keeps.
     """
 
-    _KEEPS_AT = frozenset({StatusCode.FAILED_PRECONDITION, StatusCode.NOT_FOUND})
+    _IGNORED_CODES = frozenset({StatusCode.FAILED_PRECONDITION, StatusCode.NOT_FOUND})
 
     def _advance(self, client: DestinationClient) -> list[bytes]:
         found = self._resolver.outbound(self._authority, client)
         self.is_awaiting = found is None
         if found is None:
             return []
-        rule, answer = found
-        self._note(answer)
-        return self._due(encode_outbound(rule))
+        policy, answer = found
+        self._set_status(answer)
+        return self._if_changed(encode_outbound(policy))
 
 
 class InboundConversation(Conversation):
-    """``InboundServerPolicies.WatchPort`` and ``GetPort``: the same for every workload, and never another one."""
+    """``InboundServerPolicies.WatchPort`` and ``GetPort``. All workloads get the same answer, which never changes."""
 
     def __init__(self, resolver: DestinationResolver, port: int, token: ContextToken) -> None:
         super().__init__(f"inbound port {port}", token)
@@ -179,17 +180,17 @@ class InboundConversation(Conversation):
         self._port = port
 
     def advance(self, client: DestinationClient) -> list[bytes]:
-        if self.told.is_settled:
+        if self.answer.is_settled:
             return []
-        self.told = Told(self.asked, "settings")
+        self.answer = AnswerStatus(self.target, "settings")
         self.is_awaiting = False
         return [encode_inbound(self._rules.inbound, self._port in self._rules.mesh.opaque_ports)]
 
 
 class Conversations:
-    """Begins conversations from the bytes of requests.
+    """Creates conversations from the bytes of requests.
 
-    All methods raise ``RemoteProtocolError`` (INVALID_ARGUMENT) for what is malformed. Unknown fields are ignored.
+    All methods raise ``RemoteProtocolError`` (INVALID_ARGUMENT) for a malformed request. Unknown fields are ignored.
     """
 
     def __init__(self, resolver: DestinationResolver) -> None:
@@ -197,21 +198,21 @@ class Conversations:
         self._messages = SharedMessages()
 
     def get(self, data: bytes) -> Conversation:
-        """Today's ``Destination.Get``; its scheme means nothing."""
+        """Today's ``Destination.Get``. Its scheme is ignored."""
         request = _parsed(destination_pb2.GetDestination(), data)
         authority = read_authority(request.path, self._resolver.rules.naming)
         if authority.address is not None:
             raise invalid(f"{authority}: endpoints are found by name, not by address")
         token = read_token(request.context_token)
-        return EndpointConversation(self._resolver, self._messages, authority, Generation.TODAY, token)
+        return EndpointConversation(self._resolver, self._messages, authority, ProtocolGeneration.LINKERD, token)
 
     def get_2018(self, data: bytes) -> Conversation:
-        """``Destination.Get`` of 2018: the scheme is ``k8s``, and nothing says who asks."""
+        """``Destination.Get`` of 2018. The scheme is ``k8s``, and there is no context token."""
         request = _parsed(conduit_common_pb2.Destination(), data)
         if request.scheme.lower() != _SCHEME_2018:
             raise invalid(f"the scheme is {request.scheme!r:.80}, not {_SCHEME_2018!r}")
-        authority = read_authority(request.path, self._resolver.rules.naming, Generation.CONDUIT)
-        return EndpointConversation(self._resolver, self._messages, authority, Generation.CONDUIT)
+        authority = read_authority(request.path, self._resolver.rules.naming, ProtocolGeneration.CONDUIT)
+        return EndpointConversation(self._resolver, self._messages, authority, ProtocolGeneration.CONDUIT)
 
     def profile(self, data: bytes) -> Conversation:
         """``Destination.GetProfile``."""
@@ -220,7 +221,7 @@ class Conversations:
         return ProfileConversation(self._resolver, authority, read_token(request.context_token))
 
     def outbound(self, data: bytes) -> Conversation:
-        """``OutboundPolicies.Watch`` and ``Get``. The workload that asks is a claim in the form of a token."""
+        """``OutboundPolicies.Watch`` and ``Get``. The source workload is a claim in the form of a token."""
         request = _parsed(outbound_pb2.TrafficSpec(), data)
         kind = request.WhichOneof("target")
         if kind is None:

@@ -1,7 +1,7 @@
 """Answers to requests: the state of a destination, its profile and its outbound policy.
 
-A name is looked for among the services of the catalog, then among the clusters and virtual hosts of the client's group.
-An address is that of a service, of a listener, or of an endpoint. Nothing here is sent or remembered per stream.
+A name is looked up among the services of the catalog, then among the clusters and virtual hosts of the client's group.
+An address is that of a service, of a listener, or of an endpoint. There is no state per stream here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from xds.destination.address_lookup import AddressLookup
-from xds.destination.authority import Authority, Generation, Grammar, invalid
+from xds.destination.authority import Authority, Grammar, ProtocolGeneration, invalid
 from xds.destination.cluster_lookup import (
     FoundCluster,
     bound_cluster,
@@ -22,27 +22,27 @@ from xds.destination.cluster_lookup import (
     name_cluster,
 )
 from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels
+from xds.destination.mesh_state import DestinationClient, DestinationRules, IdentityCache, MeshState
 from xds.destination.outbound_policy import OutboundRule, plain_route
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.profile import DEFAULT_BUDGET, Profile, Subject
 from xds.destination.service_lookup import FoundService, ServiceLookup
-from xds.destination.topology import ClientPlace, filtered
+from xds.destination.topology import EndpointFilter, select_endpoints
 from xds.destination.update_messages import context_labels, context_labels_2018
-from xds.destination.world import DestinationClient, DestinationRules, Remembered, World
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.snapshot import Snapshot
 
 Found = FoundService | FoundCluster | None
 
-_NONE = DestinationState(False)
+_ABSENT = DestinationState(False)
 _EMPTY = DestinationState(True)
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswer:
-    """The state of a destination; None while it is not known. ``services``: what it depends on, besides the group.
+    """The state of a destination; None while it is not known. It depends on ``services``, besides the client's group.
 
-    ``skipped`` lists what Linkerd's API cannot express, with reasons; ``source`` is the origin of the answer.
+    ``source`` is the origin of the answer. ``skipped`` lists parts that Linkerd's API cannot express, with reasons.
     """
 
     state: DestinationState | None
@@ -53,9 +53,9 @@ class StateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProfileAnswer:
-    """A profile. The other fields as in `StateAnswer`; ``address`` is the IP address that it depends on, if any.
+    """A profile. It depends on ``address``, if that is not empty; other fields are as in `StateAnswer`.
 
-    ``policy`` has what a policy says of the same service, if that is more than a profile.
+    ``policy`` has the routes for an outbound policy of the same service; None if a plain route is enough.
     """
 
     profile: Profile
@@ -69,104 +69,110 @@ class ProfileAnswer:
 class DestinationResolver:
     """Answers for the clients of one server."""
 
-    def __init__(self, world: World, rules: DestinationRules) -> None:
+    def __init__(self, mesh_state: MeshState, rules: DestinationRules) -> None:
         self.rules = rules
-        self._services = ServiceLookup(world, rules)
-        self._addresses = AddressLookup(world, rules)
-        self._remembered = Remembered()
+        self._services = ServiceLookup(mesh_state, rules)
+        self._addresses = AddressLookup(mesh_state, rules)
+        self._cache = IdentityCache()
 
     # Get
 
-    def state(self, authority: Authority, client: DestinationClient, generation: Generation) -> StateAnswer:
-        """What `Destination.Get` tells. Raises ``RemoteProtocolError`` for a name that is not ours."""
+    def state(self, authority: Authority, client: DestinationClient, generation: ProtocolGeneration) -> StateAnswer:
+        """The answer of `Destination.Get`. Raises ``RemoteProtocolError`` for a foreign name that no cluster has."""
         if authority.address is not None:
-            return self._echo(authority, generation)
+            return self._address_state(authority, generation)
         found, is_settled, services = self._find(authority, client)
         if isinstance(found, FoundService):
-            return self._of_service(authority, found, client, generation, services)
+            return self._service_state(authority, found, client, generation, services)
         if isinstance(found, FoundCluster):
             assert client.snapshot is not None
-            return self._of_cluster(authority, found, client, client.snapshot, generation, services)
-        waits = client.waits or (self._services.is_starting() and not client.was_told)
+            return self._cluster_state(authority, found, client, client.snapshot, generation, services)
+        waits = client.waits or (self._services.is_starting() and not client.has_answer)
         is_awaited = not is_settled and waits
-        return StateAnswer(None if is_awaited else _NONE, services)
+        return StateAnswer(None if is_awaited else _ABSENT, services)
 
-    def _echo(self, authority: Authority, generation: Generation) -> StateAnswer:
-        """Clients of 2018 ask for addresses as well, and get them back."""
-        if generation is not Generation.CONDUIT:
+    def _address_state(self, authority: Authority, generation: ProtocolGeneration) -> StateAnswer:
+        """The requested address as the only endpoint, for clients of 2018. Others must not request addresses."""
+        if generation is not ProtocolGeneration.CONDUIT:
             raise invalid(f"{authority}: endpoints are found by name, not by address")
         key = ("echo", authority)
-        return self._remembered.get(
+        return self._cache.get(
             key, (), lambda: StateAnswer(DestinationState(True, (DestinationEndpoint(authority.host, authority.port),)))
         )
 
     def _find(self, authority: Authority, client: DestinationClient) -> tuple[Found, bool, frozenset[str]]:
-        """What a name leads to, whether that is final, and the services that it may mean."""
-        services = frozenset(reading.service for reading in authority.readings)
+        """The service or cluster that a name leads to, whether that is final, and the services that it may mean."""
+        services = frozenset(reading.service for reading in authority.candidates)
         found = self._services.find(authority)
         if found is not None:
             return found, True, services
         cluster = find_cluster(authority, client.snapshot) if client.snapshot is not None else None
         if cluster is not None:
             return cluster, True, services
-        if authority.grammar is Grammar.FOREIGN and not client.was_told:
+        if authority.grammar is Grammar.FOREIGN and not client.has_answer:
             raise invalid(f"{authority.host!r:.200} is no name of this server, and no cluster of the client's group")
         return None, not self._services.is_unread(authority), services
 
-    def _of_service(
+    def _service_state(
         self,
         authority: Authority,
         found: FoundService,
         client: DestinationClient,
-        generation: Generation,
+        generation: ProtocolGeneration,
         services: frozenset[str],
     ) -> StateAnswer:
         answer = self._services.endpoints(found, authority.port)
         depends = services | answer.services
         if not answer.is_settled and client.waits:
             return StateAnswer(None, depends, answer.skipped, f"service {found.service}")
-        place = ClientPlace(
+        endpoint_filter = EndpointFilter(
             client.zone, client.node, found.instance, self._services.is_node_only(found), self.rules.has_ipv6
         )
         labels = _labels(authority, generation, authority.service)
-        state = self._shared(authority, answer.endpoints, place, labels)
+        state = self._shared(authority, answer.endpoints, endpoint_filter, labels)
         return StateAnswer(state, depends, answer.skipped, f"service {found.service}")
 
-    def _of_cluster(
+    def _cluster_state(
         self,
         authority: Authority,
         found: FoundCluster,
         client: DestinationClient,
         snapshot: Snapshot,
-        generation: Generation,
+        generation: ProtocolGeneration,
         services: frozenset[str],
     ) -> StateAnswer:
         answer = cluster_endpoints(snapshot, found.name, self.rules)
         source = f"cluster {found.name}"
         if not answer.is_settled and client.waits:
             return StateAnswer(None, services, answer.found.skipped, source)
-        place = ClientPlace(client.zone, client.node, has_ipv6=self.rules.has_ipv6)
+        endpoint_filter = EndpointFilter(client.zone, client.node, has_ipv6=self.rules.has_ipv6)
         labels = _labels(authority, generation, found.name)
-        state = self._shared(authority, answer.found.endpoints, place, labels)
+        state = self._shared(authority, answer.found.endpoints, endpoint_filter, labels)
         return StateAnswer(state, services, answer.found.skipped, source)
 
     def _shared(
-        self, authority: Authority, endpoints: tuple[DestinationEndpoint, ...], place: ClientPlace, labels: Labels
+        self,
+        authority: Authority,
+        endpoints: tuple[DestinationEndpoint, ...],
+        endpoint_filter: EndpointFilter,
+        labels: Labels,
     ) -> DestinationState:
-        """The state for all clients of one place: the same object while the endpoints are the same."""
+        """The state for all clients with this filter and these labels; reused while endpoints stay the same."""
         if not endpoints:
             return _EMPTY
-        return self._remembered.get(
-            (authority.host, authority.port, place, labels), (endpoints,), partial(_state, endpoints, place, labels)
+        return self._cache.get(
+            (authority.host, authority.port, endpoint_filter, labels),
+            (endpoints,),
+            partial(_state, endpoints, endpoint_filter, labels),
         )
 
     # GetProfile
 
     def profile(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
-        """What `Destination.GetProfile` tells.
+        """The answer of `Destination.GetProfile`.
 
-        Raises ``RemoteProtocolError``: INVALID_ARGUMENT for a name that is not ours, NOT_FOUND for an instance that a
-        service does not have, FAILED_PRECONDITION for an address of several services.
+        Raises ``RemoteProtocolError``: INVALID_ARGUMENT for a foreign name that no cluster has, NOT_FOUND for an
+        instance that a service does not have, FAILED_PRECONDITION for an address of several services.
         """
         answer = self._whole_profile(authority, client)
         if self.rules.profiles_route:
@@ -176,12 +182,12 @@ class DestinationResolver:
     def _whole_profile(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
         """The profile with its routes and overrides."""
         if authority.address is not None:
-            return self._profile_of_address(authority, client)
+            return self._address_profile(authority, client)
         found, _, services = self._find(authority, client)
         name = authority.host if is_dns_name(authority.host) else ""
         if isinstance(found, FoundService):
             if found.instance:
-                return self._profile_of_instance(found, authority, services)
+                return self._instance_profile(found, authority, services)
             return self._service_profile(found, authority, name, str(authority), services)
         if isinstance(found, FoundCluster):
             assert client.snapshot is not None
@@ -189,15 +195,13 @@ class DestinationResolver:
         is_opaque = authority.port in self.rules.mesh.opaque_ports
         return ProfileAnswer(Profile(name, is_opaque), services, source="nothing")
 
-    def _profile_of_instance(
-        self, found: FoundService, authority: Authority, services: frozenset[str]
-    ) -> ProfileAnswer:
-        held = self._services.instance_endpoint(found, authority.port)
-        if held is None:
-            told = f"service {found.service!r} has neither a subset nor an instance {found.instance!r:.80}"
-            raise RemoteProtocolError(StatusCode.NOT_FOUND, told)
+    def _instance_profile(self, found: FoundService, authority: Authority, services: frozenset[str]) -> ProfileAnswer:
+        single = self._services.instance_endpoint(found, authority.port)
+        if single is None:
+            detail = f"service {found.service!r} has neither a subset nor an instance {found.instance!r:.80}"
+            raise RemoteProtocolError(StatusCode.NOT_FOUND, detail)
         is_opaque = self._services.is_opaque(found.service, authority.port)
-        profile = Profile(is_opaque=is_opaque, endpoint=held.endpoint, namespace=held.namespace)
+        profile = Profile(is_opaque=is_opaque, endpoint=single.endpoint, namespace=single.namespace)
         return ProfileAnswer(profile, services, source=f"instance {found.instance}")
 
     def _service_profile(
@@ -221,31 +225,31 @@ class DestinationResolver:
         return ProfileAnswer(profile, services, rules.skipped, f"cluster {found.name}")
 
     def _subject(self, found: FoundService, authority: Authority) -> Subject:
-        """Names of Kubernetes are about its Services, others about services of this server."""
+        """The subject of a profile: a Kubernetes Service for Kubernetes names, else a service of this server."""
         group = "core" if authority.grammar in (Grammar.KUBERNETES, Grammar.IP) else "xds"
         service, _, namespace = found.service.partition(".")
         return Subject(group, "Service", service, namespace or self.rules.naming.namespace, authority.port)
 
     # Addresses
 
-    def _profile_of_address(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
-        behind = self._behind(authority, client)
+    def _address_profile(self, authority: Authority, client: DestinationClient) -> ProfileAnswer:
+        behind = self._profile_behind(authority, client)
         if behind is not None:
             return behind
-        held = self._addresses.endpoint(authority, client.snapshot)
+        single = self._addresses.endpoint(authority, client.snapshot)
         is_opaque = self._addresses.is_opaque(authority)
-        profile = Profile(is_opaque=is_opaque, endpoint=held.endpoint, namespace=held.namespace)
-        return ProfileAnswer(profile, source=held.source, address=authority.host)
+        profile = Profile(is_opaque=is_opaque, endpoint=single.endpoint, namespace=single.namespace)
+        return ProfileAnswer(profile, source=single.source, address=authority.host)
 
-    def _behind(self, authority: Authority, client: DestinationClient) -> ProfileAnswer | None:
-        """The profile of the service or the cluster behind an address; None where it has neither."""
+    def _profile_behind(self, authority: Authority, client: DestinationClient) -> ProfileAnswer | None:
+        """The profile of the service or the cluster behind an address; None if there is neither."""
         services = self._addresses.services(authority)
         if len(services) > 1:
-            told = f"{authority.host} is the virtual address of several services: {', '.join(services[:5])}"
-            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
+            detail = f"{authority.host} is the virtual address of several services: {', '.join(services[:5])}"
+            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, detail)
         if services:
             found = self._services.named(services[0])
-            name = self._services.name(found.reading, Grammar.KUBERNETES)
+            name = self._services.name(found.candidate, Grammar.KUBERNETES)
             own = f"{name}:{authority.port}"
             alike = frozenset(self._services.alike(found.service))
             answer = self._service_profile(found, authority, name, own, alike)
@@ -254,8 +258,8 @@ class DestinationResolver:
         if bound is None or client.snapshot is None:
             return None
         if not isinstance(bound, FoundCluster):
-            told = f"several listeners are bound to {authority}"
-            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, told)
+            detail = f"several listeners are bound to {authority}"
+            raise RemoteProtocolError(StatusCode.FAILED_PRECONDITION, detail)
         name, _, port = name_cluster(self.rules.naming, authority.port, bound.name).rpartition(":")
         if port != str(authority.port):
             return None
@@ -264,14 +268,13 @@ class DestinationResolver:
     # OutboundPolicies
 
     def outbound(self, authority: Authority, client: DestinationClient) -> tuple[OutboundRule, ProfileAnswer] | None:
-        """The outbound policy of an address or a name, and the profile that it was made of; None while a service that
-        was not read yet may have the address.
+        """The outbound policy of an address or a name, and the profile from which it was made.
 
-        Raises ``RemoteProtocolError``: NOT_FOUND where the proxy is to forward connections as they are, and as
-        ``profile``.
+        None while a service that was not read yet may have the address. Raises ``RemoteProtocolError``: NOT_FOUND if
+        the proxy is to forward connections unchanged, and the errors of ``profile``.
         """
         is_address = authority.address is not None
-        answer = self._behind(authority, client) if is_address else self._whole_profile(authority, client)
+        answer = self._profile_behind(authority, client) if is_address else self._whole_profile(authority, client)
         if answer is None and client.starts and self._services.is_starting():
             return None
         if answer is None or answer.profile.endpoint is not None or not answer.profile.name:
@@ -288,12 +291,14 @@ class DestinationResolver:
         return OutboundRule(routes, subject, profile.is_opaque), answer
 
 
-def _state(endpoints: tuple[DestinationEndpoint, ...], place: ClientPlace, labels: Labels) -> DestinationState:
-    return DestinationState(True, filtered(endpoints, place), labels, place.zone)
+def _state(
+    endpoints: tuple[DestinationEndpoint, ...], endpoint_filter: EndpointFilter, labels: Labels
+) -> DestinationState:
+    return DestinationState(True, select_endpoints(endpoints, endpoint_filter), labels, endpoint_filter.zone)
 
 
-def _labels(authority: Authority, generation: Generation, service: str) -> Labels:
-    if generation is Generation.CONDUIT:
+def _labels(authority: Authority, generation: ProtocolGeneration, service: str) -> Labels:
+    if generation is ProtocolGeneration.CONDUIT:
         return context_labels_2018(str(authority), authority.namespace)
     return context_labels(service, authority.namespace)
 

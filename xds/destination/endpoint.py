@@ -1,7 +1,6 @@
-"""The endpoints of a destination as values, and the state of a destination that is sent on a stream.
+"""The endpoints of a destination, and the state of a destination that is sent on a stream.
 
-Everything here is independent of the client, except the locality of an endpoint relative to the client, which is passed
-separately.
+Values here do not depend on the client. Its zone is passed where the locality relative to the client is needed.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 WEIGHT_ONE = 10_000  # of an endpoint without a weight of its own
 WEIGHT_MAX = 2**32 - 1
 
-Place = tuple[int, int, int]  # IP version, address as a number, port
+EndpointAddress = tuple[int, int, int]  # IP version, address as a number, port
 Labels = tuple[tuple[str, str], ...]
 
 
 class Hint(StrEnum):
     """The protocol of an endpoint, if it is known.
 
-    ``H2``: it is a Linkerd proxy that takes HTTP/1 in HTTP/2. ``OPAQUE``: connections are streams of bytes.
+    ``H2``: it is a Linkerd proxy that accepts HTTP/1 in HTTP/2. ``OPAQUE``: connections are streams of bytes.
     """
 
     NONE = ""
@@ -30,8 +29,8 @@ class Hint(StrEnum):
     OPAQUE = "opaque"
 
 
-class Nearness(StrEnum):
-    """Where an endpoint is, seen from the client."""
+class ZoneLocality(StrEnum):
+    """Whether an endpoint is in the zone of the client. Values are those of the metric label ``zone_locality``."""
 
     LOCAL = "local"
     REMOTE = "remote"
@@ -40,7 +39,7 @@ class Nearness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Http2Params:
-    """How a proxy speaks HTTP/2 with meshed endpoints; 0 for its own values. A keep-alive needs both of its times."""
+    """HTTP/2 settings for meshed endpoints; 0 means the proxy's own values. A keep-alive needs both times."""
 
     connection_window_bytes: int = 0
     stream_window_bytes: int = 0
@@ -52,10 +51,10 @@ class Http2Params:
 
 @dataclass(frozen=True, slots=True)
 class MeshRole:
-    """What an endpoint is in a Linkerd mesh; all empty for one outside of it.
+    """The role of an endpoint in a Linkerd mesh; all fields are empty for an endpoint outside of it.
 
-    ``identity``: DNS-like, or a SPIFFE URI, which needs a ``server_name``. ``inbound_port``: the port at which its
-    proxy takes connections of any protocol; 0 for none.
+    ``identity`` is DNS-like, or a SPIFFE URI, which needs a ``server_name``. ``inbound_port`` is the port at which its
+    proxy accepts connections of any protocol; 0 for none.
     """
 
     identity: str = ""
@@ -71,10 +70,10 @@ NO_MESH = MeshRole()
 
 @dataclass(frozen=True)
 class DestinationEndpoint:
-    """One endpoint. ``share`` is its weight as the client of 2018 gets it.
+    """One endpoint. ``share`` is its weight for clients of 2018.
 
-    These are not sent, and decide which clients get the endpoint: ``node``, ``names`` (host names and ids of the
-    instance), and ``hinted_zones``, the zones that are to use it.
+    ``node``, ``names`` (host names and ids of the instance) and ``hinted_zones`` (zones that are to use it) are not
+    sent. They decide which clients get the endpoint.
     """
 
     address: str
@@ -89,16 +88,16 @@ class DestinationEndpoint:
     hinted_zones: frozenset[str] = frozenset()
 
     @cached_property
-    def place(self) -> Place:
-        """What identifies it: the address as a number, so that places are ordered by address and port."""
+    def numeric_address(self) -> EndpointAddress:
+        """The identity of the endpoint, as numbers, so that endpoints are ordered by address and port."""
         address = parse_address(self.address)
         return address.version, int(address), self.port
 
-    def nearness(self, zone: str) -> Nearness:
-        """Its locality relative to a client in a zone; empty for a client without a known zone."""
+    def zone_locality(self, zone: str) -> ZoneLocality:
+        """The locality relative to a client in ``zone``, which is empty if it is unknown."""
         if not zone or not self.zone:
-            return Nearness.UNKNOWN
-        return Nearness.LOCAL if zone == self.zone else Nearness.REMOTE
+            return ZoneLocality.UNKNOWN
+        return ZoneLocality.LOCAL if zone == self.zone else ZoneLocality.REMOTE
 
 
 @lru_cache(65_536)
@@ -113,19 +112,18 @@ def shortest(address: str) -> str:
 
 
 def ordered(endpoints: Iterable[DestinationEndpoint]) -> tuple[DestinationEndpoint, ...]:
-    """The endpoints by address and port, each place once: the first one counts."""
-    found: dict[Place, DestinationEndpoint] = {}
+    """The endpoints ordered by address and port. Of several with the same ones the first one counts."""
+    found: dict[EndpointAddress, DestinationEndpoint] = {}
     for one in endpoints:
-        found.setdefault(one.place, one)
-    return tuple(found[place] for place in sorted(found))
+        found.setdefault(one.numeric_address, one)
+    return tuple(found[numeric_address] for numeric_address in sorted(found))
 
 
 @dataclass(frozen=True, eq=False)
 class DestinationState:
-    """What a destination is for one kind of client; compared by identity, since equal ones are shared.
+    """The state of a destination for clients with the same filter. It is compared by identity, since it is shared.
 
-    ``exists`` is sent when there are no endpoints. ``labels`` are those of all endpoints, ``zone`` is
-    the client's.
+    ``exists`` is sent when there are no endpoints. ``labels`` are common to all endpoints, ``zone`` is the client's.
     """
 
     exists: bool

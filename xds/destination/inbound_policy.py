@@ -23,17 +23,17 @@ class InboundDefault(StrEnum):
 @lru_cache(64)
 def encode_inbound(default: InboundDefault, is_opaque: bool) -> bytes:
     """The message ``Server`` of a port. ``is_opaque``: connections are streams of bytes."""
-    granted = _granted(default)
+    authorizations = _authorizations(default)
     match = http_route_pb2.HttpRouteMatch(path=http_route_pb2.PathMatch(prefix="/"))
     # A proxy answers 404 to a request that no route matches.
     route = pb.HttpRoute(
         metadata=meta_pb2.Metadata(default="default"),
-        authorizations=granted,
+        authorizations=authorizations,
         rules=[pb.HttpRoute.Rule(matches=[match])],
     )
     detect = pb.ProxyProtocol.Detect(timeout=to_duration(DETECT_TIMEOUT_S), http_routes=[route])
     protocol = pb.ProxyProtocol(opaque=pb.ProxyProtocol.Opaque()) if is_opaque else pb.ProxyProtocol(detect=detect)
-    server = pb.Server(protocol=protocol, authorizations=granted, labels=_labels(default))
+    server = pb.Server(protocol=protocol, authorizations=authorizations, labels=_labels(default))
     return server.SerializeToString(deterministic=True)
 
 
@@ -41,7 +41,7 @@ def _labels(default: InboundDefault) -> dict[str, str]:
     return {"group": "", "kind": "default", "name": default.value}
 
 
-def _granted(default: InboundDefault) -> list[pb.Authz]:
+def _authorizations(default: InboundDefault) -> list[pb.Authz]:
     if default is InboundDefault.DENY:
         return []
     anybody = pb.Authn.PermitUnauthenticated()

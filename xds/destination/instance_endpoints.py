@@ -1,4 +1,4 @@
-"""Instances of a service as endpoints: which of them get requests, at which port, with which weight and labels."""
+"""Instances of a service as endpoints, with port, weight and labels. Instances that get no requests are left out."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from xds.catalog.instance import Health, Instance
 from xds.destination.endpoint import WEIGHT_MAX, WEIGHT_ONE, DestinationEndpoint, Labels, ordered
 from xds.destination.mesh_role import MeshRules, linkerd_values, mesh_role
 
-# Of the metadata, what Linkerd's own controller has as labels. Everything else would be a label without bound.
+# The metadata that Linkerd's own controller has as labels. Other metadata would make labels without bound.
 LABELS = frozenset(
     {
         "pod", "deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job", "cronjob",
         "serviceaccount", "control_plane_ns", "pod_template_hash", "external_workload",
     }
 )  # fmt: skip
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
 _HOSTNAME, _ZONES = "hostname", "zone_hints"
 
 
@@ -25,14 +25,14 @@ def endpoints_of(
     port: int,
     rules: MeshRules,
     *,
-    defaults: Mapping[str, str] = _NOTHING,
+    defaults: Mapping[str, str] = _NO_VALUES,
     only_passing: bool = False,
 ) -> tuple[DestinationEndpoint, ...]:
-    """The instances that get requests for a port, by address and port.
+    """The endpoints of instances that get requests for a port, ordered by address and port.
 
-    A passing instance counts with its weight, one with a warning with the weight for that, unless ``only_passing``;
-    others, and those of weight 0, get none. So it is in the assignment that Envoy gets. ``defaults`` are the values for
-    Linkerd that the service has.
+    As in assignments for Envoy, a passing instance has its weight, and one with a warning its warning weight unless
+    ``only_passing``. Other instances, and those of weight 0, get no requests. ``defaults`` are the Linkerd values of
+    the service.
     """
     found = []
     for instance, health in instances:
@@ -49,12 +49,12 @@ def _weight(one: Instance, health: Health, only_passing: bool) -> int:
 
 
 def endpoint_of(
-    one: Instance, port: int, weight: int, rules: MeshRules, defaults: Mapping[str, str] = _NOTHING
+    one: Instance, port: int, weight: int, rules: MeshRules, defaults: Mapping[str, str] = _NO_VALUES
 ) -> DestinationEndpoint:
     """An instance as an endpoint.
 
-    The port is the one that was asked for if the instance has it, under any name; else its own. Instances know no
-    service port that would lead to another one.
+    The port is the requested one if the instance has it under any name, else its main port. Service ports that map to
+    other ports, as in Kubernetes, are not known here.
     """
     own = port if port in one.ports.values() else one.port
     values = {**defaults, **linkerd_values(one.meta)}

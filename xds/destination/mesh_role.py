@@ -1,4 +1,4 @@
-"""What an endpoint is in a Linkerd mesh, out of what its source says of it: metadata of instances and endpoints.
+"""The role of an endpoint in a Linkerd mesh, from the metadata of instances and xDS endpoints.
 
 Keys begin with ``linkerd-`` (which Consul allows) or ``linkerd.io/`` (which Kubernetes does) in the metadata of an
 instance. An xDS endpoint has them in its metadata under ``io.linkerd``, without the prefix. `-` and `_` are equal.
@@ -24,9 +24,9 @@ _RANGES_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class MeshRules:
-    """What holds for all meshed endpoints: names of identities, the port of their proxies, and ports that are opaque.
+    """The settings for all meshed endpoints: names of identities, the port of their proxies, and opaque ports.
 
-    An instance that says it is ``meshed`` has the identity of its service account in ``trust_domain``.
+    An instance that declares itself ``meshed`` has the identity of its service account in ``trust_domain``.
     """
 
     trust_domain: str = "cluster.local"
@@ -38,7 +38,7 @@ class MeshRules:
 
 
 def linkerd_values(meta: Mapping[str, str]) -> dict[str, str]:
-    """The values that concern Linkerd in the metadata of an instance, by their bare keys."""
+    """The Linkerd values in the metadata of an instance, by their bare keys."""
     found = {}
     for key, value in meta.items():
         if key.startswith(PREFIXES):
@@ -47,12 +47,12 @@ def linkerd_values(meta: Mapping[str, str]) -> dict[str, str]:
 
 
 def bare_key(text: str) -> str:
-    """A key in the one form that is looked up."""
+    """A key in its normal form, with underscores."""
     return text.replace("-", "_")
 
 
 def mesh_role(values: Mapping[str, str], meta: Mapping[str, str], port: int, rules: MeshRules) -> MeshRole:
-    """The role of an endpoint at a port. ``values`` are those of Linkerd, ``meta`` is everything."""
+    """The role of an endpoint at a port. ``values`` are the Linkerd values, ``meta`` is all metadata."""
     if not values or port in port_set(values.get("skip_inbound_ports", "")):
         return NO_MESH
     identity = _identity(values, meta, rules)
@@ -71,14 +71,14 @@ def mesh_role(values: Mapping[str, str], meta: Mapping[str, str], port: int, rul
 
 
 def is_opaque_port(values: Mapping[str, str], port: int, rules: MeshRules) -> bool:
-    """Whether connections to a port are streams of bytes: as declared, else by the ports that are so by default."""
+    """Whether connections to a port are streams of bytes: as declared, else as the default opaque ports say."""
     declared = values.get("opaque_ports")
     return port in port_set(declared) if declared is not None else port in rules.opaque_ports
 
 
 @lru_cache(4096)
 def port_set(text: str) -> frozenset[int]:
-    """Ports and ranges of ports, ``3306,9000-9010``. What cannot be read is left out."""
+    """Ports and ranges of ports, ``3306,9000-9010``. Invalid parts are left out."""
     return frozenset(port for part in text.split(",")[:_RANGES_LIMIT] for port in _range(part.strip()))
 
 
@@ -90,7 +90,7 @@ def _range(text: str) -> Iterable[int]:
 
 
 def _identity(values: Mapping[str, str], meta: Mapping[str, str], rules: MeshRules) -> str:
-    """The identity; a SPIFFE one without a server name cannot be verified, and is left out."""
+    """The identity. A SPIFFE identity without a server name cannot be verified, and is left out."""
     given = values.get("identity", "")
     if given:
         return given if not given.startswith(SPIFFE) or values.get("server_name") else ""
@@ -102,17 +102,17 @@ def _identity(values: Mapping[str, str], meta: Mapping[str, str], rules: MeshRul
 
 
 def _server_name(values: Mapping[str, str], identity: str) -> str:
-    """The name for SNI. That of a gateway is left out, as a proxy then takes the identity."""
+    """The name for SNI. It is empty for a gateway, so that the proxy uses the identity."""
     given = values.get("server_name", "")
     return given or ("" if values.get("authority") else identity)
 
 
 def _hint(values: Mapping[str, str], is_meshed: bool, is_opaque: bool) -> Hint:
-    """Outside of a mesh there is a hint only where the source says so itself."""
-    said = values.get("protocol", "")
-    if said in (Hint.H2, Hint.OPAQUE):
-        return Hint(said)
-    if not is_meshed or said:
+    """The protocol hint. Outside of a mesh there is one only if the source declares it."""
+    declared = values.get("protocol", "")
+    if declared in (Hint.H2, Hint.OPAQUE):
+        return Hint(declared)
+    if not is_meshed or declared:
         return Hint.NONE
     return Hint.OPAQUE if is_opaque else Hint.H2
 

@@ -1,4 +1,4 @@
-"""Settings of clusters, routes and resolvers that Linkerd's API cannot express at all: they are left out and reported.
+"""Settings of clusters, routes and resolvers that Linkerd's API cannot express. They are left out and reported.
 
 Requests are routed as if these settings did not exist.
 """
@@ -39,30 +39,30 @@ _LEG = {**_HEADERS, "metadata_match": "subsets of clusters"}
 
 
 def cluster_omissions(cluster: Any) -> tuple[str, ...]:
-    """What a cluster says of how its endpoints are used."""
-    told = [word for name, word in _CLUSTER.items() if _is_set(cluster, name)]
+    """The settings of a cluster that are left out, as sentences."""
+    words = [word for name, word in _CLUSTER.items() if _is_set(cluster, name)]
     if cluster.lb_policy not in (_ROUND_ROBIN, _CLUSTER_PROVIDED):
-        told.append("lb_policy (a proxy balances by latency)")
+        words.append("lb_policy (a proxy balances by latency)")
     if any(threshold.HasField(name) for threshold in cluster.circuit_breakers.thresholds for name in _LIMITS):
-        told.append("the limits of circuit_breakers")
+        words.append("the limits of circuit_breakers")
     if cluster.HasField("transport_socket") and cluster.transport_socket.name != _PLAINTEXT:
-        told.append("transport_socket (a proxy speaks TLS with peers of its mesh only)")
-    return tuple(f"cluster {cluster.name!r:.80}: {word} has no equivalent in Linkerd's API" for word in told)
+        words.append("transport_socket (a proxy speaks TLS with peers of its mesh only)")
+    return tuple(f"cluster {cluster.name!r:.80}: {word} has no equivalent in Linkerd's API" for word in words)
 
 
 def resolver_omissions(resolver: ServiceResolver) -> tuple[str, ...]:
-    """The same of the resolver of a service."""
-    told = {
+    """The settings of a resolver that are left out, as sentences."""
+    settings = {
         "LoadBalancer": resolver.load_balancer is not None,
         "ConnectTimeout": resolver.connect_timeout_ns > 0,
         "PrioritizeByLocality": resolver.prioritize_by_locality is not None,
     }
-    names = [name for name, is_set in told.items() if is_set]
+    names = [name for name, is_set in settings.items() if is_set]
     return tuple(f"resolver {resolver.name!r:.80}: {name} has no equivalent in Linkerd's API" for name in names)
 
 
 def route_omissions(route: Any) -> Iterator[str]:
-    """The other actions of a route of a virtual host: words, in their order."""
+    """The names of the actions of a route that are left out, in alphabetical order."""
     words = {word for name, word in _ACTION.items() if _is_set(route.route, name)}
     words |= {word for name, word in _ROUTE.items() if _is_set(route, name)}
     for leg in route.route.weighted_clusters.clusters:
@@ -71,7 +71,7 @@ def route_omissions(route: Any) -> Iterator[str]:
 
 
 def host_omissions(host: Any) -> Iterator[str]:
-    """The other actions of a virtual host, for all of its requests."""
+    """The names of the actions of a virtual host that are left out, in alphabetical order."""
     yield from sorted({word for name, word in _HOST.items() if _is_set(host, name)})
 
 

@@ -1,7 +1,7 @@
 """The outbound policy of an address: its routes, and how a proxy balances over the endpoints of `Destination.Get`.
 
-A proxy asks for it in its normal mode, and balances nothing without it. It takes the routes of a policy if the profile
-has neither routes nor overrides.
+In its normal mode a proxy requests the policy, and balances nothing without it. It uses the routes of a policy only if
+the profile has neither routes nor overrides.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from xds.destination.policy_routes import (
 )
 from xds.destination.profile import Subject, WeightedAuthority, metadata_of, method_of
 from xds.destination.route_terms import path_regex
-from xds.destination.rust_regex import whole
+from xds.destination.rust_regex import full_match
 from xds.proto.linkerd import http_route_pb2, http_types_pb2, meta_pb2
 from xds.proto.linkerd import outbound_pb2 as pb
 
-_REMEMBERED = 4096  # serialized policies
-# As Linkerd's own controller says them.
+_POLICIES_CACHED = 4096
+# The values of Linkerd's own controller.
 DETECT_TIMEOUT_S = 10.0
 _QUEUE_CAPACITY, _FAIL_FAST_S = 100, 3.0
 _DEFAULT_RTT_S, _DECAY_S = 0.03, 10.0
-_RETRIED_BYTES = 64 << 10  # the largest body of a request that is sent again
+_RETRY_BODY_BYTES = 64 << 10  # requests with larger bodies are not retried
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundRule:
-    """Requests to an address follow ``routes``, the last of which is for all of them; connections that carry no
-    requests go to the backends of that one. ``is_opaque``: all are of that kind.
+    """The routes of an address. The last one matches every request; connections without requests go to its backends.
+
+    ``is_opaque``: no connection is read as requests.
     """
 
     routes: tuple[PolicyRoute, ...]
@@ -48,14 +49,14 @@ class OutboundRule:
 
 
 def plain_route(authority: str, overrides: Sequence[WeightedAuthority]) -> PolicyRoute:
-    """The overrides of a profile as a route; without any, to the destination itself."""
+    """The overrides of a profile as a route; without any, a route to the destination itself."""
     backends = tuple(PolicyBackend(one.authority, one.weight) for one in overrides) or (PolicyBackend(authority),)
     return PolicyRoute("default", (PolicyMatch(),), backends)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_POLICIES_CACHED)
 def encode_outbound(rule: OutboundRule) -> bytes:
-    """The message. Equal rules have equal bytes."""
+    """The serialized ``OutboundPolicy``. Equal rules have equal bytes."""
     opaque = pb.ProxyProtocol.Opaque(routes=[_opaque_route(rule)])
     if rule.is_opaque:
         protocol = pb.ProxyProtocol(opaque=opaque)
@@ -82,14 +83,14 @@ def _http_route(rule: OutboundRule, route: PolicyRoute) -> pb.HttpRoute:
         first_available=pb.HttpRoute.Distribution.FirstAvailable(backends=backends) if len(backends) == 1 else None,
         random_available=pb.HttpRoute.Distribution.RandomAvailable(backends=weighted) if len(backends) > 1 else None,
     )
-    told = pb.HttpRoute.Rule(
+    message = pb.HttpRoute.Rule(
         matches=[_match(one) for one in route.matches],
         filters=_filters(route.request, route.response),
         backends=shared,
         timeouts=_timeouts(route),
         retry=_retry(route.retry) if route.retry is not None else None,
     )
-    return pb.HttpRoute(metadata=meta_pb2.Metadata(default=route.name), rules=[told])
+    return pb.HttpRoute(metadata=meta_pb2.Metadata(default=route.name), rules=[message])
 
 
 def _route_backend(rule: OutboundRule, one: PolicyBackend) -> pb.HttpRoute.RouteBackend:
@@ -108,7 +109,7 @@ def _timeouts(route: PolicyRoute) -> http_route_pb2.Timeouts | None:
 def _retry(retry: PolicyRetry) -> pb.HttpRoute.Retry:
     ranges = [pb.HttpRoute.Retry.Conditions.StatusRange(start=low, end=high) for low, high in retry.statuses]
     conditions = pb.HttpRoute.Retry.Conditions(status_ranges=ranges)
-    return pb.HttpRoute.Retry(max_retries=retry.count, max_request_bytes=_RETRIED_BYTES, conditions=conditions)
+    return pb.HttpRoute.Retry(max_retries=retry.count, max_request_bytes=_RETRY_BODY_BYTES, conditions=conditions)
 
 
 # Matches and filters
@@ -124,7 +125,10 @@ def _match(match: PolicyMatch) -> http_route_pb2.HttpRouteMatch:
 
 
 def _path(match: PolicyMatch) -> http_route_pb2.PathMatch:
-    """As an expression, so that paths of all routes are equally specific; a prefix of theirs ends at a slash, too."""
+    """The path as a regular expression, so that paths of all routes are equally specific to the proxy.
+
+    A prefix of the proxy's own kind would have to end at a slash.
+    """
     path: PathCondition = match.path
     if match == PolicyMatch():
         return http_route_pb2.PathMatch(prefix=ANY_PATH.text)
@@ -132,19 +136,19 @@ def _path(match: PolicyMatch) -> http_route_pb2.PathMatch:
         return http_route_pb2.PathMatch(regex=".*")
     if path.kind == "exact" and not path.ignores_case:
         return http_route_pb2.PathMatch(exact=path.text)
-    return http_route_pb2.PathMatch(regex=whole(path_regex(path.kind, path.text, path.ignores_case)))
+    return http_route_pb2.PathMatch(regex=full_match(path_regex(path.kind, path.text, path.ignores_case)))
 
 
 def _header(one: TextMatch) -> http_route_pb2.HeaderMatch:
     if one.kind == "exact":
         return http_route_pb2.HeaderMatch(name=one.name, exact=one.text.encode())
-    return http_route_pb2.HeaderMatch(name=one.name, regex=whole(one.text))
+    return http_route_pb2.HeaderMatch(name=one.name, regex=full_match(one.text))
 
 
 def _query(one: TextMatch) -> http_route_pb2.QueryParamMatch:
     if one.kind == "exact":
         return http_route_pb2.QueryParamMatch(name=one.name, exact=one.text)
-    return http_route_pb2.QueryParamMatch(name=one.name, regex=whole(one.text))
+    return http_route_pb2.QueryParamMatch(name=one.name, regex=full_match(one.text))
 
 
 def _filters(request: HeaderChanges, response: HeaderChanges) -> list[pb.HttpRoute.Filter]:
@@ -153,18 +157,18 @@ def _filters(request: HeaderChanges, response: HeaderChanges) -> list[pb.HttpRou
 
 def _request_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
     if changes != HeaderChanges():
-        told = http_route_pb2.RequestHeaderModifier(
+        message = http_route_pb2.RequestHeaderModifier(
             add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
         )
-        yield pb.HttpRoute.Filter(request_header_modifier=told)
+        yield pb.HttpRoute.Filter(request_header_modifier=message)
 
 
 def _response_filter(changes: HeaderChanges) -> Iterator[pb.HttpRoute.Filter]:
     if changes != HeaderChanges():
-        told = http_route_pb2.ResponseHeaderModifier(
+        message = http_route_pb2.ResponseHeaderModifier(
             add=_headers(changes.add), set=_headers(changes.set), remove=changes.remove
         )
-        yield pb.HttpRoute.Filter(response_header_modifier=told)
+        yield pb.HttpRoute.Filter(response_header_modifier=message)
 
 
 def _headers(pairs: Pairs) -> http_types_pb2.Headers | None:
@@ -194,7 +198,7 @@ def _opaque_route(rule: OutboundRule) -> pb.OpaqueRoute:
 
 
 def _backend(rule: OutboundRule, one: PolicyBackend) -> pb.Backend:
-    """A balancer over what `Destination.Get` tells of the authority. All of its parts are required by the proxy."""
+    """A balancer over the endpoints that `Destination.Get` returns. The proxy requires all of its parts."""
     balancer = pb.Backend.BalanceP2c(
         discovery=pb.Backend.EndpointDiscovery(dst=pb.Backend.EndpointDiscovery.DestinationGet(path=one.authority)),
         peak_ewma=pb.Backend.BalanceP2c.PeakEwma(default_rtt=to_duration(_DEFAULT_RTT_S), decay=to_duration(_DECAY_S)),

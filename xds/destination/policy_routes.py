@@ -1,4 +1,4 @@
-"""Routes of an outbound policy as values. Unlike those of a profile they have destinations, and match headers."""
+"""The routes of an outbound policy. Unlike routes of a profile, they have destinations and match headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PathCondition:
 
     @property
     def is_any(self) -> bool:
-        """Whether every path fulfils it."""
+        """Whether every path matches."""
         return (self.kind, self.text) in (("prefix", "/"), ("prefix", ""))
 
 
@@ -37,7 +37,7 @@ ANY_PATH = PathCondition()
 
 @dataclass(frozen=True, slots=True)
 class PolicyMatch:
-    """Requests that fulfil all conditions. Without a method: any."""
+    """A match of requests that meet all conditions. An empty ``method`` means any."""
 
     path: PathCondition = ANY_PATH
     headers: tuple[TextMatch, ...] = ()
@@ -47,7 +47,7 @@ class PolicyMatch:
 
 @dataclass(frozen=True, slots=True)
 class HeaderChanges:
-    """What is done to the headers of a message: added, set, removed, in this order."""
+    """Changes of the headers of a message: additions, replacements and removals, in this order."""
 
     add: Pairs = ()
     set: Pairs = ()
@@ -69,7 +69,7 @@ class PolicyBackend:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRetry:
-    """This many further attempts after one of the statuses."""
+    """``count`` further attempts after one of the statuses."""
 
     count: int
     statuses: tuple[StatusRange, ...]
@@ -77,7 +77,7 @@ class PolicyRetry:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRoute:
-    """A route. Without matches it is for every request; times of 0 are none."""
+    """A route. Without matches it is for every request. A timeout of 0 means none."""
 
     name: str
     matches: tuple[PolicyMatch, ...]
@@ -91,7 +91,7 @@ class PolicyRoute:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """The routes of a service, the last one for every request; ``skipped``: what a policy cannot express, and why."""
+    """The routes of a service, the last one for every request. ``skipped`` lists inexpressible parts, with reasons."""
 
     routes: tuple[PolicyRoute, ...] = ()
     skipped: tuple[str, ...] = ()

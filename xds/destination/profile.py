@@ -1,4 +1,4 @@
-"""Profiles of destinations, as values and as bytes: routes, retries, overrides, the single endpoint of an address."""
+"""Profiles of destinations: routes, retries, overrides, the single endpoint of an address; and their encoding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xds.destination.update_messages import weighted_address
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import http_types_pb2, meta_pb2
 
-_REMEMBERED = 4096  # serialized profiles
+_PROFILES_CACHED = 4096
 WEIGHT_WHOLE = 10_000  # of all overrides together
 
 _METHODS = frozenset(http_types_pb2.HttpMethod.Registered.DESCRIPTOR.values_by_name)
 
-# Clients reject a budget beyond these, and then do not retry at all.
+# Clients reject a budget outside of these limits, and then do not retry at all.
 RATIO_MAX = 1_000.0
 RETRIES_MAX = 2**31 - 1
 TTL_MIN_S, TTL_MAX_S = 1.0, 60.0
@@ -25,14 +25,14 @@ TTL_MIN_S, TTL_MAX_S = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget:
-    """How much retries may add to the load of a client. The default is Linkerd's."""
+    """The limit of retries of a client. The default is Linkerd's."""
 
     ratio: float = 0.2
     min_per_s: int = 10
     ttl_s: float = 10.0
 
     def clamped(self) -> RetryBudget:
-        """Within what clients accept."""
+        """The budget within the limits of clients."""
         ratio, ttl_s = min(max(self.ratio, 0.0), RATIO_MAX), min(max(self.ttl_s, TTL_MIN_S), TTL_MAX_S)
         return RetryBudget(ratio, min(max(self.min_per_s, 0), RETRIES_MAX), ttl_s)
 
@@ -44,7 +44,7 @@ DEFAULT_BUDGET = RetryBudget()
 class Subject:
     """The resource that a profile or a backend is about, as clients show it. Nothing is looked up by it.
 
-    A proxy refuses a policy, and so every request, where one of the texts is empty.
+    If one of the texts is empty, a proxy rejects the policy, and fails every request.
     """
 
     group: str
@@ -56,9 +56,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class RequestCondition:
-    """Which requests a route is for: those whose whole path matches ``path_regex`` and that have one of the methods.
+    """The requests of a route: the whole path matches ``path_regex``, and the method is one of ``methods``.
 
-    Empty parts match everything. ``inverted``: the requests that do not have one of the methods.
+    Empty parts match everything. ``inverted``: the method is none of ``methods``.
     """
 
     path_regex: str = ""
@@ -66,13 +66,15 @@ class RequestCondition:
     inverted: bool = False
 
 
-StatusRange = tuple[int, int]  # both ends count
+StatusRange = tuple[int, int]  # inclusive
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRoute:
-    """A route of a profile; it has no destination of its own. ``failures``: which statuses are failures; empty for the
-    client's own rule. ``timeout_s``: 0 for none.
+    """A route of a profile. It has no destination of its own.
+
+    ``failures`` are the statuses that count as failures; empty for the client's own rule. A ``timeout_s`` of 0 means
+    none.
     """
 
     name: str
@@ -93,7 +95,7 @@ class WeightedAuthority:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The profile of a destination. With ``endpoint`` the client uses that alone, whatever else is said."""
+    """The profile of a destination. With ``endpoint`` the client uses only that endpoint, and ignores the rest."""
 
     name: str = ""
     is_opaque: bool = False
@@ -105,9 +107,9 @@ class Profile:
     subject: Subject | None = None
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_PROFILES_CACHED)
 def encode_profile(profile: Profile) -> bytes:
-    """The message. Equal profiles have equal bytes."""
+    """The serialized ``DestinationProfile``. Equal profiles have equal bytes."""
     message = pb.DestinationProfile(
         fully_qualified_name=profile.name,
         opaque_protocol=profile.is_opaque,
@@ -128,7 +130,7 @@ def encode_profile(profile: Profile) -> bytes:
 
 
 def metadata_of(subject: Subject | None) -> meta_pb2.Metadata | None:
-    """What a message is about; None for nothing."""
+    """The subject as a message; None without one."""
     if subject is None:
         return None
     resource = meta_pb2.Resource(
@@ -182,6 +184,6 @@ def method_of(name: str) -> http_types_pb2.HttpMethod:
 
 
 def _failure(low: int, high: int) -> pb.ResponseClass:
-    """Both ends are always said: clients drop a range of which one is missing."""
+    """A range of failures. Both ends are always set, because clients drop a range without one."""
     condition = pb.ResponseMatch(status=pb.HttpStatusRange(min=low, max=high))
     return pb.ResponseClass(condition=condition, is_failure=True)

@@ -1,14 +1,14 @@
-"""Routes whose first match counts, for a proxy that takes the most specific match.
+"""Rewrites routes whose first match counts for a proxy that uses the most specific match.
 
-A linkerd2-proxy compares the matches of a request: by the length of the path that they match, then by their numbers of
-headers, of query parameters, and whether they name a method; the earlier of equal ones counts. A path that is a regular
-expression counts as long as the path of the request. So all paths are sent as regular expressions, and the other
-conditions decide. Where a later route is the more specific one,
+A linkerd2-proxy compares the matches of a request: by the length of the matched path, then by the number of headers and
+of query parameters, then by whether they name a method. The earlier of equal matches counts. A path that is a regular
+expression counts as the length of the request's path. So all paths are sent as regular expressions, and the other
+conditions decide. If a later route is more specific,
 
 - an earlier route with headers repeats one of them until it has as many;
-- an earlier route without headers also matches what both match, with the conditions of both.
+- an earlier route without headers gets further matches, with the conditions of both routes.
 
-Neither changes which requests a route is for.
+Neither changes which requests a route matches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ HEADERS_LIMIT = 64  # of one match
 Rank = tuple[int, int, bool]
 
 
-def in_order(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyRoute, ...]:
-    """The same routes, with matches by which the first one wins. One that would need too many is left out."""
+def order_routes(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyRoute, ...]:
+    """The same routes, with matches that make the first one count. A route that would need too many is left out."""
     later: dict[PolicyMatch, None] = {}
     found: list[PolicyRoute] = []
-    for route in reversed(_reached(routes)):
-        matches = _raised(route.matches, tuple(later))
+    for route in reversed(_reachable(routes)):
+        matches = _raise_ranks(route.matches, tuple(later))
         if len(matches) > MATCHES_LIMIT or any(len(one.headers) > HEADERS_LIMIT for one in matches):
             skipped.append(f"route {route.name!r}: its order among the later ones cannot be expressed in a policy")
             continue
@@ -37,8 +37,8 @@ def in_order(routes: Sequence[PolicyRoute], skipped: list[str]) -> tuple[PolicyR
     return tuple(reversed(found))
 
 
-def _reached(routes: Sequence[PolicyRoute]) -> Sequence[PolicyRoute]:
-    """The routes up to the first for every request."""
+def _reachable(routes: Sequence[PolicyRoute]) -> Sequence[PolicyRoute]:
+    """The routes up to the first that matches every request."""
     ends = (number for number, route in enumerate(routes, 1) if PolicyMatch() in route.matches)
     return routes[: next(ends, len(routes))]
 
@@ -48,32 +48,32 @@ def rank(match: PolicyMatch) -> Rank:
     return len(match.headers), len(match.queries), bool(match.method)
 
 
-def _raised(own: Iterable[PolicyMatch], later: Sequence[PolicyMatch]) -> tuple[PolicyMatch, ...]:
-    """Matches for the same requests, of which one is at least as specific as any later match of the same request."""
+def _raise_ranks(own: Iterable[PolicyMatch], later: Sequence[PolicyMatch]) -> tuple[PolicyMatch, ...]:
+    """Matches for the same requests. For each request one is at least as specific as every later match."""
     found: dict[PolicyMatch, None] = {}
     for match in own:
-        rivals = [other for other in later if rank(other) > rank(match) and may_overlap(match, other)]
-        if rivals and match.headers:
-            found[_repeated(match, rivals)] = None
+        conflicts = [other for other in later if rank(other) > rank(match) and may_overlap(match, other)]
+        if conflicts and match.headers:
+            found[_repeat_header(match, conflicts)] = None
         else:
             found[match] = None
-            found |= dict.fromkeys(_both(match, other) for other in rivals[: MATCHES_LIMIT + 1])
+            found |= dict.fromkeys(_combine(match, other) for other in conflicts[: MATCHES_LIMIT + 1])
     return tuple(found)
 
 
-def _repeated(match: PolicyMatch, rivals: Iterable[PolicyMatch]) -> PolicyMatch:
-    wanted = max(len(other.headers) + (rank(other)[1:] > rank(match)[1:]) for other in rivals)
+def _repeat_header(match: PolicyMatch, conflicts: Iterable[PolicyMatch]) -> PolicyMatch:
+    wanted = max(len(other.headers) + (rank(other)[1:] > rank(match)[1:]) for other in conflicts)
     return replace(match, headers=match.headers + match.headers[-1:] * (wanted - len(match.headers)))
 
 
-def _both(match: PolicyMatch, other: PolicyMatch) -> PolicyMatch:
+def _combine(match: PolicyMatch, other: PolicyMatch) -> PolicyMatch:
     return PolicyMatch(
         match.path, match.headers + other.headers, match.queries + other.queries, match.method or other.method
     )
 
 
 def may_overlap(one: PolicyMatch, other: PolicyMatch) -> bool:
-    """Whether a request may fulfil both. Never False if there is one."""
+    """Whether a request may meet both. Never False if there is such a request."""
     if one.method and other.method and one.method != other.method:
         return False
     return _paths_overlap(one.path, other.path)

@@ -1,6 +1,6 @@
 """A virtual host as the rules of a profile: its routes in order, and the weighted clusters of its default route.
 
-As for chains, a route to a cluster other than the default one cannot be expressed; what is left out is reported.
+As for chains, routes to other clusters than the default one cannot be expressed. Omissions are reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xds.destination.route_terms import ROUTES_LIMIT, SKIPPED_LIMIT, ProfileRule
 from xds.destination.rust_regex import is_readable
 from xds.destination.virtual_hosts import default_route, is_catch_all
 
-# The authority of a cluster, by which the client asks for its endpoints; empty where no name can say it.
+# The authority by which a client requests the endpoints of a cluster; empty if no name can express it.
 NameCluster = Callable[[str], str]
 
 _PATHS = {"path": "exact", "prefix": "prefix", "path_separated_prefix": "separated_prefix"}
@@ -30,7 +30,7 @@ _ALTERNATIVES = 16
 
 
 def host_rules(host: Any, own: str, name: NameCluster) -> ProfileRules:
-    """The rules for the clients of a virtual host. ``own`` is the authority that they asked for."""
+    """The rules for the clients of a virtual host. ``own`` is the authority that they requested."""
     skipped = [
         f"virtual host {host.name!r:.80}: {word} cannot be expressed in a profile" for word in host_omissions(host)
     ]
@@ -41,7 +41,7 @@ def host_rules(host: Any, own: str, name: NameCluster) -> ProfileRules:
 
 
 def default_cluster(host: Any) -> str:
-    """The cluster of the default route; the first of several. Empty where there is none."""
+    """The cluster of the default route, or the first of several; empty if there is none."""
     route = default_route(host)
     if route is None:
         return ""
@@ -52,11 +52,11 @@ def default_cluster(host: Any) -> str:
 
 
 def cluster_budget(cluster: Any) -> RetryBudget:
-    """The budget of a cluster's circuit breakers, as far as Linkerd has it."""
+    """The retry budget of a cluster's circuit breakers, as far as Linkerd supports it."""
     for threshold in cluster.circuit_breakers.thresholds:
         if threshold.HasField("retry_budget"):
-            held = threshold.retry_budget
-            percent = held.budget_percent.value if held.HasField("budget_percent") else 20.0
+            budget = threshold.retry_budget
+            percent = budget.budget_percent.value if budget.HasField("budget_percent") else 20.0
             return RetryBudget(percent / 100).clamped()
     return DEFAULT_BUDGET
 
@@ -99,7 +99,7 @@ def _is_same_target(one: Any, other: Any) -> bool:
 
 
 def _condition(match: Any, skipped: list[str], number: int) -> RequestCondition | None:
-    """What a route matches, in the terms of a profile; None where it matches by anything else."""
+    """The condition of a route in the terms of a profile; None, with an omission, if a profile cannot express it."""
     kind = match.WhichOneof("path_specifier")
     methods: tuple[str, ...] = ()
     inverted = False
@@ -187,7 +187,7 @@ def _overrides(default: Any, own: str, name: NameCluster, skipped: list[str]) ->
     for one in action.weighted_clusters.clusters:
         authority = name(one.name)
         if not authority:
-            skipped.append(f"weighted clusters: {one.name!r} is no name that a client can ask for")
+            skipped.append(f"weighted clusters: {one.name!r} is no name that a client can request")
             return ()
         if one.weight.value > 0:
             found.append(WeightedAuthority(authority, one.weight.value))

@@ -1,4 +1,4 @@
-"""What routes of chains and of RouteConfigurations have in common, in the terms of a profile.
+"""Conversions that routes of chains and of RouteConfigurations share, in the terms of a profile.
 
 A profile matches paths by regular expressions over the whole path, and methods; nothing else.
 """
@@ -17,7 +17,7 @@ SKIPPED_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class ProfileRules:
-    """The routes and overrides of a destination; ``skipped`` has what a profile cannot express, and why."""
+    """The routes and overrides of a destination. ``skipped`` lists inexpressible parts, with reasons."""
 
     routes: tuple[ProfileRoute, ...] = ()
     overrides: tuple[WeightedAuthority, ...] = ()
@@ -30,13 +30,13 @@ def escaped(text: str) -> str:
 
 
 def path_regex(kind: str, text: str, ignores_case: bool) -> str:
-    """``kind``: ``exact``, ``prefix``, ``separated_prefix`` or ``regex``."""
+    """The regular expression of a path. ``kind``: ``exact``, ``prefix``, ``separated_prefix`` or ``regex``."""
     patterns = {"exact": "{}", "prefix": "{}.*", "separated_prefix": "{}(/.*)?"}
     regex = text if kind == "regex" else patterns[kind].format(escaped(text))
     return f"(?i){regex}" if ignores_case else regex
 
 
-# Conditions of retries that say which statuses are failures.
+# The conditions of retries that are about statuses.
 _CONDITIONS: dict[str, tuple[StatusRange, ...]] = {
     "5xx": ((500, 599),),
     "gateway-error": ((502, 504),),
@@ -48,26 +48,26 @@ SERVER_ERRORS: StatusRange = (500, 599)
 def failure_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[StatusRange, ...]:
     """The statuses that are failures of a retried route; empty for the client's own rule.
 
-    Where any are said, the client takes all others for successes: server errors are always among them.
+    The client takes all other statuses for successes, so server errors are always included.
     """
     found = [span for each in conditions for span in _CONDITIONS.get(each, ())]
     found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
-    return _joined([*found, SERVER_ERRORS]) if found else ()
+    return _merge_ranges([*found, SERVER_ERRORS]) if found else ()
 
 
 def status_ranges(conditions: Iterable[str], codes: Iterable[int]) -> tuple[tuple[StatusRange, ...], tuple[str, ...]]:
-    """The statuses that are retried, and the conditions that are none of a status."""
+    """The statuses that are retried, and the conditions that are not about statuses."""
     given = tuple(conditions)
     found = [span for each in given for span in _CONDITIONS.get(each, ())]
     found += [(code, code) for code in sorted(set(codes)) if 100 <= code <= 599]
-    return _joined(found), tuple(each for each in given if each not in _CONDITIONS)
+    return _merge_ranges(found), tuple(each for each in given if each not in _CONDITIONS)
 
 
-def _joined(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:
-    joined: list[StatusRange] = []
+def _merge_ranges(spans: Iterable[StatusRange]) -> tuple[StatusRange, ...]:
+    merged: list[StatusRange] = []
     for low, high in sorted(spans):
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
         else:
-            joined.append((low, high))
-    return tuple(joined)
+            merged.append((low, high))
+    return tuple(merged)

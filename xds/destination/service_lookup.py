@@ -9,43 +9,46 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from xds.catalog.binding import Binding, InstanceSelection
-from xds.catalog.draining import SeenInstance
+from xds.catalog.draining import ObservedInstance
 from xds.catalog.service_index import ServiceInstance
 from xds.chain.chain import ChainTarget, DiscoveryChain, ResolverNode, TargetKey
-from xds.destination.authority import Authority, Grammar, NameReading, read_authority, written
+from xds.destination.authority import Authority, Grammar, ServiceCandidate, read_authority, service_host
 from xds.destination.chain_policy import chain_policy
 from xds.destination.chain_profile import chain_rules
 from xds.destination.endpoint import DestinationEndpoint, ordered
 from xds.destination.instance_endpoints import endpoint_of, endpoints_of
 from xds.destination.mesh_role import is_opaque_port, linkerd_values
+from xds.destination.mesh_state import DestinationRules, IdentityCache, MeshState, Presence
 from xds.destination.omission import resolver_omissions
 from xds.destination.policy_routes import PolicyRules
 from xds.destination.route_terms import ProfileRules
-from xds.destination.world import DestinationRules, Presence, Remembered, World
 
-_READ_SERVICES = 4_096  # with all of their instances
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_READ_CACHED = 4_096  # with all of their instances
+_NO_VALUES: Mapping[str, str] = MappingProxyType({})
 _NODE_ONLY = ("internal_traffic_policy", "local")
 _NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundService:
-    """A service that a name means. ``instance``: only the one of this name; ``subset`` of its resolver."""
+    """A service that a name means. ``subset`` is one of its resolver; ``instance`` is the name of a single instance."""
 
-    reading: NameReading
+    candidate: ServiceCandidate
     subset: str = ""
     instance: str = ""
 
     @property
     def service(self) -> str:
-        """Its name in the catalog."""
-        return self.reading.service
+        """The name in the catalog."""
+        return self.candidate.service
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceEndpoints:
-    """The endpoints of a service, and the services that they depend on. ``is_settled``: False while they may come."""
+    """The endpoints of a service, and the services that they depend on.
+
+    ``is_settled`` is False while a source that was not read yet may show instances.
+    """
 
     endpoints: tuple[DestinationEndpoint, ...] = ()
     services: frozenset[str] = frozenset()
@@ -63,9 +66,9 @@ class InstanceEndpoint:
 
 
 class _ReadInstance(NamedTuple):
-    """An instance as it was read, with the endpoint that it became, if any. While it is held, its id is its own."""
+    """An instance with its endpoint, if any. The reference keeps the id of ``observed`` unique."""
 
-    seen: SeenInstance
+    observed: ObservedInstance
     drains_until: float | None
     defaults: Mapping[str, str]
     endpoints: tuple[DestinationEndpoint, ...]
@@ -74,44 +77,44 @@ class _ReadInstance(NamedTuple):
 class ServiceLookup:
     """Services as destinations."""
 
-    def __init__(self, world: World, rules: DestinationRules) -> None:
-        self._world = world
+    def __init__(self, mesh_state: MeshState, rules: DestinationRules) -> None:
+        self._mesh_state = mesh_state
         self._rules = rules
-        self._remembered = Remembered()
-        self._read_before = Remembered(_READ_SERVICES)
+        self._cache = IdentityCache()
+        self._read_instances = IdentityCache(_READ_CACHED)
 
     def find(self, authority: Authority) -> FoundService | None:
-        """The service that a name means: the first that a source shows or a config entry names."""
-        for reading in authority.readings:
-            if self._is_there(reading.service):
-                return self._found(reading)
+        """The service that a name means: the first candidate that a source shows or a config entry names."""
+        for candidate in authority.candidates:
+            if self._exists(candidate.service):
+                return self._find_candidate(candidate)
         return None
 
-    def _is_there(self, service: str) -> bool:
-        return self._world.presence(service) is Presence.HERE or self._world.is_configured(service)
+    def _exists(self, service: str) -> bool:
+        return self._mesh_state.presence(service) is Presence.PRESENT or self._mesh_state.is_configured(service)
 
     def named(self, service: str) -> FoundService:
         """A service by its name in the catalog."""
-        return FoundService(NameReading(service))
+        return FoundService(ServiceCandidate(service))
 
-    def name(self, reading: NameReading, grammar: Grammar) -> str:
-        """The name of a service by which clients reach it; empty where no grammar can say it.
+    def name(self, candidate: ServiceCandidate, grammar: Grammar) -> str:
+        """The host name by which clients reach a service; empty if no grammar can express it.
 
-        Consul's grammar says it where the name of the wanted one means another service first.
+        If the name in the wanted grammar means another service first, the name is in Consul's grammar.
         """
         naming = self._rules.naming
-        name = written(reading, grammar, naming)
-        if not self._is_other(reading, name):
+        name = service_host(candidate, grammar, naming)
+        if not self._is_other(candidate, name):
             return name
-        name = written(reading, Grammar.CONSUL, naming)
-        return "" if self._is_other(reading, name) else name
+        name = service_host(candidate, Grammar.CONSUL, naming)
+        return "" if self._is_other(candidate, name) else name
 
-    def _is_other(self, reading: NameReading, name: str) -> bool:
-        """Whether a name of a service that is there leads to another one."""
-        if not name or not self._is_there(reading.service):
+    def _is_other(self, candidate: ServiceCandidate, name: str) -> bool:
+        """Whether the service exists, and the name leads to another one."""
+        if not name or not self._exists(candidate.service):
             return False
         found = self.find(read_authority(name, self._rules.naming))
-        return found is not None and found.service != reading.service
+        return found is not None and found.service != candidate.service
 
     def alike(self, service: str) -> tuple[str, ...]:
         """The services that have a name in common with this one, itself included."""
@@ -121,18 +124,18 @@ class ServiceLookup:
         return (service, base) if namespace == self._rules.naming.namespace else (service,)
 
     def is_unread(self, authority: Authority) -> bool:
-        """Whether a service that a name may mean can still turn up: it was not read yet."""
-        return any(self._world.presence(one.service) is Presence.UNREAD for one in authority.readings)
+        """Whether a candidate of a name was not read yet, so that it may exist."""
+        return any(self._mesh_state.presence(one.service) is Presence.UNREAD for one in authority.candidates)
 
     def is_starting(self) -> bool:
-        """Whether any service may still turn up."""
-        return self._world.is_starting()
+        """Whether a source was never read, so that any service may exist."""
+        return self._mesh_state.is_starting()
 
-    def _found(self, reading: NameReading) -> FoundService:
-        """A label is a subset where the resolver has it, else the name of an instance."""
-        resolver = self._world.resolver(reading.service)
-        is_subset = resolver is not None and reading.label in resolver.subsets
-        return FoundService(reading, reading.label if is_subset else "", "" if is_subset else reading.label)
+    def _find_candidate(self, candidate: ServiceCandidate) -> FoundService:
+        """The service of a candidate. Its label is a subset if the resolver has it, else the name of an instance."""
+        resolver = self._mesh_state.resolver(candidate.service)
+        is_subset = resolver is not None and candidate.label in resolver.subsets
+        return FoundService(candidate, candidate.label if is_subset else "", "" if is_subset else candidate.label)
 
     def is_node_only(self, found: FoundService) -> bool:
         """Whether clients reach only instances on their own node."""
@@ -140,83 +143,83 @@ class ServiceLookup:
         return self._values(found.service).get(key, "").lower() == value
 
     def is_opaque(self, service: str, port: int) -> bool:
-        """Whether connections to a port of a service are streams of bytes: as it declares, or one of its instances."""
+        """Whether connections to a port are streams of bytes, as the service or one of its instances declares."""
         values = self._values(service)
         if "opaque_ports" not in values:
-            declared = (linkerd_values(one.instance.meta) for one in self._world.instances(service))
+            declared = (linkerd_values(one.instance.meta) for one in self._mesh_state.instances(service))
             values = next((each for each in declared if "opaque_ports" in each), values)
         return is_opaque_port(values, port, self._rules.mesh)
 
     def _values(self, service: str) -> Mapping[str, str]:
-        meta = self._world.service_meta(service)
-        return linkerd_values(meta) if meta else _NOTHING
+        meta = self._mesh_state.service_meta(service)
+        return linkerd_values(meta) if meta else _NO_VALUES
 
     # Endpoints
 
     def endpoints(self, found: FoundService, port: int) -> ServiceEndpoints:
         """The endpoints by the resolver of a service: redirects, subsets, and the first failover target with any."""
-        reading = found.reading
-        chain = self._world.own_chain(found.service, found.subset, reading.datacenter or self._rules.datacenter)
+        candidate = found.candidate
+        chain = self._mesh_state.own_chain(found.service, found.subset, candidate.datacenter or self._rules.datacenter)
         node = chain.start if chain is not None else None
         if chain is None or not isinstance(node, ResolverNode):
-            return self._plain(found, port)
-        resolver = self._world.resolver(chain.targets[node.target].place.service)
+            return self._all_endpoints(found, port)
+        resolver = self._mesh_state.resolver(chain.targets[node.target].key.service)
         services, skipped = {found.service}, [*(resolver_omissions(resolver) if resolver is not None else ())]
         for target in (chain.targets[key] for key in (node.target, *node.failover)):
-            if target.place.peer:
+            if target.key.peer:
                 skipped.append(f"target {target.id}: peers are not served")
                 continue
-            services.add(target.place.service)
-            endpoints = self._of_target(target, port)
+            services.add(target.key.service)
+            endpoints = self._target_endpoints(target, port)
             if endpoints:
                 return ServiceEndpoints(endpoints, frozenset(services), skipped=tuple(skipped))
         return ServiceEndpoints((), frozenset(services), self._is_settled(chain, node), tuple(skipped))
 
     def _is_settled(self, chain: DiscoveryChain, node: ResolverNode) -> bool:
-        return self._world.presence(chain.targets[node.target].place.service) is not Presence.UNREAD
+        return self._mesh_state.presence(chain.targets[node.target].key.service) is not Presence.UNREAD
 
-    def _plain(self, found: FoundService, port: int) -> ServiceEndpoints:
-        """Without a usable chain: all instances."""
-        endpoints = self._selected(Binding(found.service), port)
+    def _all_endpoints(self, found: FoundService, port: int) -> ServiceEndpoints:
+        """The endpoints of all instances, for a service without a usable chain."""
+        endpoints = self._selected_endpoints(Binding(found.service), port)
         return ServiceEndpoints(endpoints, skipped=("its config entries contradict each other",))
 
-    def _of_target(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
-        place, subset = target.place, target.subset
-        binding = Binding(place.service, subset.filter, "", place.datacenter, subset.only_passing)
-        return self._selected(binding, port)
+    def _target_endpoints(self, target: ChainTarget, port: int) -> tuple[DestinationEndpoint, ...]:
+        key, subset = target.key, target.subset
+        binding = Binding(key.service, subset.filter, "", key.datacenter, subset.only_passing)
+        return self._selected_endpoints(binding, port)
 
-    def _selected(self, binding: Binding, port: int) -> tuple[DestinationEndpoint, ...]:
-        instances, meta = self._world.instances(binding.service), self._world.service_meta(binding.service)
-        # A port that no instance has is as good as any other such: clients may ask for all of them.
-        ports = self._remembered.get(binding.service, (instances,), partial(_ports, instances))
+    def _selected_endpoints(self, binding: Binding, port: int) -> tuple[DestinationEndpoint, ...]:
+        instances, meta = self._mesh_state.instances(binding.service), self._mesh_state.service_meta(binding.service)
+        # All ports that no instance has share a result, because clients may request any number of them.
+        ports = self._cache.get(binding.service, (instances,), partial(_ports, instances))
         port = port if port in ports else 0
         make = partial(self._read, binding, port, instances)
-        return self._remembered.get((binding, port), (instances, meta), make)
+        return self._cache.get((binding, port), (instances, meta), make)
 
     def _read(
         self, binding: Binding, port: int, instances: tuple[ServiceInstance, ...]
     ) -> tuple[DestinationEndpoint, ...]:
-        """The endpoints of what is selected. An instance that is as before is not looked at again."""
+        """The endpoints of the selected instances. Endpoints of unchanged instances are reused."""
         defaults = self._values(binding.service)
-        before = self._read_before.get((binding, port), (), dict[int, _ReadInstance])
+        previous = self._read_instances.get((binding, port), (), dict[int, _ReadInstance])
         selection = InstanceSelection(binding, self._rules.datacenter)
-        now: dict[int, _ReadInstance] = {}
+        current: dict[int, _ReadInstance] = {}
         for one in instances:
-            found = before.get(id(one.seen))
+            found = previous.get(id(one.observed))
             if found is None or (found.drains_until, found.defaults) != (one.drains_until, defaults):
                 selected = selection.select((one,))
-                made = endpoints_of(
+                endpoints = endpoints_of(
                     selected, port, self._rules.mesh, defaults=defaults, only_passing=binding.only_passing
                 )
-                found = _ReadInstance(one.seen, one.drains_until, defaults, made)
-            now[id(one.seen)] = found
-        before.clear()
-        before.update(now)
-        return ordered(endpoint for each in now.values() for endpoint in each.endpoints)
+                found = _ReadInstance(one.observed, one.drains_until, defaults, endpoints)
+            current[id(one.observed)] = found
+        previous.clear()
+        previous.update(current)
+        return ordered(endpoint for each in current.values() for endpoint in each.endpoints)
 
     def instance_endpoint(self, found: FoundService, port: int) -> InstanceEndpoint | None:
-        """One instance of a service, whatever its health; None where there is none of this name."""
-        for one in self._world.instances(found.service):
+        """The endpoint of the named instance, whatever its health; None if there is no such instance."""
+        for one in self._mesh_state.instances(found.service):
             if one.drains_until is not None:
                 continue
             endpoint = endpoint_of(one.instance, port, 1, self._rules.mesh, self._values(found.service))
@@ -228,47 +231,47 @@ class ServiceLookup:
     # Profiles
 
     def rules(self, found: FoundService, authority: Authority, own: str) -> ProfileRules:
-        """The routes and overrides of a service. A subset has none: its name leads past router and splitter."""
-        if found.subset or found.reading.datacenter not in ("", self._rules.datacenter):
+        """The routes and overrides of a service. A subset has none: its name bypasses router and splitter."""
+        if found.subset or found.candidate.datacenter not in ("", self._rules.datacenter):
             return ProfileRules()
-        chain = self._world.chain(found.service)
+        chain = self._mesh_state.chain(found.service)
         if chain is None:
             return ProfileRules(skipped=("its config entries contradict each other",))
         key = (found, authority.grammar, authority.port, own)
         name = partial(self._name, authority.grammar, authority.port, own, found.service)
-        return self._remembered.get(key, (chain, *self._there(chain)), lambda: chain_rules(chain, own, name))
+        return self._cache.get(key, (chain, *self._existing_names(chain)), lambda: chain_rules(chain, own, name))
 
     def policy(self, found: FoundService, authority: Authority, own: str) -> PolicyRules | None:
-        """The routes of a service; None where it has none of its own, as for ``rules``."""
-        chain = self._world.chain(found.service)
-        if found.subset or found.reading.datacenter not in ("", self._rules.datacenter) or chain is None:
+        """The routes of a service for an outbound policy; None for a subset, another datacenter, or a broken chain."""
+        chain = self._mesh_state.chain(found.service)
+        if found.subset or found.candidate.datacenter not in ("", self._rules.datacenter) or chain is None:
             return None
         key = ("policy", found, authority.grammar, authority.port, own)
         name = partial(self._name, authority.grammar, authority.port, own, found.service)
-        return self._remembered.get(key, (chain, *self._there(chain)), lambda: chain_policy(chain, own, name))
+        return self._cache.get(key, (chain, *self._existing_names(chain)), lambda: chain_policy(chain, own, name))
 
-    def _there(self, chain: DiscoveryChain) -> Iterator[bool]:
-        """What the names of the targets depend on: which services are there that have a name in common with one."""
-        services = (other for target in chain.targets.values() for other in self.alike(target.place.service))
-        return map(self._is_there, services)
+    def _existing_names(self, chain: DiscoveryChain) -> Iterator[bool]:
+        """Whether each service exists that shares a name with a target. The names of targets depend on it."""
+        services = (other for target in chain.targets.values() for other in self.alike(target.key.service))
+        return map(self._exists, services)
 
-    def _name(self, grammar: Grammar, port: int, own: str, service: str, place: TargetKey) -> str:
-        """The authority of a target; for the service itself the one that the client has asked for."""
-        if place.peer:
+    def _name(self, grammar: Grammar, port: int, own: str, service: str, key: TargetKey) -> str:
+        """The authority of a target. That of the service itself is the one that the client requested."""
+        if key.peer:
             return ""
-        is_here = place.datacenter == self._rules.datacenter
-        if is_here and place.service == service and not place.subset:
+        is_here = key.datacenter == self._rules.datacenter
+        if is_here and key.service == service and not key.subset:
             return own
-        reading = NameReading(place.service, place.subset, "" if is_here else place.datacenter)
-        name = self.name(reading, Grammar.KUBERNETES if grammar is Grammar.IP else grammar)
+        candidate = ServiceCandidate(key.service, key.subset, "" if is_here else key.datacenter)
+        name = self.name(candidate, Grammar.KUBERNETES if grammar is Grammar.IP else grammar)
         return f"{name}:{port}" if name else ""
 
 
 def _ports(instances: tuple[ServiceInstance, ...]) -> frozenset[int]:
-    """The ports that instances have besides their first one."""
+    """The named ports of instances."""
     return frozenset(port for one in instances for port in one.instance.ports.values())
 
 
 def namespace_of(service: str, meta: Mapping[str, str]) -> str:
-    """The namespace of a workload, as far as its source says it."""
+    """The namespace of a workload, from its metadata or the name of its service; may be empty."""
     return meta.get(_NAMESPACE) or service.partition(".")[2]

@@ -1,4 +1,4 @@
-"""Which endpoints a client gets of all: by its zone, by its node, by the names of instances and by IP version."""
+"""Selects the endpoints for a client: by zone, node, name of an instance, and IP version."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from xds.destination.endpoint import DestinationEndpoint
 
 
 @dataclass(frozen=True, slots=True)
-class ClientPlace:
-    """Where a client is, and what it was asked to reach; empty for what is not known.
+class EndpointFilter:
+    """The properties of a client that select its endpoints. ``zone`` and ``node`` are empty if unknown.
 
-    ``instance``: only endpoints of this name. ``node_only``: only endpoints on the client's node, even if there are
-    none. ``has_ipv6``: it reaches IPv6 addresses.
+    ``instance``: only endpoints with this name. ``node_only``: only endpoints on the client's node, even if there are
+    none. ``has_ipv6``: the client reaches IPv6 addresses.
     """
 
     zone: str = ""
@@ -22,8 +22,10 @@ class ClientPlace:
     has_ipv6: bool = True
 
 
-def filtered(endpoints: tuple[DestinationEndpoint, ...], client: ClientPlace) -> tuple[DestinationEndpoint, ...]:
-    """The endpoints for a client. Hints count only if every endpoint has some, and one of them is for the zone."""
+def select_endpoints(
+    endpoints: tuple[DestinationEndpoint, ...], client: EndpointFilter
+) -> tuple[DestinationEndpoint, ...]:
+    """The endpoints for a client. Zone hints count only if every endpoint has some, one of them for the zone."""
     found = endpoints
     if client.instance:
         found = tuple(one for one in found if client.instance in one.names)
@@ -33,5 +35,5 @@ def filtered(endpoints: tuple[DestinationEndpoint, ...], client: ClientPlace) ->
         near = tuple(one for one in found if client.zone in one.hinted_zones)
         found = near or found
     if not client.has_ipv6:
-        found = tuple(one for one in found if one.place[0] == 4)
+        found = tuple(one for one in found if one.numeric_address[0] == 4)
     return found if len(found) != len(endpoints) else endpoints

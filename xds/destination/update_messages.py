@@ -1,8 +1,8 @@
-"""Updates as messages of either generation, small enough for every client.
+"""Updates as messages of either protocol generation, small enough for every client.
 
-Endpoints are serialized one by one and remembered, so that a service of many streams is serialized once, and field by
-field: 10,000 of them would hold up the event loop for half a second as protobuf messages. The bytes are the canonical
-ones of the messages of `xds.proto.linkerd`, of which 2018's are a part.
+Endpoints are serialized one by one and cached, so that a service of many streams is serialized once. They are written
+field by field, because 10,000 protobuf messages would block the event loop for half a second. The bytes are canonical
+for the messages of `xds.proto.linkerd`. Messages of 2018 are a subset of these.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from xds.codec.naming import to_duration
-from xds.destination.authority import Generation
-from xds.destination.endpoint import DestinationEndpoint, Hint, Http2Params, Labels, MeshRole, Nearness, Place
+from xds.destination.authority import ProtocolGeneration
+from xds.destination.endpoint import (
+    DestinationEndpoint,
+    EndpointAddress,
+    Hint,
+    Http2Params,
+    Labels,
+    MeshRole,
+    ZoneLocality,
+)
 from xds.destination.updates import Add, NoEndpoints, Remove, Update
 from xds.proto.linkerd import destination_pb2 as pb
 from xds.proto.linkerd import net_pb2
 from xds.wire.fields import FIXED32, FIXED64, bytes_field, varint_field
 
-# Of one message. Clients accept 4 MiB, and the first message replaces what a client has: it should have most of it.
+# The limit of a message. Clients accept 4 MiB. The first message replaces everything that a client has, so it should be
+# large.
 MESSAGE_BYTES = 3 << 20
 SPIFFE = "spiffe://"
-_REMEMBERED = 131_072  # serialized endpoints
+_ENDPOINTS_CACHED = 131_072
 _ADD, _REMOVE, _NO_ENDPOINTS = 1, 2, 3  # fields of Update
 _LABELS_2018 = {"pod": "k8s_pod"}
 _LAST = 2**64 - 1
@@ -30,25 +39,30 @@ _FIRST, _SECOND = bytes((1 << 3 | FIXED64,)), bytes((2 << 3 | FIXED64,))
 _EMPTY_ADD = bytes_field(_ADD, b"")
 
 
-def encode_updates(found: Iterable[Update], generation: Generation) -> list[bytes]:
+def encode_updates(found: Iterable[Update], generation: ProtocolGeneration) -> list[bytes]:
     """The messages for these updates, in their order."""
     return [message for update in found for message in _encode(update, generation)]
 
 
 def heartbeat(is_empty: bool, exists: bool) -> bytes:
-    """A message that says nothing new, by the state of the destination: to a client of 2018 an empty ``add`` would say
-    that a service without endpoints exists."""
+    """A message that changes nothing for a client in the given state.
+
+    An empty ``add`` would tell a client of 2018 that a service without endpoints exists.
+    """
     return _no_endpoints(exists) if is_empty else _EMPTY_ADD
 
 
-def _encode(update: Update, generation: Generation) -> Iterator[bytes]:
+def _encode(update: Update, generation: ProtocolGeneration) -> Iterator[bytes]:
     match update:
         case Add(endpoints, labels, zone):
-            members = [encoded_endpoint(one, one.nearness(zone), generation) for one in endpoints]
+            members = [encoded_endpoint(one, one.zone_locality(zone), generation) for one in endpoints]
             common = _labels_field(2, sorted(labels))
             yield from (bytes_field(_ADD, body + common) for body in _parts(members, MESSAGE_BYTES - len(common)))
-        case Remove(places):
-            yield from (bytes_field(_REMOVE, body) for body in _parts([_place_field(p) for p in places], MESSAGE_BYTES))
+        case Remove(addresses):
+            yield from (
+                bytes_field(_REMOVE, body)
+                for body in _parts([_address_field(each) for each in addresses], MESSAGE_BYTES)
+            )
         case NoEndpoints(exists):
             yield _no_endpoints(exists)
 
@@ -58,7 +72,7 @@ def _no_endpoints(exists: bool) -> bytes:
 
 
 def _parts(members: Sequence[bytes], limit: int) -> Iterator[bytes]:
-    """The members joined, as many at a time as the limit has room for."""
+    """The members, joined into parts up to the limit. A larger member is a part of its own."""
     size = 0
     part: list[bytes] = []
     for member in members:
@@ -76,25 +90,25 @@ def _labels_field(number: int, labels: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(bytes_field(number, bytes_field(1, key) + bytes_field(2, value)) for key, value in encoded)
 
 
-@lru_cache(_REMEMBERED)
-def _place_field(place: Place) -> bytes:
-    return bytes_field(1, _address(place))
+@lru_cache(_ENDPOINTS_CACHED)
+def _address_field(address: EndpointAddress) -> bytes:
+    return bytes_field(1, _address(address))
 
 
-@lru_cache(_REMEMBERED)
-def encoded_endpoint(one: DestinationEndpoint, nearness: Nearness, generation: Generation) -> bytes:
+@lru_cache(_ENDPOINTS_CACHED)
+def encoded_endpoint(one: DestinationEndpoint, zone_locality: ZoneLocality, generation: ProtocolGeneration) -> bytes:
     """A field ``addrs`` of a WeightedAddrSet."""
-    address = bytes_field(1, _address(one.place))
-    if generation is Generation.CONDUIT:
+    address = bytes_field(1, _address(one.numeric_address))
+    if generation is ProtocolGeneration.CONDUIT:
         named = tuple((_LABELS_2018[name], value) for name, value in one.labels if name in _LABELS_2018)
         return bytes_field(1, address + varint_field(3, one.share) + _labels_field(4, named))
-    labels = sorted(_labels(one, nearness).items())
+    labels = sorted(_labels(one, zone_locality).items())
     return bytes_field(1, address + varint_field(3, one.weight) + _labels_field(4, labels) + _mesh_fields(one.mesh))
 
 
-def _address(place: Place) -> bytes:
+def _address(address: EndpointAddress) -> bytes:
     """A TcpAddress: big-endian numbers in fields that are little-endian."""
-    version, number, port = place
+    version, number, port = address
     if version == 4:
         ip = _IPV4 + number.to_bytes(4, "little")
     else:
@@ -106,25 +120,25 @@ def _address(place: Place) -> bytes:
 
 @lru_cache(4096)
 def _mesh_fields(mesh: MeshRole) -> bytes:
-    """What a WeightedAddr says of the mesh. Endpoints of one workload share it."""
+    """The fields of a WeightedAddr about the mesh, which endpoints of one workload share."""
     return _mesh_message(mesh).SerializeToString(deterministic=True)
 
 
-def weighted_address(one: DestinationEndpoint, nearness: Nearness | None = None) -> pb.WeightedAddr:
-    """An endpoint of today's generation. ``nearness`` is left out of profiles, which say it of no endpoint."""
+def weighted_address(one: DestinationEndpoint, zone_locality: ZoneLocality | None = None) -> pb.WeightedAddr:
+    """An endpoint of today's generation. Profiles have no ``zone_locality``."""
     found = _mesh_message(one.mesh)
-    found.addr.CopyFrom(tcp_address(one.place))
+    found.addr.CopyFrom(tcp_address(one.numeric_address))
     found.weight = one.weight
-    found.metric_labels.update(_labels(one, nearness))
+    found.metric_labels.update(_labels(one, zone_locality))
     return found
 
 
-def _labels(one: DestinationEndpoint, nearness: Nearness | None) -> dict[str, str]:
+def _labels(one: DestinationEndpoint, zone_locality: ZoneLocality | None) -> dict[str, str]:
     labels = dict(one.labels)
     if one.zone:
         labels["zone"] = one.zone
-    if nearness is not None:
-        labels["zone_locality"] = nearness.value
+    if zone_locality is not None:
+        labels["zone_locality"] = zone_locality.value
     return labels
 
 
@@ -139,9 +153,9 @@ def _mesh_message(mesh: MeshRole) -> pb.WeightedAddr:
     )
 
 
-def tcp_address(place: Place) -> net_pb2.TcpAddress:
+def tcp_address(address: EndpointAddress) -> net_pb2.TcpAddress:
     """An address in the form of the API: big-endian numbers in fixed fields."""
-    version, number, port = place
+    version, number, port = address
     if version == 4:
         return net_pb2.TcpAddress(ip=net_pb2.IPAddress(ipv4=number), port=port)
     v6 = net_pb2.IPv6(first=number >> 64, last=number & (2**64 - 1))

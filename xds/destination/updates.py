@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xds.destination.endpoint import DestinationEndpoint, DestinationState, Labels, Place
+from xds.destination.endpoint import DestinationEndpoint, DestinationState, EndpointAddress, Labels
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """These endpoints are new or changed. The first `Add` on a stream replaces everything that the client has."""
+    """New and changed endpoints. The first `Add` on a stream replaces everything that the client has."""
 
     endpoints: tuple[DestinationEndpoint, ...]
     labels: Labels
@@ -23,9 +23,9 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The endpoints at these addresses are removed."""
+    """The addresses of removed endpoints."""
 
-    places: tuple[Place, ...]
+    addresses: tuple[EndpointAddress, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +51,35 @@ def _updates(sent: DestinationState | None, now: DestinationState) -> Iterator[U
     if sent is None or not sent.endpoints:
         yield Add(now.endpoints, now.labels, now.zone)
         return
-    told = _told(sent, now)
-    if told:
-        yield Add(told, now.labels, now.zone)
-    there = {one.place for one in now.endpoints}
-    gone = tuple(one.place for one in sent.endpoints if one.place not in there)
-    if gone:
-        yield Remove(gone)
+    changed = _changed(sent, now)
+    if changed:
+        yield Add(changed, now.labels, now.zone)
+    present = {one.numeric_address for one in now.endpoints}
+    removed = tuple(one.numeric_address for one in sent.endpoints if one.numeric_address not in present)
+    if removed:
+        yield Remove(removed)
 
 
-def _told(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
-    """The endpoints that are new or changed, also by the labels of the set, or by their distance."""
+def _changed(sent: DestinationState, now: DestinationState) -> tuple[DestinationEndpoint, ...]:
+    """The new and changed endpoints. A change of the common labels or of the zone locality counts, too."""
     if sent.labels != now.labels:
         return now.endpoints
-    before = {one.place: one for one in sent.endpoints}
-    is_elsewhere = sent.zone != now.zone
-    return tuple(one for one in now.endpoints if _is_news(before.get(one.place), one, sent, now, is_elsewhere))
+    previous = {one.numeric_address: one for one in sent.endpoints}
+    has_moved = sent.zone != now.zone
+    return tuple(
+        one for one in now.endpoints if _is_changed(previous.get(one.numeric_address), one, sent, now, has_moved)
+    )
 
 
-def _is_news(
-    before: DestinationEndpoint | None,
+def _is_changed(
+    previous: DestinationEndpoint | None,
     one: DestinationEndpoint,
     sent: DestinationState,
     now: DestinationState,
-    is_elsewhere: bool,
+    has_moved: bool,
 ) -> bool:
-    if before is None:
+    if previous is None:
         return True
-    if before is not one and before != one:
+    if previous is not one and previous != one:
         return True
-    return is_elsewhere and one.nearness(sent.zone) is not one.nearness(now.zone)
+    return has_moved and one.zone_locality(sent.zone) is not one.zone_locality(now.zone)

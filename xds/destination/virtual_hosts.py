@@ -1,6 +1,6 @@
-"""Which cluster a name leads to, by the virtual hosts of a group's route configurations; and its listeners' addresses.
+"""The virtual hosts of a group's route configurations, by name, and the addresses of its listeners.
 
-Of a name's virtual host only the default route decides: the one that matches every request.
+The cluster of a name is that of the default route of its virtual host: the route that matches every request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xds.model.resource import Resource
 from xds.model.resource_type import LISTENER, ROUTE
 from xds.model.snapshot import ResourceSet
 
-_SETS_REMEMBERED = 64
+_SETS_CACHED = 64
 _EXACT, _SUFFIX, _PREFIX, _ANY = range(4)
 _HTTP = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 _TCP = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
@@ -34,7 +34,7 @@ class NamedHost:
 
 @dataclass(frozen=True, slots=True)
 class BoundAddress:
-    """What is behind the address of a listener: a route configuration, else the cluster of a TCP proxy."""
+    """The target of a listener's address: a route configuration, by name or inline, or the cluster of a TCP proxy."""
 
     listener: str
     route_configuration: str = ""
@@ -52,7 +52,7 @@ def parsed(type_url: str, body: bytes) -> Any:
     return message
 
 
-@lru_cache(_SETS_REMEMBERED)
+@lru_cache(_SETS_CACHED)
 def hosts_of(routes: ResourceSet) -> tuple[NamedHost, ...]:
     """The virtual hosts of a set of route configurations."""
     return tuple(
@@ -62,36 +62,36 @@ def hosts_of(routes: ResourceSet) -> tuple[NamedHost, ...]:
     )
 
 
-@lru_cache(_SETS_REMEMBERED)
+@lru_cache(_SETS_CACHED)
 def addresses_of(listeners: ResourceSet) -> dict[tuple[str, int], BoundAddress | None]:
-    """What is behind the addresses of listeners; None for an address with several answers."""
+    """The targets of listeners by address and port; None for an address that several listeners have."""
     found: dict[tuple[str, int], BoundAddress | None] = {}
     for resource in listeners.resources.values():
-        for place, bound in _bound(resource):
-            found[place] = bound if place not in found else None
+        for address, bound in _bound_addresses(resource):
+            found[address] = bound if address not in found else None
     return found
 
 
-def _bound(resource: Resource) -> Iterator[tuple[tuple[str, int], BoundAddress]]:
+def _bound_addresses(resource: Resource) -> Iterator[tuple[tuple[str, int], BoundAddress]]:
     message = parsed(LISTENER, resource.body)
-    behind = list(_behind(resource.name, message))
-    if len(behind) != 1:
+    bound = list(_bound_filters(resource.name, message))
+    if len(bound) != 1:
         return
     for address in (message.address, *(each.address for each in message.additional_addresses)):
-        place = address.socket_address
-        if place.address and place.port_value:
-            yield (_form(place.address), place.port_value), behind[0]
+        socket = address.socket_address
+        if socket.address and socket.port_value:
+            yield (_normalized(socket.address), socket.port_value), bound[0]
 
 
-def _form(address: str) -> str:
-    """An address in its shortest form; a name as it is."""
+def _normalized(address: str) -> str:
+    """An IP address in its shortest form; a name unchanged."""
     try:
         return shortest(address)
     except ValueError:
         return address
 
 
-def _behind(name: str, listener: Any) -> Iterator[BoundAddress]:
+def _bound_filters(name: str, listener: Any) -> Iterator[BoundAddress]:
     chains = [*listener.filter_chains]
     if listener.HasField("default_filter_chain"):
         chains.append(listener.default_filter_chain)
@@ -109,7 +109,7 @@ def _behind(name: str, listener: Any) -> Iterator[BoundAddress]:
 def find_host(hosts: Iterable[NamedHost], name: str, port: int, *, or_any: bool) -> list[NamedHost]:
     """The virtual hosts of the best match of a name: exact, then by suffix and prefix (the longest), then ``*``.
 
-    Several are an ambiguity, unless they lead to one cluster. ``or_any``: whether ``*`` counts.
+    Several virtual hosts are ambiguous, unless they lead to one cluster. ``or_any``: whether ``*`` counts.
     """
     best: tuple[int, int] | None = None
     found: list[NamedHost] = []
@@ -126,7 +126,7 @@ def find_host(hosts: Iterable[NamedHost], name: str, port: int, *, or_any: bool)
 
 
 def _rank(domain: str, name: str, port: int, or_any: bool) -> tuple[int, int] | None:
-    """How well a domain matches, less is better; None where it does not."""
+    """How well a domain matches; lower is better. None if it does not match."""
     wanted = (f"{name}:{port}".lower(), name.lower())
     domain = domain.lower()
     if domain in wanted:
@@ -141,7 +141,7 @@ def _rank(domain: str, name: str, port: int, or_any: bool) -> tuple[int, int] | 
 
 
 def default_route(host: Any) -> Any:
-    """The route that matches every request; None where there is none, or it is not a route to clusters."""
+    """The route that matches every request; None if there is none, or if it does not lead to clusters."""
     for route in host.routes:
         if is_catch_all(route.match):
             return route if route.WhichOneof("action") == "route" else None
@@ -149,7 +149,7 @@ def default_route(host: Any) -> Any:
 
 
 def is_catch_all(match: Any) -> bool:
-    """Whether a match holds for every request."""
+    """Whether a match matches every request."""
     kind = match.WhichOneof("path_specifier")
     is_any = (kind == "prefix" and match.prefix in ("", "/")) or (
         kind == "safe_regex" and match.safe_regex.regex in (".*", "/.*")

@@ -1,4 +1,4 @@
-"""The server within a Python program (docs/python.md)."""
+"""The server embedded in a Python program (docs/python.md)."""
 
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink, Source, SourceError

@@ -16,9 +16,10 @@ _log = structlog.get_logger(logger_name="xds.embed")
 
 
 class GuardedChoice:
-    """Calls a function from node to group. What it raises, or returns by mistake, means that the node has no group.
+    """Calls the function that chooses the group of a node. If it raises or returns a wrong type, the node has no group.
 
-    A node without a group keeps what it has and waits. ``failures`` counts; each kind of fault is logged once.
+    A node without a group keeps its configuration and waits. ``failures`` counts these faults; each kind is logged
+    once.
     """
 
     def __init__(self, choose: ChooseGroup) -> None:
@@ -28,18 +29,18 @@ class GuardedChoice:
         self._lock = Lock()  # nodes are also matched in other threads
 
     def __call__(self, node: Node) -> str | None:
-        """The group of a node; None leaves it to selectors and names."""
+        """The group of a node; empty after a fault. None: selectors and names decide."""
         try:
             found = self._choose(node)
         except Exception as error:
-            self._failed(node, f"{type(error).__name__}: {error}", type(error).__name__)
+            self._record_fault(node, f"{type(error).__name__}: {error}", type(error).__name__)
             return NO_GROUP
         if found is not None and not isinstance(found, str):
-            self._failed(node, f"expected the name of a group or None, not {type(found).__name__}", "type")
+            self._record_fault(node, f"expected the name of a group or None, not {type(found).__name__}", "type")
             return NO_GROUP
         return found
 
-    def _failed(self, node: Node, message: str, fault: str) -> None:
+    def _record_fault(self, node: Node, message: str, fault: str) -> None:
         with self._lock:
             self.failures += 1
             is_new = fault not in self._logged and len(self._logged) < FAULTS_LOGGED

@@ -1,7 +1,7 @@
-"""Hooks of a program that embeds the server: its functions that are called on events.
+"""Hooks: functions of the embedding program that are called on events.
 
-Hooks are called from the event log, one event after the other. A stream never waits for a hook. A hook that is too slow
-misses events, and then ``on_lagged`` is called.
+Hooks are called for the events of the event log, one event after the other. A stream never waits for a hook. Hooks that
+are too slow miss events; then ``on_lagged`` is called.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Hooks:
     * ``on_event``: every event except ACKs, also those above;
     * ``on_lagged``: events are missing before the next one, because hooks were too slow.
 
-    What a hook raises is logged, and the next event follows.
+    An exception of a hook is logged, and the next event follows.
     """
 
     on_ack: Hook | None = None
@@ -50,7 +50,7 @@ class Hooks:
     on_lagged: LaggedHook | None = None
 
     def kinds(self) -> frozenset[EventKind]:
-        """The kinds of events to read. ACKs cost a little, so they are read only for a hook."""
+        """The kinds of events to read. ACKs are recorded only while a hook reads them, because they cost CPU."""
         if self.on_ack is not None or self.on_synced is not None:
             return frozenset(EventKind)
         return DEFAULT_KINDS
@@ -73,7 +73,7 @@ class Hooks:
 
 @contextmanager
 def recording(log: EventLog, hooks: Hooks) -> Iterator[None]:
-    """Within, the log has all events that the hooks want."""
+    """A context in which the log records all kinds of events that the hooks read."""
     with log.watching(hooks.kinds()):
         yield
 
@@ -91,7 +91,7 @@ async def run_hooks(log: EventLog, hooks: Hooks, cursor: int) -> None:
 
 
 async def end_hooks(running: asyncio.Task[None]) -> None:
-    """Wait for the hooks of the last events, and end those that take too long."""
+    """Wait ``CLOSE_S`` for the hooks of the last events, then cancel them."""
     _, pending = await asyncio.wait((running,), timeout=CLOSE_S)
     if pending:
         running.cancel()

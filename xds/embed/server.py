@@ -1,4 +1,4 @@
-"""`Server`: the xDS server within a program, on the program's event loop."""
+"""`Server`: the xDS server embedded in a program, on the event loop of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import structlog
 from xds.catalog.binding import Binding
 from xds.catalog.source import Source
 from xds.cli.serve import Hosting
-from xds.cli.serve import Server as WholeServer
+from xds.cli.serve import Server as StandaloneServer
 from xds.client.encoding import ResourceInput, encode_resource, encode_resources
 from xds.codec.resources import DecodedPush
 from xds.codec.schema import add_descriptor_sets
@@ -33,23 +33,26 @@ from xds.model.node import Node
 from xds.model.resource_type import type_url_of
 from xds.server.logs import configure_logging
 
-ACTOR = "program"  # of changes that the program makes, in the history
+ACTOR = "program"  # the actor of changes by the program, in the history
 DEFAULT_GRPC = "127.0.0.1:18000"
 
 
 class Server:
-    """The xDS server: ``async with Server() as server``. It serves within, and drains at the end.
+    """The xDS server: ``async with Server() as server``. It serves inside the context, and drains at its end.
 
-    ``grpc`` and ``http`` are ``HOST:PORT``; port 0 takes a free one. Without ``http`` there is no admin port: no
-    ``xds`` commands, no metrics. Without ``data``, a directory, everything is in memory. ``settings`` are those of the
-    configuration file (docs/configuration.md), as nested dictionaries; the environment is not read. ``group_of``
-    chooses the group of a node (the key of its snapshot): None leaves it to selectors and names; it must be fast and
-    may be called from any thread. ``sources`` are sources of instances, as in docs/services.md#a-source-of-your-own.
+    * ``grpc``, ``http``: ``HOST:PORT``; port 0 is a free one. Without ``http`` there is no admin port: no ``xds``
+      commands, no metrics;
+    * ``data``: the directory of the store; without it everything is in memory;
+    * ``group_of``: chooses the group of a node; if it returns None, selectors and names decide. It must be fast, and
+      may be called from any thread;
+    * ``sources``: sources of instances (docs/services.md#a-source-of-your-own);
+    * ``settings``: those of the configuration file (docs/configuration.md), as nested dictionaries. The environment
+      is not read.
 
-    One event loop runs it, and all methods belong to that loop. Logs go where the program has configured structlog to
-    write, else warnings go to standard error.
+    All methods belong to the event loop that runs the server. Logs go where the program has configured structlog to
+    write; otherwise warnings go to standard error.
 
-    Raises ``SettingsError``, and within ``async with`` ``OSError`` for an address that cannot be bound.
+    Raises ``SettingsError``; on entry ``OSError`` for an address that cannot be bound.
     """
 
     def __init__(
@@ -68,21 +71,21 @@ class Server:
         self._hosting = Hosting(tunes_process=False, opens_http=http is not None, sources=added)
         self._hooks = hooks
         self._choice = GuardedChoice(group_of) if group_of is not None else None
-        self._whole: WholeServer | None = None
-        self._calling: asyncio.Task[None] | None = None
+        self._server: StandaloneServer | None = None
+        self._hooks_task: asyncio.Task[None] | None = None
         self._recording = ExitStack()
 
     async def __aenter__(self) -> Self:
         if not structlog.is_configured():
             configure_logging("warning")
         add_descriptor_sets(self._settings.codec.descriptor_sets)
-        whole = self._whole = WholeServer(self._settings, self._hosting)
+        server = self._server = StandaloneServer(self._settings, self._hosting)
         if self._choice is not None:
-            whole.cache.choose_groups(self._choice)
-        self._recording.enter_context(recording(whole.fleet.events, self._hooks))
-        self._calling = asyncio.create_task(run_hooks(whole.fleet.events, self._hooks, whole.fleet.events.newest))
+            server.cache.choose_groups(self._choice)
+        self._recording.enter_context(recording(server.fleet.events, self._hooks))
+        self._hooks_task = asyncio.create_task(run_hooks(server.fleet.events, self._hooks, server.fleet.events.newest))
         try:
-            await whole.start()
+            await server.start()
         except BaseException:
             await self._close()
             raise
@@ -97,18 +100,18 @@ class Server:
             await self._close()
 
     async def _close(self) -> None:
-        whole, self._whole = self._running, None
-        whole.fleet.events.close()
-        if self._calling is not None:
-            await end_hooks(self._calling)
+        server, self._server = self._running, None
+        server.fleet.events.close()
+        if self._hooks_task is not None:
+            await end_hooks(self._hooks_task)
         self._recording.close()
-        await whole.close()
+        await server.close()
 
     @property
-    def _running(self) -> WholeServer:
-        if self._whole is None:
+    def _running(self) -> StandaloneServer:
+        if self._server is None:
             raise RuntimeError("the server does not run: use it within `async with`")
-        return self._whole
+        return self._server
 
     @property
     def grpc_address(self) -> tuple[str, int]:
@@ -135,14 +138,15 @@ class Server:
         if_revision: int | None = None,
         allow_empty: bool = False,
     ) -> PushResult:
-        """Replace all resources of a group; returns when it is stored, before the nodes have it (`wait_taken`).
+        """Replace all resources of a group. Returns when the push is stored, before nodes have it (see `wait_taken`).
 
         A resource is a dictionary with ``@type``, a protobuf message, or a message of envoy-data-plane. ``version`` is
-        served as version_info, ``versions`` by type alias; by default it is the revision. ``if_revision`` is the
-        revision that the group must be at, 0: it must be new. Content that is there already makes no revision.
+        the ``version_info`` of all types, ``versions`` that of single types by type alias; by default it is the
+        revision. ``if_revision`` is the revision that the group must be at; 0: the group must not exist. A push that
+        changes nothing makes no revision.
 
         Raises ``ValidationError`` with all findings, ``ConflictError``, ``EmptyingError`` if connected nodes would lose
-        everything, ``StoreError``.
+        their whole configuration, ``StoreError``.
         """
         values = encode_resources(resources)
         labels = {"versions": dict(versions)} if versions else {}
@@ -161,7 +165,7 @@ class Server:
         return await self._running.publisher.delete(group, (type_url_of(type), name), _options(message))
 
     async def delete_group(self, group: str, *, allow_empty: bool = False) -> PushResult:
-        """Delete a group: its nodes move to another one, or keep what they have. Raises ``EmptyingError``."""
+        """Delete a group. Its nodes move to another group, or keep their configuration. Raises ``EmptyingError``."""
         return await self._running.publisher.delete_group(group, _options("", None, allow_empty))
 
     async def rollback(self, group: str, to: int, *, message: str = "") -> PushResult:
@@ -169,19 +173,19 @@ class Server:
         return await self._running.publisher.rollback(group, to, _options(message))
 
     async def wait_taken(self, pushed: PushResult, timeout_s: float = 30.0) -> Convergence:
-        """How many of the nodes that were connected at a push have it, once it is decided or time is over.
+        """Wait until a push is ACKed by all nodes that were connected then, or NACKed by one, or ``timeout_s`` is over.
 
-        ``verdict_of`` of the answer is ``DONE``, ``PENDING`` or ``REFUSED``. Raises ``NotFoundError`` for a push that
-        is not among the last 64.
+        Returns how many of these nodes have it; ``verdict_of`` of the result is ``DONE``, ``PENDING`` or ``REFUSED``.
+        Raises ``NotFoundError`` for a push that is not among the last 64.
         """
-        found = await self._running.publisher.pushes.settled(pushed.group, pushed.revision, timeout_s)
+        found = await self._running.publisher.pushes.wait_for_verdict(pushed.group, pushed.revision, timeout_s)
         if found is None:
             raise NotFoundError(f"revision {pushed.revision} of group {pushed.group!r} is not a recent push")
         return found
 
     def revision(self, group: str) -> int:
         """The revision of a group; 0 if there is no such group."""
-        held = self._running.publisher.held(group)
+        held = self._running.publisher.find_content(group)
         return held.revision if held is not None else 0
 
     def groups(self) -> list[str]:
@@ -210,28 +214,30 @@ class Server:
         return self._running.grpc.disconnect(node)
 
     def regroup(self) -> None:
-        """Ask ``group_of`` again for all nodes: call this when its answers have changed."""
+        """Call ``group_of`` again for all nodes. Use this when its answers have changed."""
         self._running.cache.choose_groups()
         self._running.grpc.registry.wake(self._running.cache.groups())
 
     # Endpoints
 
     async def follow_service(self, group: str, assignment: str, service: str) -> bool:
-        """Let the endpoints of an assignment be the instances of a service, from any source.
+        """Let an assignment follow a service: its endpoints are the instances of the service, from any source.
 
         ``assignment`` is the name of the cluster, or its ``eds_cluster_config.service_name``. This makes no revision.
-        Returns False if it is so already. Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
+        Returns False if it follows the service already.
+
+        Raises ``NotFoundError``, ``ValidationError``, ``ConflictError``.
         """
-        check_assignment(self._running.publisher.held(group), assignment)
+        check_assignment(self._running.publisher.find_content(group), assignment)
         return await self._running.services.bindings.put((group, assignment), Binding(service), by=Caller(ACTOR))
 
     async def unfollow(self, group: str, assignment: str) -> None:
-        """Serve what was pushed again. Raises ``NotFoundError``."""
+        """End `follow_service` for an assignment: the pushed one is served again. Raises ``NotFoundError``."""
         await self._running.services.bindings.delete((group, assignment), by=Caller(ACTOR))
 
 
 def embedded_settings(grpc: str, http: str | None, data: str | Path | None, settings: Mapping[str, Any]) -> Settings:
-    """The settings of a server within a program. Raises ``SettingsError``."""
+    """The settings of an embedded server. Raises ``SettingsError``."""
     ports = {"grpc": _address(grpc, "grpc"), **({"http": _address(http, "http")} if http is not None else {})}
     store = {"kind": "memory"} if data is None else {"kind": "sqlite", "data": str(data)}
     return make_settings(merge(settings, {"server": ports, "store": store}))

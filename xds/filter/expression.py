@@ -1,6 +1,6 @@
-"""Filters as frozen values: parsed from text, with errors that say what was expected and what was probably meant.
+"""Parses filters into frozen values. Errors say what was expected, and what the author probably meant.
 
-The grammar is ``filter.lark``; lark is imported with the first filter.
+The grammar is ``filter.lark``. lark is imported when the first filter is parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATTERNS_LIMIT = 16  # regular expressions
 
 
 class FilterError(XdsError):
-    """``column`` is the position in the filter, from 1; ``hint`` says what to write instead, or is empty."""
+    """An error in a filter. ``column`` is its position, from 1; ``hint`` says what to write instead, or is empty."""
 
     def __init__(self, detail: str, column: int, hint: str = "") -> None:
         super().__init__(f"column {column}: {detail}" + (f"; {hint}" if hint else ""))
@@ -39,11 +39,11 @@ class FilterSyntaxError(FilterError):
 
 
 class EvaluationError(FilterError):
-    """The filter cannot be evaluated on a value: an unknown field, or an operator that does not apply to the type."""
+    """The filter cannot be evaluated: a field is unknown, or an operator does not apply to the type of a value."""
 
 
 class Operator(Enum):
-    """The operator of a match. ``in`` is ``contains`` with its operands exchanged."""
+    """The operator of a match. ``in`` is ``contains`` with exchanged operands."""
 
     EQUAL = "=="
     CONTAINS = "contains"
@@ -81,14 +81,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True when all operands are; evaluated from left to right, up to the first false one."""
+    """True if all operands are true. Operands are evaluated from left to right, up to the first false one."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True when an operand is; evaluated from left to right, up to the first true one."""
+    """True if some operand is true. Operands are evaluated from left to right, up to the first true one."""
 
     operands: tuple[Expression, ...]
 
@@ -122,7 +122,7 @@ _OPERATORS = {
 }
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
-_LEFT_OUT = re.compile(r"perl operator|escape sequence: \\[1-9]")
+_UNSUPPORTED = re.compile(r"perl operator|escape sequence: \\[1-9]")
 _LAST_CODE_POINT = 0x10FFFF
 
 
@@ -159,7 +159,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> FilterSyntaxError:
     return FilterSyntaxError(expected(text, position, accepts), position + 1, hint(text, position, accepts))
 
 
-# From tree to expression
+# From the parse tree to an expression
 
 
 def _expression(tree: Tree[Token], depth: int) -> Expression:
@@ -208,7 +208,7 @@ def _pattern(text: str, literal: Token) -> Pattern:
     try:
         return Pattern(text)
     except ValueError as error:
-        hint = "RE2 has no back references and no look-around" if _LEFT_OUT.search(str(error)) else ""
+        hint = "RE2 has no back references and no look-around" if _UNSUPPORTED.search(str(error)) else ""
         raise FilterSyntaxError(f"not a regular expression: {error}", _column(literal), hint) from None
 
 
@@ -239,7 +239,7 @@ def _column(token: Token) -> int:
 _KEYWORDS = frozenset({"and", "or", "not", "in", "is", "empty", "contains", "matches"})
 _OPERATOR_WORDS = frozenset({"EQUAL", "UNEQUAL", "CONTAINS", "IN", "IS_EMPTY", "MATCHES"})
 _VALUES = frozenset({"NUMBER", "STRING", "RAW"})
-_INSTEAD = (("&&", '"and"'), ("||", '"or"'), ("!", '"not"'), ("=~", '"matches"'), ("~", '"matches"'), ("=", '"=="'))
+_CORRECTIONS = (("&&", '"and"'), ("||", '"or"'), ("!", '"not"'), ("=~", '"matches"'), ("~", '"matches"'), ("=", '"=="'))
 _KEYS = frozenset({"STRING", "RAW"})
 _EXPECTATIONS = (
     (_OPERATOR_WORDS, 'an operator (==, !=, contains, in, matches, is empty, or one of them with "not")'),
@@ -259,49 +259,49 @@ _UNQUOTED = re.compile(r"[A-Za-z0-9_./-]+")
 
 
 def expected(text: str, position: int, accepts: Collection[str]) -> str:
-    """The error at a position; ``accepts`` are the tokens that the grammar allows there."""
+    """The error message for a position; ``accepts`` are the tokens that the grammar allows there."""
     found = repr(_word_at(text, position)) if text[position:].strip() else "the end"
     what = _expectation(accepts)
     return f"expected {what}, found {found}" if what else f"unexpected {found}"
 
 
 def hint(text: str, position: int, accepts: Collection[str]) -> str:
-    """What to write instead; empty where there is no suggestion."""
+    """A suggestion what to write instead; empty for none. The arguments are as in `expected`."""
     rest = text[position:]
     word = _word_at(text, position)
     if rest.startswith("'"):
         return 'texts are quoted with " or `'
     if rest.startswith('"') or rest.startswith("`"):
         return "the quoted text does not end" if rest.count(rest[0]) == 1 else ""
-    for wrong, right in _INSTEAD:
+    for wrong, right in _CORRECTIONS:
         if rest.startswith(wrong) and not rest.startswith(("==", "!=")):
             return f"write {right}"
     if word.lower() in _KEYWORDS and word not in _KEYWORDS:
         return f'keywords are in lower case: "{word.lower()}"'
-    return _quoting(text, position, accepts)
+    return _quoting_hint(text, position, accepts)
 
 
-def _quoting(text: str, position: int, accepts: Collection[str]) -> str:
-    here = _UNQUOTED.match(text, position)
-    if here is None:
+def _quoting_hint(text: str, position: int, accepts: Collection[str]) -> str:
+    unquoted = _UNQUOTED.match(text, position)
+    if unquoted is None:
         return ""
     if set(accepts) == _KEYS:
-        return f'quote the key: ["{here[0]}"]'
+        return f'quote the key: ["{unquoted[0]}"]'
     start = position
     while start and _UNQUOTED.fullmatch(text[start - 1]):
         start -= 1
     if start == position and not set(accepts) >= _VALUES:
         return ""
-    whole = text[start : here.end()]
+    word = text[start : unquoted.end()]
     if not set(accepts) >= _OPERATOR_WORDS:
-        return f'quote the value: "{whole}"'
-    head, _, key = whole.rpartition(".")  # the selector continues with characters that need quotes
+        return f'quote the value: "{word}"'
+    head, _, key = word.rpartition(".")  # the selector continues with characters that need quotes
     return f'write {head}["{key}"]' if head and not key.startswith("-") else ""
 
 
 def _expectation(accepts: Collection[str]) -> str:
     found = set(accepts)
-    return next((told for tokens, told in _EXPECTATIONS if found >= tokens), "")
+    return next((expectation for tokens, expectation in _EXPECTATIONS if found >= tokens), "")
 
 
 def _word_at(text: str, position: int) -> str:

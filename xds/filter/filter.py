@@ -1,7 +1,7 @@
-"""Compiled filters: an expression becomes a predicate that is evaluated many times.
+"""Compiled filters. An expression is compiled into a predicate, which is evaluated many times.
 
-An operator decides on a value that is present. Absent values, negation and lists are handled alike for all operators
-(docs/filter.md).
+An operator tests a value that is present. Absent values, negation and lists are handled in the same way for all
+operators (docs/filter.md).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from xds.filter.values import SEARCHED_LIMIT, FixedRecord, closest, type_name
 
 Predicate = Callable[[object], bool]
 
-COMPILED_REMEMBERED = 1_000
+COMPILED_CACHED = 1_000
 
 _WHOLE = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-# The words of Go's ParseBool: a value is compared in the type of the field.
+# The words of Go's ParseBool. An operand is converted to the type of the field.
 _TRUTHS = {text: truth for truth, texts in ((True, "1 t T true TRUE True"), (False, "0 f F false FALSE False"))
            for text in texts.split()}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A value as it is written, and as a number or boolean for fields of these types."""
+    """An operand as it is written, and as a number or boolean for fields of these types; None if it is not one."""
 
     text: str
     number: int | float | None
     truth: bool | None
 
     def equals(self, found: object) -> bool:
-        """Strings are compared with the text as written, numbers by value."""
+        """Whether the operand equals a value: strings are compared as text, numbers by value."""
         if isinstance(found, str):
             return found == self.text
         if isinstance(found, bool):
@@ -52,7 +52,7 @@ def _equal(match: Match) -> Predicate:
 
     def test(found: object) -> bool:
         if isinstance(found, Mapping | list | tuple):
-            raise _does_not_fit(match, found, 'use "contains" or "in"')
+            raise _wrong_type_error(match, found, 'use "contains" or "in"')
         return operand.equals(found)
 
     return test
@@ -68,7 +68,7 @@ def _contains(match: Match) -> Predicate:
             return match.text in found
         if isinstance(found, list | tuple):
             return any(map(operand.equals, found))
-        raise _does_not_fit(match, found, 'use "=="')
+        raise _wrong_type_error(match, found, 'use "=="')
 
     return test
 
@@ -77,7 +77,7 @@ def _empty(match: Match) -> Predicate:
     def test(found: object) -> bool:
         if isinstance(found, str | Mapping | list | tuple):
             return not found
-        raise _does_not_fit(match, found)
+        raise _wrong_type_error(match, found)
 
     return test
 
@@ -88,7 +88,7 @@ def _matches(match: Match) -> Predicate:
 
     def test(found: object) -> bool:
         if not isinstance(found, str):
-            raise _does_not_fit(match, found)
+            raise _wrong_type_error(match, found)
         if len(found) > SEARCHED_LIMIT:
             detail = f"{match.selector} has {len(found)} characters, {SEARCHED_LIMIT} are searched at most"
             raise EvaluationError(detail, match.column)
@@ -97,7 +97,7 @@ def _matches(match: Match) -> Predicate:
     return test
 
 
-def _does_not_fit(match: Match, found: object, hint: str = "") -> EvaluationError:
+def _wrong_type_error(match: Match, found: object, hint: str = "") -> EvaluationError:
     detail = f'{match.selector} is {type_name(found)}: "{match.operator.value}" does not apply'
     return EvaluationError(detail, match.column, hint)
 
@@ -111,7 +111,7 @@ TESTS: dict[Operator, Callable[[Match], Predicate]] = {
 
 
 class Filter:
-    """A predicate over mappings, lists, strings, numbers and booleans. The empty filter is true for every value."""
+    """A predicate on mappings, lists, strings, numbers and booleans. The empty filter matches every value."""
 
     __slots__ = ("_matches", "_predicate", "text")
 
@@ -124,29 +124,28 @@ class Filter:
         return f"Filter({self.text!r})"
 
     def matches(self, value: object) -> bool:
-        """True when the value matches the filter. Raises ``EvaluationError``."""
+        """Whether the value matches the filter. Raises ``EvaluationError``."""
         return self._predicate(value)
 
     def check(self, shape: FixedRecord) -> None:
-        """Raises ``EvaluationError`` for a selector that no value of this shape can have, whatever its plain maps
-        hold.
-        """
+        """Raise ``EvaluationError`` for a selector that no value of this shape has. Plain maps may have any key."""
         for match in self._matches:
             _check_path(match, shape)
 
 
-@lru_cache(COMPILED_REMEMBERED)
+@lru_cache(COMPILED_CACHED)
 def compile_filter(text: str) -> Filter:
     """Compile a filter. Raises ``FilterSyntaxError``.
 
-    Filters have no state. Thousands of bindings and subsets have the same few, and parsing one takes a millisecond.
+    Filters have no state, so they are cached: thousands of bindings and subsets have the same few filters, and parsing
+    one takes a millisecond.
     """
     return Filter(text, parse(text) if text.strip() else None)
 
 
 def _compiled(expression: Expression) -> Predicate:
     if isinstance(expression, Match):
-        return _question(expression)
+        return _match_predicate(expression)
     if isinstance(expression, Not):
         operand = _compiled(expression.operand)
         return lambda value: not operand(value)
@@ -155,53 +154,53 @@ def _compiled(expression: Expression) -> Predicate:
 
 
 def _every(operands: tuple[Predicate, ...]) -> Predicate:
-    def ask(value: object) -> bool:
+    def test(value: object) -> bool:
         for operand in operands:  # noqa: SIM110 -- all() costs as much as the comparisons
             if not operand(value):
                 return False
         return True
 
-    return ask
+    return test
 
 
 def _some(operands: tuple[Predicate, ...]) -> Predicate:
-    def ask(value: object) -> bool:
+    def test(value: object) -> bool:
         for operand in operands:  # noqa: SIM110 -- as above
             if operand(value):
                 return True
         return False
 
-    return ask
+    return test
 
 
-def _question(match: Match) -> Predicate:
-    """Applies the operator to the value at the path. This is the path through dictionaries; others are rarer."""
+def _match_predicate(match: Match) -> Predicate:
+    """The predicate of a match: its operator applied to the value at its path. `_through` handles rarer values."""
     test, negated, path = TESTS[match.operator](match), match.negated, match.path
-    absent = (match.operator is Operator.EMPTY) is not negated
+    if_absent = (match.operator is Operator.EMPTY) is not negated
 
-    def ask(value: object) -> bool:
+    def evaluate(value: object) -> bool:
         for at, key in enumerate(path):
             if not isinstance(value, dict):
                 return _through(value, at, match, test)
-            held, value = value, value.get(key)
+            parent, value = value, value.get(key)
             if value is None:
-                _check_field(held, key, match)
-                return absent
-        return absent if value is None else test(value) is not negated
+                _check_field(parent, key, match)
+                return if_absent
+        return if_absent if value is None else test(value) is not negated
 
-    return ask
+    return evaluate
 
 
 def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
-    """The rest of the path, from position ``at`` on. Of a list, one matching element is enough."""
-    pending = [(value, at)]  # not recursive: values come from outside and may nest lists deeply
+    """Evaluate the rest of the path, from index ``at``. A list matches if one of its elements matches."""
+    pending = [(value, at)]  # not recursive, because values come from outside and may nest lists deeply
     while pending:
         found, at = pending.pop()
         while at < len(match.path) and isinstance(found, Mapping):
             found, at = _member(found, match.path[at], match), at + 1
         if found is not None and at < len(match.path):
             if not isinstance(found, list | tuple):
-                raise _has_no(match, at, found)
+                raise _no_members_error(match, at, found)
             pending += [(item, at) for item in reversed(found)]
             continue
         positive = match.operator is Operator.EMPTY if found is None else test(found)
@@ -210,19 +209,19 @@ def _through(value: object, at: int, match: Match, test: Predicate) -> bool:
     return False
 
 
-def _member(held: Mapping[str, object], key: str, match: Match) -> object:
-    found = held.get(key)
+def _member(parent: Mapping[str, object], key: str, match: Match) -> object:
+    found = parent.get(key)
     if found is None:
-        _check_field(held, key, match)
+        _check_field(parent, key, match)
     return found
 
 
-def _check_field(held: Mapping[str, object], key: str, match: Match) -> None:
-    if isinstance(held, FixedRecord) and key not in held:
-        raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, held))
+def _check_field(parent: Mapping[str, object], key: str, match: Match) -> None:
+    if isinstance(parent, FixedRecord) and key not in parent:
+        raise EvaluationError(f"{match.selector}: there is no field {key!r}", match.column, closest(key, parent))
 
 
-def _has_no(match: Match, at: int, found: object) -> EvaluationError:
+def _no_members_error(match: Match, at: int, found: object) -> EvaluationError:
     place = ".".join(match.path[:at]) or "the value"
     return EvaluationError(f"{match.selector}: {place} is {type_name(found)} and has no members", match.column)
 
@@ -235,4 +234,4 @@ def _check_path(match: Match, shape: FixedRecord) -> None:
         elif isinstance(found, Mapping | list | tuple) or found is None:
             return
         else:
-            raise _has_no(match, at, found)
+            raise _no_members_error(match, at, found)

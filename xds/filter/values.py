@@ -1,10 +1,10 @@
-"""The values that filters are evaluated on: nodes as records, and regular expressions over their texts.
+"""The values on which filters are evaluated: nodes as records. Also the regular expressions of filters.
 
-A value is a mapping, list, string, number, boolean, or None where it is absent. A plain mapping may lack a key, and
-every operator has an answer for that. A `FixedRecord` has a fixed set of fields; a selector of another field is an
-error.
+A value is a mapping, list, string, number or boolean; None if it is absent. A plain mapping may lack a key, and every
+operator has a result for an absent value. A `FixedRecord` has a fixed set of fields, and a selector of another field is
+an error.
 
-Regular expressions are RE2 (`xds.filter.regular_expressions`), within limits of their own.
+Regular expressions are those of RE2 (`xds.filter.regular_expressions`), with limits of their own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from xds.model.node import Node
 
 
 class FixedRecord(dict[str, Any]):
-    """A mapping with a fixed set of keys: another key is an error in the filter."""
+    """A mapping with a fixed set of keys. Another key in a filter is an error."""
 
 
 def type_name(value: object) -> str:
-    """The type of a value in messages."""
+    """The type of a value, for messages."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, str):
@@ -35,16 +35,16 @@ def type_name(value: object) -> str:
 
 
 def closest(name: str, known: Mapping[str, object]) -> str:
-    """A hint with the key that was probably meant."""
+    """A hint with the key that was probably meant, or with all keys."""
     found = get_close_matches(name, known, n=1)
     return f'did you mean "{found[0]}"?' if found else f"there are: {', '.join(sorted(known))}" if known else ""
 
 
 def node_record(node: Node) -> FixedRecord:
-    """``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*``, as selectors
-    name them.
+    """The record of a node, on which selectors are evaluated.
 
-    Only ``metadata`` is a plain map, whose keys may be missing. The other fields may be empty.
+    Its fields are ``node.id``, ``node.cluster``, ``node.locality.*``, ``node.metadata.*`` and ``node.user_agent.*``.
+    Only ``metadata`` is a plain map, which may lack keys. The other fields may be empty.
     """
     locality = node.locality
     return FixedRecord(
@@ -62,8 +62,8 @@ NODE_SHAPE = node_record(Node(""))
 
 
 PATTERN_LIMIT = 512  # characters
-INSTRUCTIONS_LIMIT = 1_000  # of the compiled pattern; a search costs at most this times the length of the text
-CACHE_BYTES = 1 << 20  # RE2 is ten times slower when its automaton exceeds the cache
+INSTRUCTIONS_LIMIT = 1_000  # of a compiled pattern; a search costs at most this number times the length of the text
+CACHE_BYTES = 1 << 20  # RE2 is ten times slower if its automaton exceeds this
 SEARCHED_LIMIT = 1024  # characters of a value
 
 
@@ -79,7 +79,7 @@ class Pattern:
         self._compiled = _compile(text)
 
     def search(self, text: str) -> bool:
-        """True when the pattern matches anywhere in the text."""
+        """Whether the pattern matches anywhere in the text."""
         return self._compiled.search(text.encode("utf-8", "replace")) is not None
 
 

@@ -1,8 +1,8 @@
-"""How many nodes have taken a push, and counts over the whole fleet.
+"""How many nodes have a push, and counts over the whole fleet.
 
-A node has a push when it has ACKed its content; versions are not compared, because a version_info may repeat. Content
-that was derived from a pushed set, for a locality or for another API, counts as that set. `take_census` may run in
-another thread than the one that applies events: it iterates over copies.
+A node has a push when it has ACKed the content. Content is compared, not version_info, which may repeat. Content that
+was derived from a pushed set, for a locality or for another API, counts as that set. `take_census` iterates over
+copies, so it may run in another thread than the one that applies events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xds.fleet.node_records import (
     by_alias,
     worst,
 )
-from xds.fleet.order_state import stands_for
+from xds.fleet.order_state import comparable_set
 from xds.fleet.state import Sync
 from xds.model.resource_type import alias_of
 from xds.model.snapshot import ResourceSet
@@ -38,7 +38,7 @@ class NodeProgress:
         self.last_ack = 0.0
 
     def add(self, record: TypeRecord, target: ResourceSet) -> None:
-        """Take one type of one stream into account."""
+        """Add one type of one stream."""
         state = progress(record, target)
         if state is Sync.NACKED:
             self.state = Sync.NACKED
@@ -60,15 +60,15 @@ def node_progress(
 
     ``variants`` are the sets for streams of another API, by API and type URL.
     """
-    found = NodeProgress()
+    result = NodeProgress()
     for stream in node.streams:
         for type_url, target in variants.get(stream.api, targets).items():
             record = stream.types.get(type_url)
             if record is not None:
-                found.add(record, target)
-    if found.state is Sync.NOT_SUBSCRIBED and any(map(_is_starting, node.streams)):
-        found.state = Sync.PENDING
-    return found
+                result.add(record, target)
+    if result.state is Sync.NOT_SUBSCRIBED and any(map(_is_starting, node.streams)):
+        result.state = Sync.PENDING
+    return result
 
 
 def _is_starting(stream: StreamRecord) -> bool:
@@ -87,13 +87,13 @@ def type_progress(
     node: NodeRecord, targets: Mapping[str, ResourceSet], variants: Mapping[str, Mapping[str, ResourceSet]]
 ) -> dict[str, Sync]:
     """The state of a connected node for each pushed type, by alias: the worst of its streams."""
-    found = {alias_of(type_url): NodeProgress() for type_url in targets}
+    result = {alias_of(type_url): NodeProgress() for type_url in targets}
     for stream in node.streams:
         for type_url, target in variants.get(stream.api, targets).items():
-            record, progressed = stream.types.get(type_url), found.get(alias_of(type_url))
+            record, progressed = stream.types.get(type_url), result.get(alias_of(type_url))
             if record is not None and progressed is not None:
                 progressed.add(record, target)
-    return {alias: each.state for alias, each in found.items()}
+    return {alias: each.state for alias, each in result.items()}
 
 
 def progress(record: TypeRecord, target: ResourceSet) -> Sync:
@@ -103,15 +103,15 @@ def progress(record: TypeRecord, target: ResourceSet) -> Sync:
     if record.state is Sync.NACKED:
         # A NACK of earlier content says nothing about this push: the new response may be on its way.
         return Sync.NACKED if any(refusal.concerns(target) for refusal in record.refusals) else Sync.PENDING
-    if record.state is Sync.SYNCED and record.acked is not None and same(record.acked, target):
+    if record.state is Sync.SYNCED and record.acked is not None and has_content(record.acked, target):
         return Sync.SYNCED
     return Sync.PENDING
 
 
-def same(one: ResourceSet, other: ResourceSet) -> bool:
-    """Whether ``one`` has the content of ``other``, with or without an overlay. Lingering resources are ignored."""
-    one = stands_for(one)
-    return one is other or one.origin_id == other.origin_id or one.digest == other.digest
+def has_content(acked: ResourceSet, target: ResourceSet) -> bool:
+    """Whether an ACKed set has the content of a pushed one. Overlays and lingering resources are ignored."""
+    acked = comparable_set(acked)
+    return acked is target or acked.origin_id == target.origin_id or acked.digest == target.digest
 
 
 @dataclass(slots=True)
@@ -146,33 +146,33 @@ def take_census(
     detailed: int = 0,
 ) -> Census:
     """Count the fleet. ``synced`` covers the first ``detailed`` nodes."""
-    found = Census()
+    census = Census()
     for node in list(nodes):
         if node.streams:
-            _count_node(found, node, now - stale_after_s, detailed)
+            _count_node(census, node, now - stale_after_s, detailed)
     for stream in list(streams):
         for record in list(stream.types.values()):
             if record.names and (missing := record.missing()):
-                found.missing[alias_of(record.type_url)] += len(missing)
-    return found
+                census.missing[alias_of(record.type_url)] += len(missing)
+    return census
 
 
-def _count_node(found: Census, node: NodeRecord, stale_before: float, detailed: int) -> None:
-    found.nodes[node.group] += 1
+def _count_node(census: Census, node: NodeRecord, stale_before: float, detailed: int) -> None:
+    census.nodes[node.group] += 1
     clients = list(node.clients.values())
-    found.lingering[node.group] += any(client.lingering for client in clients)
-    found.held[node.group] += any(client.held for client in clients)
-    is_detailed = detailed > 0 and found.nodes.total() <= detailed
+    census.lingering[node.group] += any(client.lingering for client in clients)
+    census.held[node.group] += any(client.held for client in clients)
+    is_detailed = detailed > 0 and census.nodes.total() <= detailed
     if detailed and not is_detailed:
-        found.left_out += 1
+        census.left_out += 1
     for alias, records in by_alias(_type_records(node)).items():
         lead = worst(records)
         if lead.state is Sync.NACKED:
-            found.nacked[alias, node.group] += 1
+            census.nacked[alias, node.group] += 1
         elif lead.state is Sync.PENDING and min(_pending_since(records)) < stale_before:
-            found.stale[alias, node.group] += 1
+            census.stale[alias, node.group] += 1
         if is_detailed and lead.state is not Sync.NOT_SUBSCRIBED:
-            found.synced[node.node.id, node.group, alias] = lead.state is Sync.SYNCED
+            census.synced[node.node.id, node.group, alias] = lead.state is Sync.SYNCED
 
 
 def _type_records(node: NodeRecord) -> list[TypeRecord]:

@@ -1,7 +1,8 @@
 """A bounded log of events for operators, and the events that the fleet records in it. No clock, no tasks, no queues.
 
-A reader is a cursor: the number of the last event that it has seen. A reader that is too slow, or that comes back too
-late, is told so (``EventPage.lagged``) and continues with the events that are left. So readers cost writers nothing.
+A reader is a cursor: the number of the last event that it has read. For a reader that is too slow, or that returns too
+late, ``EventPage.lagged`` is set, and the reader continues with the events that still exist. So readers do not slow
+writers down.
 
 Rare events (pushes, NACKs) and frequent events (streams, ACKs, assignments) are kept in separate buffers, so that a
 reconnecting fleet does not displace the history of changes. ACKs are recorded only while somebody reads them.
@@ -89,7 +90,7 @@ class FleetEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """The events that a reader wants, from ``since`` (epoch seconds) on. An empty group or node means all."""
+    """Selects events from ``since`` (epoch seconds) on. An empty group or node means all."""
 
     kinds: frozenset[EventKind] = DEFAULT_KINDS
     group: str = ""
@@ -128,13 +129,13 @@ class _Ring:
 
     def after(self, cursor: int) -> list[FleetEvent]:
         """The events after ``cursor``, oldest first."""
-        found: list[FleetEvent] = []
+        events: list[FleetEvent] = []
         for event in reversed(self.events):
             if event.id <= cursor:
                 break
-            found.append(event)
-        found.reverse()
-        return found
+            events.append(event)
+        events.reverse()
+        return events
 
 
 class EventLog:
@@ -143,7 +144,7 @@ class EventLog:
     def __init__(self, first_id: int = 1, rare_limit: int = RARE_LIMIT, frequent_limit: int = FREQUENT_LIMIT) -> None:
         self.newest = first_id - 1
         self.closed = False
-        self.acks_wanted = False  # read at every ACK
+        self.acks_wanted = False  # whether ACKs are recorded
         self._rare = _Ring(rare_limit, self.newest)
         self._frequent = _Ring(frequent_limit, self.newest)
         self._ack_readers = 0
@@ -172,7 +173,7 @@ class EventLog:
         self._wake()
 
     def close(self) -> None:
-        """End the log: readers finish when they have read it."""
+        """End the log: readers end after the last event."""
         self.closed = True
         self._wake()
 
@@ -180,7 +181,7 @@ class EventLog:
 
     @contextmanager
     def watching(self, kinds: Collection[EventKind]) -> Iterator[None]:
-        """Within, the kinds that are recorded on demand are recorded."""
+        """Record events of ``kinds`` that are recorded on demand, while the context is open."""
         ack = int(EventKind.ACK in kinds)
         self._ack_readers += ack
         self.acks_wanted = self._ack_readers > 0
@@ -197,22 +198,22 @@ class EventLog:
             for ring, kinds in ((self._rare, wanted.kinds - FREQUENT), (self._frequent, wanted.kinds & FREQUENT))
             if kinds
         ]
-        known = cursor if cursor <= self.newest else 0
-        lagged = known != cursor or any(known < ring.dropped for ring in rings)
-        found: list[FleetEvent] = []
-        for event in merge(*(ring.after(known) for ring in rings), key=lambda event: event.id):
+        position = cursor if cursor <= self.newest else 0
+        lagged = position != cursor or any(position < ring.dropped for ring in rings)
+        events: list[FleetEvent] = []
+        for event in merge(*(ring.after(position) for ring in rings), key=lambda event: event.id):
             if wanted(event):
-                found.append(event)
-                if len(found) == limit:
-                    return EventPage(tuple(found), event.id, lagged)
-        return EventPage(tuple(found), self.newest, lagged)
+                events.append(event)
+                if len(events) == limit:
+                    return EventPage(tuple(events), event.id, lagged)
+        return EventPage(tuple(events), self.newest, lagged)
 
     def call_on_next(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, at the next event or at the end of the log."""
         self._waiting.append(callback)
 
     def forget_call(self, callback: Callable[[], None]) -> None:
-        """Withdraw a callback. It is no error if it has been called already."""
+        """Withdraw a callback. Harmless if it was called already."""
         if callback in self._waiting:
             self._waiting.remove(callback)
 
@@ -224,7 +225,7 @@ class EventLog:
 
 
 def record_stream(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
-    """A stream of a node opened or closed."""
+    """Record that a stream was opened or closed."""
     principal = {"principal": stream.principal} if stream.principal else {}
     log.record(
         EventKind.STREAM,
@@ -243,24 +244,24 @@ def record_stream(log: EventLog, action: str, stream: StreamRecord, now: float) 
 
 
 def record_node(log: EventLog, action: str, stream: StreamRecord, now: float) -> None:
-    """The first stream of a node opened, or the last one closed."""
+    """Record that a node connected (its first stream) or disconnected (its last stream)."""
     log.record(EventKind.NODE, action, now, group=stream.group, node=node_id(stream))
 
 
 def record_moved(log: EventLog, stream: StreamRecord, group: str, now: float) -> None:
-    """A node moved to another group, or matches none. Recorded once per node, although its streams move one by one."""
+    """Record that a node moved to another group or matches none: once per node, not for each of its streams."""
     node = stream.node
-    if node is None or (group == node.group and not node.adrift):
+    if node is None or (group == node.group and not node.orphaned_recorded):
         return
     if group:
         log.record(EventKind.NODE, "moved", now, group=group, node=node.node.id, details={"previous": node.group})
-    elif not node.adrift:
+    elif not node.orphaned_recorded:
         log.record(EventKind.NODE, "orphaned", now, group=node.group, node=node.node.id, message=ORPHANED)
-    node.adrift = not group
+    node.orphaned_recorded = not group
 
 
 def record_acked(log: EventLog, stream: StreamRecord, accepted: ResourceSet, revision: int | None, now: float) -> None:
-    """A type was ACKed. Once per revision, also that the node is synced with all of its types."""
+    """Record the ACK of a type; and, once per revision, that all types of the node are synced."""
     node = stream.node
     if node is None:
         return
@@ -281,7 +282,7 @@ def record_acked(log: EventLog, stream: StreamRecord, accepted: ResourceSet, rev
 
 
 def record_nack(log: EventLog, action: str, record: NackRecord, now: float) -> None:
-    """A NACK record was opened, narrowed to the rejected names, or resolved."""
+    """Record that a NACK was opened, narrowed to the rejected names, or resolved."""
     details: dict[str, str | int] = {"nack": record.id, "version": record.version}
     if record.guilty:
         details["guilty"] = ", ".join(record.guilty[:GUILTY_SHOWN])
@@ -298,7 +299,7 @@ def record_nack(log: EventLog, action: str, record: NackRecord, now: float) -> N
 
 
 def record_wait_ended(log: EventLog, stream: StreamRecord, type_url: str, now: float) -> None:
-    """A wait for a type, usually clusters, timed out (docs/design.md#order-of-updates)."""
+    """Record that a wait for a type, usually clusters, timed out (docs/design.md#order-of-updates)."""
     alias = alias_of(type_url)
     log.record(
         EventKind.ORDER, "wait_ended", now, group=stream.group, node=node_id(stream), type=alias, message=WAIT_ENDED
@@ -306,7 +307,7 @@ def record_wait_ended(log: EventLog, stream: StreamRecord, type_url: str, now: f
 
 
 def record_linger_cut(log: EventLog, stream: StreamRecord, removal: Removal, now: float) -> None:
-    """Lingering resources were removed early from the nodes of a group. ``node`` is the first of them."""
+    """Record that lingering resources of a group were removed early; the event names the first node of the group."""
     count = sum(map(len, removal.names.values()))
     details: dict[str, str | int] = {"resources": count, "types": ", ".join(sorted(map(alias_of, removal.names)))}
     log.record(

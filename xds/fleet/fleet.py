@@ -1,7 +1,7 @@
 """The state of the connected fleet, built from the events of the engine: nodes, streams, types, NACK records.
 
-Applying an event costs a few attribute writes. What operators see is built when it is asked for. Times are epoch
-seconds and always arguments.
+Applying an event costs a few attribute writes. States for operators are built on demand. Times are epoch seconds and
+always arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from xds.fleet.node_records import (
     holding,
     holdings,
 )
-from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, held_back, stands_for
+from xds.fleet.order_state import NO_CLIENTS, Clients, PartialSets, comparable_set, held_resources
 from xds.fleet.refused_content import AckedNames, RefusedContent
 from xds.fleet.senders import Senders, take_senders
 from xds.fleet.state import Convergence, HeldResources, NackRecord, NackState, NodeState, StreamState, Sync
@@ -95,7 +95,7 @@ class Fleet:
     def stream_opened(
         self, stream_id: int, peer: str, service: str, variant: str, now: float, api: str = "", principal: str = ""
     ) -> None:
-        """A stream opened. It belongs to no node until its first request. ``api``, ``principal``: see `StreamState`."""
+        """Add a stream. It belongs to no node until its first request. ``api``, ``principal``: see `StreamState`."""
         self._streams[stream_id] = StreamRecord(stream_id, peer, service, variant, now, api, principal)
         self._forget_disconnected(now)
 
@@ -104,7 +104,7 @@ class Fleet:
     ) -> None:
         """Apply the events of the engine for one stream, in their order.
 
-        ``engine_now_s`` is the present time of the engine's clock; None where that clock counts epoch seconds.
+        ``engine_now_s`` is the current time of the engine's clock; None if that clock counts epoch seconds.
         """
         stream = self._streams.get(stream_id)
         if stream is None:
@@ -116,9 +116,9 @@ class Fleet:
                 handler(self, stream, event, now)
 
     def stream_closed(self, stream_id: int, now: float) -> bool:
-        """A stream closed. Its node stays visible for a while.
+        """Remove a closed stream. Its node stays visible for a while.
 
-        True when the other streams of the client have to report lingering and held resources again.
+        True if the other streams of the client have to report lingering and held resources again.
         """
         stream = self._streams.pop(stream_id, None)
         if stream is None or stream.node is None:
@@ -144,7 +144,7 @@ class Fleet:
             del self._revisions[next(iter(self._revisions))]
 
     def restore(self, refusals: Sequence[RefusedContent], now: float) -> None:
-        """Restore the open NACKs of an earlier process. Those of nodes that do not reconnect are forgotten in time."""
+        """Restore the open NACKs of an earlier process. NACKs of nodes that do not reconnect are resolved in time."""
         self.nack_log.restore(refusals)
         self._disconnected.update((refusal.record.node, now) for refusal in refusals)
 
@@ -155,13 +155,13 @@ class Fleet:
 
         They are built one by one.
         """
-        for node_id in self._order.behind(after):
+        for node_id in self._order.after(after):
             record = self._nodes.get(node_id)
             if record is not None and group in (None, record.group):
                 yield record.state(self._revisions)
 
     def node(self, node_id: str) -> NodeState | None:
-        """One node; None when it is unknown or forgotten."""
+        """One node; None if it is unknown or forgotten."""
         record = self._nodes.get(node_id)
         return record.state(self._revisions) if record is not None else None
 
@@ -238,14 +238,14 @@ class Fleet:
         nacks: list[NackRecord] = []
         held: list[tuple[str, HeldResources]] = []
         for record in self._connected_among(group, among):
-            found = node_progress(record, targets, variants)
-            counts[found.state] += 1
-            last_ack = max(last_ack, found.last_ack)
-            if found.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
+            node = node_progress(record, targets, variants)
+            counts[node.state] += 1
+            last_ack = max(last_ack, node.last_ack)
+            if node.state is Sync.PENDING and len(pending) < SHOWN_LIMIT:
                 pending.append(record.node.id)
-                held.extend((record.node.id, each) for each in held_back(record.clients))
-            elif found.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
-                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(found.nacks))))
+                held.extend((record.node.id, each) for each in held_resources(record.clients))
+            elif node.state is Sync.NACKED and len(nacks) < SHOWN_LIMIT:
+                nacks.extend(filter(None, map(self.nack_log.get, dict.fromkeys(node.nacks))))
         return Convergence(
             synced=counts[Sync.SYNCED],
             pending=counts[Sync.PENDING],
@@ -259,14 +259,14 @@ class Fleet:
     def converged_at(self, group: str, targets: Mapping[str, ResourceSet]) -> float | None:
         """When the last connected node of the group ACKed ``targets`` (sets by type URL); None while a node has not.
 
-        May be called from another thread. It stops at the first node that has not.
+        May be called from another thread. Stops at the first node that has not ACKed them.
         """
         last_ack = 0.0
         for record in self._connected_among(group, None):
-            found = node_progress(record, targets, {})
-            if found.state in (Sync.PENDING, Sync.NACKED):
+            node = node_progress(record, targets, {})
+            if node.state in (Sync.PENDING, Sync.NACKED):
                 return None
-            last_ack = max(last_ack, found.last_ack)
+            last_ack = max(last_ack, node.last_ack)
         return last_ack
 
     def progress_by_type(
@@ -277,11 +277,11 @@ class Fleet:
         variants: Mapping[str, Mapping[str, ResourceSet]] = MappingProxyType({}),
     ) -> dict[str, Counter[Sync]]:
         """As ``convergence``, per type alias: the number of nodes in each state."""
-        found: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
+        counts: dict[str, Counter[Sync]] = {alias_of(type_url): Counter() for type_url in targets}
         for record in self._connected_among(group, among):
             for alias, state in type_progress(record, targets, variants).items():
-                found[alias][state] += 1
-        return found
+                counts[alias][state] += 1
+        return counts
 
     def localities(self, group: str) -> frozenset[Locality]:
         """The localities of the connected nodes of a group."""
@@ -296,7 +296,7 @@ class Fleet:
         now: float,
         settled_after_s: float,
     ) -> Senders:
-        """Who of a group's connected nodes could send to which cluster, as `take_senders`."""
+        """The connected nodes of a group that could send to its clusters, as `take_senders`."""
         nodes = self._connected_among(group, None)
         return take_senders(nodes, reporting_since, reported_until, now, settled_after_s)
 
@@ -314,12 +314,12 @@ class Fleet:
         return (record for record in records if record.streams and record.group == group)
 
     def _forget_disconnected(self, now: float) -> None:
-        gone = self._disconnected
-        while gone:
-            node_id, left = next(iter(gone.items()))
-            if len(gone) <= self._disconnected_limit and left > now - self._kept_s:
+        disconnected = self._disconnected
+        while disconnected:
+            node_id, disconnected_at = next(iter(disconnected.items()))
+            if len(disconnected) <= self._disconnected_limit and disconnected_at > now - self._kept_s:
                 return
-            del gone[node_id]
+            del disconnected[node_id]
             self._nodes.pop(node_id, None)
             self._order.discard(node_id)
             for refusal in self.nack_log.open_of_node(node_id):
@@ -332,16 +332,16 @@ class Fleet:
         if node is None:
             node = self._nodes[event.node.id] = NodeRecord(event.node, now)
             self._order.add(event.node.id)
-        came = not node.streams
+        is_first_stream = not node.streams
         self._disconnected.pop(event.node.id, None)
         node.node = event.node
         node.group = event.group
         node.last_seen = now
-        node.left = NO_STATES
+        node.last_states = NO_STATES
         node.streams = (*node.streams, stream)
         stream.node = node
         stream.group = event.group
-        if came:
+        if is_first_stream:
             record_node(self.events, "connected", stream, now)
         record_stream(self.events, "opened", stream, now)
 
@@ -370,18 +370,19 @@ class Fleet:
         record = stream.types.get(event.type_url) or stream.record_of(event.type_url, now)
         record.acked = event.response.resource_set
         if self.nack_log:
-            self._resolve_taken(stream, record, event.response.resource_set, event.response.names, now)
+            self._resolve_accepted(stream, record, event.response.resource_set, event.response.names, now)
         self._mark_synced(record, now)
         if self.events.acks_wanted:
-            taken = event.response.resource_set
-            record_acked(self.events, stream, taken, self._revisions.get(stands_for(taken).origin_id), now)
+            accepted = event.response.resource_set
+            revision = self._revisions.get(comparable_set(accepted).origin_id)
+            record_acked(self.events, stream, accepted, revision, now)
 
-    def _in_step(self, stream: StreamRecord, event: Synced, now: float) -> None:
+    def _synced(self, stream: StreamRecord, event: Synced, now: float) -> None:
         self.changes += 1
         record = stream.record_of(event.type_url, now)
         record.sent = record.acked = event.resource_set
         if self.nack_log:
-            self._resolve_taken(stream, record, event.resource_set, None, now)
+            self._resolve_accepted(stream, record, event.resource_set, None, now)
         self._mark_synced(record, now)
 
     def _nacked(self, stream: StreamRecord, event: Nacked, now: float) -> None:
@@ -394,7 +395,7 @@ class Fleet:
         record.enter(Sync.NACKED, now)
         if event.guilty and not refusal.suspects and resource_type(event.type_url).full_state:
             # Of a rejected CDS or LDS response Envoy applies the valid resources, and names the others in its NACK.
-            record.acked = self._partial_sets.taken(event.response.resource_set, record.acked, event.guilty)
+            record.acked = self._partial_sets.partial_set(event.response.resource_set, record.acked, event.guilty)
         if is_news:
             record_nack(self.events, "opened" if refusal.record.count == 1 else "narrowed", refusal.record, now)
 
@@ -421,28 +422,28 @@ class Fleet:
             record.state = Sync.SYNCED
             record.since = now
 
-    def _resolve_taken(
-        self, stream: StreamRecord, record: TypeRecord, held: ResourceSet, told: AckedNames, now: float
+    def _resolve_accepted(
+        self, stream: StreamRecord, record: TypeRecord, accepted: ResourceSet, acked_names: AckedNames, now: float
     ) -> None:
-        """Resolve the NACKs that a client with this set no longer stands by, and note those that it does."""
+        """Resolve the NACKs that an ACK of this set resolves, and note the others that apply to the stream."""
         if stream.node is None:
             return
         for refusal in self.nack_log.open_of(stream.node.node.id, record.type_url):
             if refusal in record.refusals:
-                refusal.clear(held, told)
+                refusal.clear_suspects(accepted, acked_names)
                 self.nack_log.update_size(refusal)
-                if refusal.is_mended(held, told):
+                if refusal.is_resolved_by(accepted, acked_names):
                     self._withdraw(stream, record, refusal, now)
                 continue
             # A record of another stream, or of an earlier connection: this stream may confirm or resolve it.
             wants = holding(record).interest.wants_name
-            if refusal.is_left_out(held, wants):
+            if refusal.is_left_out(accepted, wants):
                 record.refusals = (*record.refusals, refusal)
-            elif refusal.is_wanted(wants) and refusal.is_mended(held, told, wants):
+            elif refusal.is_wanted(wants) and refusal.is_resolved_by(accepted, acked_names, wants):
                 self._withdraw(stream, record, refusal, now)
 
     def _withdraw(self, stream: StreamRecord, record: TypeRecord, refusal: RefusedContent, now: float) -> None:
-        """The stream no longer stands by a refusal. When no other stream does, the record is resolved."""
+        """Remove a NACK record from a stream, and resolve it if it applies to no other stream of the node."""
         record.refusals = tuple(each for each in record.refusals if each is not refusal)
         if stream.node is not None and not _refused_elsewhere(stream.node, record.type_url, refusal):
             record_nack(self.events, "resolved", self.nack_log.resolve(refusal, now), now)
@@ -453,9 +454,9 @@ class Fleet:
 
     def _linger_cut(self, stream: StreamRecord, event: LingerCut, now: float) -> None:
         """Recorded once for all nodes of the group, since the same push affects all of them."""
-        told = self._cut_recorded.get(stream.group, 0)
+        recorded = self._cut_recorded.get(stream.group, 0)
         for removal in event.removals:
-            if removal.revision > told:
+            if removal.revision > recorded:
                 self._cut_recorded[stream.group] = removal.revision
                 record_linger_cut(self.events, stream, removal, now)
 
@@ -469,7 +470,7 @@ class Fleet:
 
 
 def _refused_elsewhere(node: NodeRecord, type_url: str, refusal: RefusedContent) -> bool:
-    """Whether another stream of the same node id stands by the refusal. Several clients may share a node id."""
+    """Whether a NACK record applies to another stream of the node id, which several clients may share."""
     records = (stream.types.get(type_url) for stream in node.streams)
     return any(record is not None and refusal in record.refusals for record in records)
 
@@ -479,7 +480,7 @@ _HANDLERS: Mapping[type, Callable[[Fleet, StreamRecord, Any, float], None]] = {
     ViewChanged: Fleet._view_changed,
     Send: Fleet._sent,
     Acked: Fleet._acked,
-    Synced: Fleet._in_step,
+    Synced: Fleet._synced,
     Nacked: Fleet._nacked,
     Subscribed: Fleet._subscribed,
     AckWaitTimedOut: Fleet._wait_ended,

@@ -1,4 +1,4 @@
-"""The NACK records: bounded, one per node, type and rejected content, with the stored form of open records.
+"""The NACK records, one per node, type and rejected content, in bounded number; and the stored form of open records.
 
 The stored form is bounded as well, because clients choose names and messages.
 """
@@ -20,18 +20,18 @@ from xds.protocol.events import Nacked
 
 RECORDS_LIMIT = 10_000
 TEXT_LIMIT = 64 * 1024 * 1024
-MESSAGE_KEPT = 4096  # characters in the stored form
-NAMES_TEXT_KEPT = 64 * 1024  # characters in the stored form
+STORED_MESSAGE_CHARACTERS = 4096  # characters in the stored form
+STORED_NAMES_CHARACTERS = 64 * 1024  # characters in the stored form
 _NONE: Mapping[str, tuple[RefusedContent, ...]] = MappingProxyType({})
 
 __all__ = ["MESSAGE_LIMIT", "NackChanges", "NackLog", "mentions"]
 
 
 class NackChanges(NamedTuple):
-    """Open records that are new or changed, and the ids of records that are resolved or forgotten."""
+    """Open records that are new or changed, and the ids of records that are resolved or dropped."""
 
     open: list[RefusedContent]
-    gone: list[int]
+    closed: list[int]
 
 
 class NackLog:
@@ -51,9 +51,9 @@ class NackLog:
         self._text = 0
         self._records_limit = records_limit
         self._text_limit = text_limit
-        self.forgotten = 0  # open records that were dropped
+        self.dropped_n = 0  # open records that were dropped
         self._changed: set[int] = set()  # ids changed since the last take_changes
-        self._kept: set[int] = set()  # ids of records that were handed out to be stored
+        self._stored: set[int] = set()  # ids of records that `take_changes` returned to be stored
 
     def __len__(self) -> int:
         return len(self._open) + len(self._resolved)
@@ -104,7 +104,7 @@ class NackLog:
         return [refusal for refusals in self._by_node.get(node, _NONE).values() for refusal in refusals]
 
     def resolve(self, refusal: RefusedContent, now: float) -> NackRecord:
-        """Resolve a record: the node does not reject the content any more, or no longer needs it."""
+        """Resolve a record: the node no longer rejects the content, or no longer needs it."""
         record = refusal.record
         if self._open.pop(record.id, None) is not None:
             self._unlink(refusal)
@@ -125,27 +125,27 @@ class NackLog:
         """Restore the open records of an earlier process. Call it before a NACK is recorded."""
         for refusal in refusals:
             self._add(refusal)
-            self._kept.add(refusal.record.id)
+            self._stored.add(refusal.record.id)
             self._changed.discard(refusal.record.id)
-        kept = max((refusal.record.id for refusal in refusals), default=0)
-        self._ids = count(max(kept + 1, self._first_id))
+        highest_id = max((refusal.record.id for refusal in refusals), default=0)
+        self._ids = count(max(highest_id + 1, self._first_id))
         self._evict(keep=0)
 
     def take_changes(self, limit: int) -> NackChanges:
         """At most ``limit`` changes since the last call."""
-        taken = set(islice(self._changed, limit))
-        self._changed -= taken
-        still_open = [self._open[id] for id in taken if id in self._open]
-        gone = [id for id in taken if id not in self._open]
-        self._kept.update(refusal.record.id for refusal in still_open)
-        self._kept.difference_update(gone)
-        return NackChanges(still_open, gone)
+        ids = set(islice(self._changed, limit))
+        self._changed -= ids
+        still_open = [self._open[id] for id in ids if id in self._open]
+        closed = [id for id in ids if id not in self._open]
+        self._stored.update(refusal.record.id for refusal in still_open)
+        self._stored.difference_update(closed)
+        return NackChanges(still_open, closed)
 
     def give_back(self, changes: NackChanges) -> None:
-        """The changes could not be stored: the next ``take_changes`` returns them again."""
-        self._kept.update(changes.gone)
-        ids = (*changes.gone, *(refusal.record.id for refusal in changes.open))
-        self._changed.update(id for id in ids if id in self._kept)
+        """Return changes that could not be stored: the next ``take_changes`` returns them again."""
+        self._stored.update(changes.closed)
+        ids = (*changes.closed, *(refusal.record.id for refusal in changes.open))
+        self._changed.update(id for id in ids if id in self._stored)
 
     def _evict(self, keep: int) -> None:
         while len(self) > self._records_limit or self._text > self._text_limit:
@@ -155,7 +155,7 @@ class NackLog:
             if self._resolved:
                 del self._resolved[oldest]
             else:
-                self.forgotten += 1
+                self.dropped_n += 1
                 self._unlink(self._open.pop(oldest))
             self._text -= self._sizes.pop(oldest)
 
@@ -168,14 +168,14 @@ class NackLog:
 
     def _unlink(self, refusal: RefusedContent) -> None:
         record = refusal.record
-        if record.id in self._kept:
+        if record.id in self._stored:
             self._changed.add(record.id)
         else:
             self._changed.discard(record.id)
         types = self._by_node.get(record.node, {})
-        left = tuple(each for each in types.get(record.type_url, ()) if each is not refusal)
-        if left:
-            types[record.type_url] = left
+        remaining = tuple(each for each in types.get(record.type_url, ()) if each is not refusal)
+        if remaining:
+            types[record.type_url] = remaining
         else:
             types.pop(record.type_url, None)
             if not types:
@@ -195,7 +195,7 @@ def encoded(refusal: RefusedContent) -> bytes:
         "version": record.version,
         "nonce": record.nonce,
         "code": record.code,
-        "message": record.message[:MESSAGE_KEPT],
+        "message": record.message[:STORED_MESSAGE_CHARACTERS],
         "first": record.first,
         "last": record.last,
         "count": record.count,
@@ -209,24 +209,24 @@ def encoded(refusal: RefusedContent) -> bytes:
 def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
     """A record from its stored form. Raises ``ValueError`` for an invalid form."""
     try:
-        found = json.loads(body)
-        versions = {str(name): str(version) for name, version in found["versions"].items()}
-        guilty = tuple(str(name) for name in found["guilty"])
+        document = json.loads(body)
+        versions = {str(name): str(version) for name, version in document["versions"].items()}
+        guilty = tuple(str(name) for name in document["guilty"])
         record = NackRecord(
             id=id,
             node=node,
-            group=str(found["group"]),
+            group=str(document["group"]),
             type=alias_of(type_url),
             type_url=type_url,
-            version=str(found["version"]),
-            nonce=str(found["nonce"]),
-            code=int(found["code"]),
-            message=str(found["message"]),
-            first=float(found["first"]),
-            last=float(found["last"]),
+            version=str(document["version"]),
+            nonce=str(document["nonce"]),
+            code=int(document["code"]),
+            message=str(document["message"]),
+            first=float(document["first"]),
+            last=float(document["last"]),
             names=tuple(versions)[:NAMES_SHOWN],
-            resources=int(found["resources"]),
-            count=int(found["count"]),
+            resources=int(document["resources"]),
+            count=int(document["count"]),
             guilty=guilty[:NAMES_SHOWN],
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -237,5 +237,5 @@ def decoded(id: int, node: str, type_url: str, body: bytes) -> RefusedContent:
 def _bounded(versions: Mapping[str, str]) -> dict[str, str]:
     pairs = list(versions.items())
     sizes = accumulate(len(name) + len(version) for name, version in pairs)
-    fit = sum(1 for _ in takewhile(lambda size: size <= NAMES_TEXT_KEPT, sizes))
+    fit = sum(1 for _ in takewhile(lambda size: size <= STORED_NAMES_CHARACTERS, sizes))
     return dict(pairs[:fit])

@@ -1,4 +1,4 @@
-"""The mutable records of nodes, streams and types, which events write to, and what they show.
+"""The mutable records of nodes, streams and types, which events update, and the states built from them.
 
 `Holding` is what a connected node has of a type, as far as its ACKs prove it.
 """
@@ -15,11 +15,11 @@ from xds.fleet.order_state import (
     ClientKey,
     ClientOrderState,
     Clients,
-    counted,
+    comparable_set,
+    count_resources,
     held_aliases,
-    held_back,
-    lingers,
-    stands_for,
+    held_resources,
+    lingering_resources,
 )
 from xds.fleet.refused_content import RefusedContent
 from xds.fleet.state import NodeState, StreamState, Sync, TypeState
@@ -31,13 +31,13 @@ from xds.protocol.events import Subscribed
 from xds.protocol.subscription import Interest
 
 NAMES_SHOWN = 100
-NO_STATES: Mapping[str, TypeState] = {}  # one for all nodes: an empty dict of each would take memory
+NO_STATES: Mapping[str, TypeState] = {}  # shared by all nodes: a dict for each would take memory
 _WORST_FIRST = (Sync.NACKED, Sync.ORPHANED, Sync.PENDING, Sync.SYNCED, Sync.NOT_SUBSCRIBED)
 _BADNESS = {state: -place for place, state in enumerate(_WORST_FIRST)}
 
 
 class TypeRecord:
-    """One type on one stream. ``refusals`` are the open NACK records that the client stands by, newest last."""
+    """One type on one stream. ``refusals`` are the open NACK records that apply to the stream, newest last."""
 
     __slots__ = (
         "_missing",
@@ -62,7 +62,7 @@ class TypeRecord:
         self.wildcard = False
         self.names: frozenset[str] = NO_NAMES
         self._missing: tuple[str, ...] = ()
-        self._missing_of = 0  # the id of the set in which they are missing
+        self._missing_of = 0  # the id of the set in which ``_missing`` are missing
 
     def enter(self, state: Sync, now: float) -> None:
         """Enter a state. ``since`` changes only if the state does."""
@@ -71,7 +71,7 @@ class TypeRecord:
             self.since = now
 
     def subscribe(self, event: Subscribed, now: float) -> None:
-        """The client changed its subscription."""
+        """Apply a change of the subscription."""
         self.wildcard = event.wildcard
         self.names = event.names
         self._missing, self._missing_of = event.missing, self._set_id()
@@ -117,30 +117,41 @@ class StreamRecord:
         return (self.peer, self.api)
 
     def record_of(self, type_url: str, now: float) -> TypeRecord:
-        """The record of a type, made when the type is first used."""
-        found = self.types.get(type_url)
-        if found is None:
-            found = self.types[type_url] = TypeRecord(type_url, now)
-        return found
+        """The record of a type, which is created when the type is first used."""
+        record = self.types.get(type_url)
+        if record is None:
+            record = self.types[type_url] = TypeRecord(type_url, now)
+        return record
 
     def state(self, revisions: Mapping[int, int]) -> StreamState:
         """The state of the stream for operators. ``revisions`` are by id of a set."""
         merged = by_alias(self.types.values())
         types = (type_state(records, revisions, self.orphaned) for records in merged.values())
-        known = (self.id, self.peer, self.service, self.variant, self.opened)
-        return StreamState(*known, tuple(types), self.api, self.principal)
+        identity = (self.id, self.peer, self.service, self.variant, self.opened)
+        return StreamState(*identity, tuple(types), self.api, self.principal)
 
 
 class NodeRecord:
     """One node id.
 
-    ``left`` keeps the last state of each type by alias, for a disconnected node. ``adrift`` and ``synced_revision`` are
-    what the event log has last: that no group matches, and the revision with which the node is synced.
+    ``last_states`` are the last states of the types of closed streams by alias, for a disconnected node.
+    ``orphaned_recorded`` and ``synced_revision`` are the latest facts in the event log: whether no group matches, and
+    the revision with which the node is synced.
 
     Most nodes have one stream, and nothing lingers: a tuple and None take less memory than two dicts.
     """
 
-    __slots__ = ("_clients", "adrift", "first_seen", "group", "last_seen", "left", "node", "streams", "synced_revision")
+    __slots__ = (
+        "_clients",
+        "first_seen",
+        "group",
+        "last_seen",
+        "last_states",
+        "node",
+        "orphaned_recorded",
+        "streams",
+        "synced_revision",
+    )
 
     def __init__(self, node: Node, now: float) -> None:
         self.node = node
@@ -148,9 +159,9 @@ class NodeRecord:
         self.first_seen = now
         self.last_seen = now
         self.streams: tuple[StreamRecord, ...] = ()
-        self.left = NO_STATES
+        self.last_states = NO_STATES
         self._clients: dict[ClientKey, ClientOrderState] | None = None
-        self.adrift = False
+        self.orphaned_recorded = False
         self.synced_revision = 0
 
     @property
@@ -159,11 +170,14 @@ class NodeRecord:
         return self._clients or NO_CLIENTS
 
     def leave(self, stream: StreamRecord, revisions: Mapping[int, int]) -> None:
-        """A stream closed. What is kept of it is bounded: no names, sets or metadata that only it had."""
+        """Remove a closed stream. Only bounded state is kept of it: no names, sets or metadata that only it had."""
         self.streams = tuple(other for other in self.streams if other is not stream)
         self._forget_client(stream.client_key)  # the other streams of the client report it again
         types = by_alias(stream.types.values()).items()
-        self.left = {**self.left, **{alias: type_state(records, revisions, orphaned=False) for alias, records in types}}
+        self.last_states = {
+            **self.last_states,
+            **{alias: type_state(records, revisions, orphaned=False) for alias, records in types},
+        }
         if not self.streams:
             self.node = replace(self.node, metadata={})
 
@@ -200,7 +214,7 @@ class NodeRecord:
     def state(self, revisions: Mapping[int, int]) -> NodeState:
         """The state of the node for operators. ``revisions`` are by id of a set."""
         types = sorted(self._types(revisions), key=lambda state: state.type)
-        lingering = lingers(self.clients)
+        lingering = lingering_resources(self.clients)
         return NodeState(
             id=self.node.id,
             cluster=self.node.cluster,
@@ -212,13 +226,13 @@ class NodeRecord:
             streams=tuple(stream.state(revisions) for stream in self.streams),
             types=tuple(types),
             lingering=lingering[:LINGERS_SHOWN],
-            lingering_total=counted(lingering),
-            held=held_back(self.clients),
+            lingering_total=count_resources(lingering),
+            held=held_resources(self.clients),
         )
 
     def _types(self, revisions: Mapping[int, int]) -> Iterable[TypeState]:
         if not self.streams:
-            return self.left.values()
+            return self.last_states.values()
         orphaned, held = self.orphaned, held_aliases(self.clients)
         states = (type_state(records, revisions, orphaned) for records in self.by_alias().values())
         return (_unless_held(state, held) for state in states)
@@ -231,10 +245,10 @@ def _unless_held(state: TypeState, held: frozenset[str]) -> TypeState:
 
 def by_alias(records: Iterable[TypeRecord]) -> dict[str, list[TypeRecord]]:
     """Records by type alias, so that operators see one type for all APIs."""
-    found: dict[str, list[TypeRecord]] = {}
+    grouped: dict[str, list[TypeRecord]] = {}
     for record in records:
-        found.setdefault(alias_of(record.type_url), []).append(record)
-    return found
+        grouped.setdefault(alias_of(record.type_url), []).append(record)
+    return grouped
 
 
 def worst(records: Iterable[TypeRecord]) -> TypeRecord:
@@ -255,7 +269,7 @@ def type_state(records: list[TypeRecord], revisions: Mapping[int, int], orphaned
         state=Sync.ORPHANED if orphaned and lead.state is not Sync.NOT_SUBSCRIBED else lead.state,
         version_sent=lead.sent.version_info if lead.sent is not None else "",
         version_acked=lead.acked.version_info if lead.acked is not None else "",
-        revision=revisions.get(stands_for(lead.acked).origin_id) if lead.acked is not None else None,
+        revision=revisions.get(comparable_set(lead.acked).origin_id) if lead.acked is not None else None,
         wildcard=any(record.wildcard for record in records),
         subscribed=len(names),
         names=tuple(nsmallest(NAMES_SHOWN, names)),

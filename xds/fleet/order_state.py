@@ -1,7 +1,7 @@
 """Lingering and held resources of the clients of a node (docs/design.md#order-of-updates).
 
-The engine reports both as immutable values that clients share. What operators see is built when it is asked for, in any
-thread. Mixed sets are what a client has while resources linger, are held, or were rejected; no push has them as such.
+The engine reports both as immutable values that clients share. States for operators are built on demand, in any thread.
+A client has a mixed set while resources linger, are held, or were rejected; a mixed set differs from every pushed set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINGERS_SHOWN = 100
 
 ClientKey = tuple[str, str]  # peer address, API
 
-_MADE_LIMIT = 64
+_SETS_LIMIT = 64
 
 
 class ClientOrderState:
@@ -50,7 +50,7 @@ Clients = Mapping[ClientKey, ClientOrderState]
 NO_CLIENTS: Mapping[ClientKey, ClientOrderState] = {}
 
 
-def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
+def lingering_resources(clients: Clients) -> tuple[LingeringResources, ...]:
     """Lingering resources per push and type, oldest first. Clients of one node id are merged."""
     names: dict[tuple[int, str], frozenset[str]] = {}
     ends: dict[tuple[int, str], float | None] = {}
@@ -68,27 +68,27 @@ def lingers(clients: Clients) -> tuple[LingeringResources, ...]:
 
 
 def lingering_until(clients: Clients) -> dict[str, dict[str, float | None]]:
-    """When each lingering name is removed, by type URL and name; None while its time has not started."""
-    found: dict[str, dict[str, float | None]] = {}
+    """When each lingering name is removed, by type URL and name; None while its drain time has not started."""
+    ends_by_name: dict[str, dict[str, float | None]] = {}
     for client in list(clients.values()):
         for removal in client.lingering.removals:
             until = removal.ends_s + client.offset_s if removal.ends_s is not None else None
             for type_url, names in removal.names.items():
-                ends = found.setdefault(type_url, {})
+                ends = ends_by_name.setdefault(type_url, {})
                 ends.update((name, _later(ends[name], until) if name in ends else until) for name in names)
-    return found
+    return ends_by_name
 
 
-def held_back(clients: Clients) -> tuple[HeldResources, ...]:
+def held_resources(clients: Clients) -> tuple[HeldResources, ...]:
     """Held resources, grouped by the clusters that they wait for."""
-    found: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
+    grouped: dict[tuple[tuple[str, ...], bool], set[tuple[str, str]]] = {}
     for client in list(clients.values()):
         for held in client.held:
-            resources = found.setdefault((held.waits_for, held.is_unreadable), set())
+            resources = grouped.setdefault((held.waits_for, held.is_unreadable), set())
             resources.update((alias_of(type_url), name) for type_url, names in held.names for name in names)
     return tuple(
         HeldResources(tuple(nsmallest(NAMES_SHOWN, resources)), len(resources), waits_for[:NAMES_SHOWN], any_cluster)
-        for (waits_for, any_cluster), resources in found.items()
+        for (waits_for, any_cluster), resources in grouped.items()
     )
 
 
@@ -99,8 +99,8 @@ def held_aliases(clients: Clients) -> frozenset[str]:
     )
 
 
-def waits_of(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
-    """The clusters that each held resource waits for, by type URL and name."""
+def held_by_name(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
+    """The held content that each held resource belongs to, by type URL and name."""
     return {
         (type_url, name): held
         for client in list(clients.values())
@@ -112,23 +112,23 @@ def waits_of(clients: Clients) -> dict[tuple[str, str], events.HeldContent]:
 
 def lingering_names(clients: Iterable[ClientOrderState]) -> dict[str, set[str]]:
     """All lingering names, by type alias."""
-    found: dict[str, set[str]] = {}
+    by_alias: dict[str, set[str]] = {}
     for client in clients:
         for type_url, names in client.lingering.names.items():
-            found.setdefault(alias_of(type_url), set()).update(names)
-    return found
+            by_alias.setdefault(alias_of(type_url), set()).update(names)
+    return by_alias
 
 
-def counted(found: Iterable[LingeringResources]) -> int:
+def count_resources(lingering: Iterable[LingeringResources]) -> int:
     """The number of lingering resources."""
-    return sum(each.count for each in found)
+    return sum(each.count for each in lingering)
 
 
 def _later(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else max(one, other)
 
 
-def pushed_of(held: ResourceSet) -> ResourceSet:
+def pushed_base(held: ResourceSet) -> ResourceSet:
     """The pushed set that a mixed set was made from."""
     while held.mixture is not None:
         held = held.mixture.base
@@ -139,26 +139,26 @@ class PartialSets:
     """Sets without the resources that a client rejected. One set serves all clients in the same state."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, int, tuple[str, ...]], ResourceSet] = {}
+        self._sets: dict[tuple[int, int, tuple[str, ...]], ResourceSet] = {}
 
-    def taken(self, offered: ResourceSet, before: ResourceSet | None, guilty: tuple[str, ...]) -> ResourceSet:
+    def partial_set(self, offered: ResourceSet, before: ResourceSet | None, guilty: tuple[str, ...]) -> ResourceSet:
         """The set of a client that had ``before`` and rejected the names ``guilty`` of ``offered``."""
-        held = before if before is not None else empty_set(offered.type.type_url)
-        key = (offered.id, held.id, guilty)
-        made = self._made.pop(key, None) or mix(offered, held, guilty)
-        self._made[key] = made
-        if len(self._made) > _MADE_LIMIT:
-            del self._made[next(iter(self._made))]
-        return made
+        base = before if before is not None else empty_set(offered.type.type_url)
+        key = (offered.id, base.id, guilty)
+        partial = self._sets.pop(key, None) or mix(offered, base, guilty)
+        self._sets[key] = partial
+        if len(self._sets) > _SETS_LIMIT:
+            del self._sets[next(iter(self._sets))]
+        return partial
 
 
-def stands_for(held: ResourceSet) -> ResourceSet:
-    """The pushed set, where a mixed set contains all of it; else the mixed set."""
+def comparable_set(held: ResourceSet) -> ResourceSet:
+    """The set to compare with pushes: the pushed base if a mixed set contains all of it, else the mixed set."""
     if held.mixture is None:
         return held
-    pushed, mixed = pushed_of(held), held
+    pushed, mixed = pushed_base(held), held
     while mixed.mixture is not None:
-        if not mixed.mixture.kept.isdisjoint(pushed.resources):
+        if not mixed.mixture.earlier_names.isdisjoint(pushed.resources):
             return held
         mixed = mixed.mixture.base
     return pushed

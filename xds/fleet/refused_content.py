@@ -1,7 +1,7 @@
 """The content behind an open NACK record: which resources are rejected, which are suspected, and what resolves it.
 
-A NACK rejects a whole response and seldom says which resource is wrong. The engine finds out by offering parts
-(``protocol.refusals``). All NACKs of that search belong to one record.
+A NACK rejects a whole response and often does not name the rejected resource. The engine searches for it by offering
+parts of the response (`xds.protocol.refusals`). All NACKs of one search belong to one record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Self
 
-from xds.fleet.order_state import pushed_of
+from xds.fleet.order_state import pushed_base
 from xds.fleet.state import NackRecord
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
@@ -23,22 +23,21 @@ NAMES_LIMIT = 100
 KEPT_NAMES_LIMIT = 1000  # names that are stored across restarts
 
 Wants = Callable[[str], bool]
-AckedNames = (
-    Collection[str] | None
-)  # the names in the response that was taken; None: the client holds all that it asks for
+AckedNames = Collection[str] | None
+"""The names in the ACKed response; None if the client has everything that it subscribes to."""
 
 
-def everything(name: str) -> bool:
-    """The client subscribes to all names."""
+def all_names(name: str) -> bool:
+    """Selects all names."""
     return True
 
 
 class RefusedContent:
     """Content that a client rejects.
 
-    ``guilty`` are the names that are known to be rejected; some of ``suspects`` are. The rejected version of a name is
-    that in ``refused``, the set that was offered first. As long as nothing is known, the names are shared with the
-    response.
+    ``guilty`` are the names that are known to be rejected, ``suspects`` those that may be. The rejected version of a
+    name is the one in ``refused``, the set of the first rejected response. ``suspects`` is shared with that response
+    until some names are excluded.
     """
 
     __slots__ = ("_digests", "guilty", "record", "refused", "suspects")
@@ -64,19 +63,19 @@ class RefusedContent:
             names=(*response.names[:NAMES_LIMIT], *response.removed[:NAMES_LIMIT])[:NAMES_LIMIT],
             resources=len(response.names) + len(response.removed),
         )
-        self._learn(event)
+        self._note_guilty(event)
 
     @classmethod
     def restored(cls, record: NackRecord, versions: Mapping[str, str], guilty: Sequence[str]) -> Self:
         """A record from before a restart. ``versions`` are the rejected versions by name."""
-        found = cls.__new__(cls)
+        restored = cls.__new__(cls)
         members = {name: Resource(record.type_url, name, b"", version) for name, version in versions.items()}
-        found.refused = ResourceSet(resource_type(record.type_url), record.version, members)
-        found.guilty = tuple(name for name in guilty if name in versions)
-        found.suspects = tuple(name for name in versions if name not in frozenset(guilty))
-        found._digests = set()
-        found.record = record
-        return found
+        restored.refused = ResourceSet(resource_type(record.type_url), record.version, members)
+        restored.guilty = tuple(name for name in guilty if name in versions)
+        restored.suspects = tuple(name for name in versions if name not in frozenset(guilty))
+        restored._digests = set()
+        restored.record = record
+        return restored
 
     @property
     def names(self) -> Collection[str]:
@@ -97,16 +96,16 @@ class RefusedContent:
     # NACKs
 
     def is_about(self, event: Nacked) -> bool:
-        """Is this a NACK of the same content, or of a part of it that the engine offered in its search?"""
+        """Whether a NACK rejects the same content, or a part of it that the engine offered in its search."""
         response = event.response
         if response.digest in self._digests:
             return True
-        named = event.guilty or response.names
-        meant = frozenset(chain(self.guilty, self.suspects)).intersection(named)
-        return any(_version(response.resource_set, name) == _version(self.refused, name) for name in meant)
+        rejected = event.guilty or response.names
+        common = frozenset(chain(self.guilty, self.suspects)).intersection(rejected)
+        return any(_version(response.resource_set, name) == _version(self.refused, name) for name in common)
 
     def repeat(self, event: Nacked, now: float) -> bool:
-        """Count another NACK. True when it makes a guilty name known."""
+        """Count another NACK. True if it adds a guilty name."""
         known = len(self.guilty)
         self._digests.add(event.response.digest)
         self.record = replace(
@@ -117,64 +116,65 @@ class RefusedContent:
             code=event.error.code,
             message=event.error.message[:MESSAGE_LIMIT],
         )
-        self._learn(event)
+        self._note_guilty(event)
         return len(self.guilty) > known
 
-    def _learn(self, event: Nacked) -> None:
+    def _note_guilty(self, event: Nacked) -> None:
         if event.guilty:
             offered = frozenset(event.response.names)
             self.guilty += tuple(name for name in event.guilty if name not in self.guilty)
             self.suspects = tuple(name for name in self.suspects if name not in offered)
-            self._show()
+            self._update_record()
 
-    def _show(self) -> None:
+    def _update_record(self) -> None:
         names = (*self.guilty, *(name for name in self.suspects if name not in self.guilty))
         shown, guilty = names[:NAMES_LIMIT], self.guilty[:NAMES_LIMIT]
         self.record = replace(self.record, names=shown, resources=len(names), guilty=guilty)
 
     # ACKs
 
-    def clear(self, held: ResourceSet, told: AckedNames) -> None:
-        """The client has ACKed ``held``: suspects that it accepted as they were offered are no longer suspected."""
-        accepted = {name for name in self.suspects if self._is_taken(name, held, told)}
+    def clear_suspects(self, held: ResourceSet, acked_names: AckedNames) -> None:
+        """Remove the suspects whose rejected version is in the ACKed set ``held``: the client accepted them."""
+        accepted = {name for name in self.suspects if self._is_accepted(name, held, acked_names)}
         if accepted:
             self.suspects = tuple(name for name in self.suspects if name not in accepted)
             if len(self.suspects) == 1 and self.refused.type.full_state:
                 self.guilty, self.suspects = (*self.guilty, *self.suspects), ()  # all others were accepted
             if self.names:
-                self._show()
+                self._update_record()
 
-    def is_mended(self, held: ResourceSet, told: AckedNames, wants: Wants = everything) -> bool:
-        """Has a client with this set everything that was rejected? ``wants`` selects the names it subscribes to."""
-        pushed = pushed_of(held)
-        return all(self._mended(name, held, pushed, told) for name in self._meant(wants))
+    def is_resolved_by(self, held: ResourceSet, acked_names: AckedNames, wants: Wants = all_names) -> bool:
+        """Whether a client that ACKed this set no longer rejects anything; ``wants`` selects the names that count."""
+        pushed = pushed_base(held)
+        return all(self._is_name_resolved(name, held, pushed, acked_names) for name in self._suspected_names(wants))
 
     def is_left_out(self, held: ResourceSet, wants: Wants) -> bool:
-        """Is rejected content left out for a client with this set, although it is still pushed and subscribed to?"""
-        pushed, refused = pushed_of(held), self.refused
+        """Whether a client with this set lacks rejected content that is still pushed and subscribed to."""
+        pushed, refused = pushed_base(held), self.refused
         return any(
-            _version(pushed, name) == _version(refused, name) != _version(held, name) for name in self._meant(wants)
+            _version(pushed, name) == _version(refused, name) != _version(held, name)
+            for name in self._suspected_names(wants)
         )
 
     def is_wanted(self, wants: Wants) -> bool:
-        """Does the client subscribe to any of the rejected names?"""
-        return any(True for _ in self._meant(wants))
+        """Whether the client subscribes to any of the names."""
+        return any(True for _ in self._suspected_names(wants))
 
-    def _meant(self, wants: Wants) -> Iterator[str]:
+    def _suspected_names(self, wants: Wants) -> Iterator[str]:
         return filter(wants, chain(self.guilty, self.suspects))
 
-    def _mended(self, name: str, held: ResourceSet, pushed: ResourceSet, told: AckedNames) -> bool:
-        """Has the client accepted the name after all, or a newer version of it, or is it no longer pushed?"""
-        wanted, has = _version(pushed, name), _version(held, name)
-        if wanted and wanted == _version(self.refused, name):
-            return self._is_taken(name, held, told)
-        return not wanted or has == wanted
+    def _is_name_resolved(self, name: str, held: ResourceSet, pushed: ResourceSet, acked_names: AckedNames) -> bool:
+        """Whether the client accepted the rejected version or a newer one, or the name is no longer pushed."""
+        pushed_version, held_version = _version(pushed, name), _version(held, name)
+        if pushed_version and pushed_version == _version(self.refused, name):
+            return self._is_accepted(name, held, acked_names)
+        return not pushed_version or held_version == pushed_version
 
-    def _is_taken(self, name: str, held: ResourceSet, told: AckedNames) -> bool:
-        return _version(held, name) == _version(self.refused, name) and (told is None or name in told)
+    def _is_accepted(self, name: str, held: ResourceSet, acked_names: AckedNames) -> bool:
+        return _version(held, name) == _version(self.refused, name) and (acked_names is None or name in acked_names)
 
     def concerns(self, target: ResourceSet) -> bool:
-        """Does a pushed set contain rejected content?"""
+        """Whether a pushed set contains rejected content."""
         names = self.names
         if not names:
             return self.refused.origin_id == target.origin_id or self.refused.digest == target.digest
@@ -186,5 +186,5 @@ class RefusedContent:
 
 
 def _version(held: ResourceSet, name: str) -> str:
-    found = held.resources.get(name)
-    return found.version if found is not None else ""
+    resource = held.resources.get(name)
+    return resource.version if resource is not None else ""

@@ -1,7 +1,7 @@
 """Which nodes of a group could send to a cluster, and which of them report their load.
 
-This is the one definition of reporting: a node with an open load stream reports, and says zero by saying nothing. gRPC
-sends nothing at all while all of its clusters are idle, and keepalive ends the streams of nodes that are gone.
+This module defines reporting: a node with an open load stream reports, and if it sends nothing, its load is zero. gRPC
+sends no reports while all of its clusters are idle. Keepalive ends the streams of nodes that have left.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CLUSTER, _ENDPOINT = alias_of(CLUSTER), alias_of(ENDPOINT)
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """How many nodes of a locality could send to a cluster: ``reporting`` ones with a load stream, ``silent`` without.
+    """Nodes of a locality that could send to a cluster: ``reporting`` have a load stream, ``silent`` have none.
 
-    ``settled``: some of the reporting ones have had their stream for so long that saying nothing means zero.
+    ``settled`` counts the reporting nodes whose stream is so old that no report means no load.
     """
 
     reporting: int = 0
@@ -32,14 +32,14 @@ class Reporting:
 
 @dataclass(slots=True)
 class Senders:
-    """The nodes of one group. Those that follow all clusters are counted; of the others the names are kept."""
+    """The nodes of one group. Nodes with a wildcard subscription are counted; for others the names are kept."""
 
     localities: set[Locality] = field(default_factory=set)
     by_kind: dict[Locality, Counter[str]] = field(default_factory=dict)
     by_name: list[tuple[Locality, str, frozenset[str], frozenset[str]]] = field(default_factory=list)
 
     def of(self, cluster: str, endpoints: str) -> dict[Locality, Reporting]:
-        """By locality, for a cluster and the name of its ClusterLoadAssignment."""
+        """The nodes that could send to a cluster, by locality; ``endpoints``: the name of its ClusterLoadAssignment."""
         sums = {locality: Counter(self.by_kind.get(locality)) for locality in self.localities}
         for locality, kind, clusters, assignments in self.by_name:
             if cluster in clusters or endpoints in assignments:
@@ -59,22 +59,22 @@ def take_senders(
 ) -> Senders:
     """The senders among connected nodes. ``reporting_since``: when the nodes with a load stream opened it, by node id.
 
-    A node without a load stream is silent once it has been connected for ``settled_after_s``: clients open the stream
-    after that of their configuration. So is one that ended its load stream, at ``reported_until``: clients open another
-    one, and what it reported is still counted.
+    A node without a load stream is silent once it has been connected for ``settled_after_s``, because clients open the
+    load stream after the discovery stream. A node whose load stream ended at ``reported_until`` is silent only
+    ``settled_after_s`` later: clients open another one, and the node's last reports are still counted.
     """
-    found = Senders()
+    senders = Senders()
     for node in nodes:
         locality = node.node.locality
-        found.localities.add(locality)
+        senders.localities.add(locality)
         name = node.node.id
         kind = _kind(node, reporting_since.get(name), reported_until.get(name, -inf), now - settled_after_s)
         names, assignments, is_wildcard = _names(node)
         if is_wildcard:
-            found.by_kind.setdefault(locality, Counter())[kind] += 1
+            senders.by_kind.setdefault(locality, Counter())[kind] += 1
         elif names or assignments:
-            found.by_name.append((locality, kind, names, assignments))
-    return found
+            senders.by_name.append((locality, kind, names, assignments))
+    return senders
 
 
 def _kind(node: NodeRecord, reporting_since: float | None, reported_until: float, before: float) -> str:

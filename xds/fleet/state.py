@@ -9,7 +9,11 @@ from xds.model.node import Locality
 
 
 class Sync(StrEnum):
-    """The state of a client with respect to one type."""
+    """The state of a client with respect to one type.
+
+    ``synced``: it has ACKed everything. ``pending``: it has not answered yet. ``nacked``: it has rejected something.
+    ``not_subscribed``: it does not subscribe to the type. ``orphaned``: no group matches it.
+    """
 
     SYNCED = "synced"
     PENDING = "pending"
@@ -22,7 +26,7 @@ class Sync(StrEnum):
 class TypeState:
     """One type on one node.
 
-    ``revision`` is the newest revision of the group whose content the client has ACKed; None when it is not known.
+    ``revision`` is the newest revision of the group whose content the client has ACKed; None if it is not known.
     ``subscribed`` counts the subscribed names, ``names`` lists some of them; with ``wildcard`` the client subscribes to
     all resources besides. ``missing`` lists subscribed names that do not exist, ``error`` is the message of the last
     NACK, ``guilty`` are the names known to be rejected. ``since`` is when the state was entered.
@@ -161,7 +165,7 @@ class NackRecord:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """How many nodes have taken a push, among the connected nodes of its group that subscribe to a changed type.
+    """How many nodes have a push, among the connected nodes of its group that subscribe to a changed type.
 
     ``last_ack`` is when the last of the synced nodes ACKed. ``held`` pairs a pending node with its held
     resources. The lists are bounded; the counts are not.

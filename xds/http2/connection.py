@@ -1,7 +1,7 @@
 """The server side of one HTTP/2 connection that carries gRPC: bytes in, events and bytes out.
 
 Messages are assembled here, so that an ACK is one event. While a message is not consumed (`ServerConnection.consumed`),
-the window of its stream is not extended: what the client sends beyond it stays with the client.
+the window of its stream is not extended, so the client must wait before it sends more.
 """
 
 from __future__ import annotations
@@ -46,25 +46,24 @@ from xds.http2.stream import (
 CONNECTION_WINDOW = 1 << 20  # bytes that wait to be consumed, over all streams
 PRECREDIT_MESSAGES = 8  # messages of the largest size that may be incomplete at once, over all streams
 _WINDOW_UPDATE_HEAD = NUMBER.size << 8 | WINDOW_UPDATE  # length and type, as `HEADER` has them
-_CALL_FRAMES = frozenset(
-    {DATA, frames.HEADERS, WINDOW_UPDATE}
-)  # frames that advance calls: counted as abuse for cause only
-_STREAMS_PER_ABUSE = 64  # streams that a change of the initial window updates in the time of one other frame
+# Frames that advance calls. The other types always raise the abuse score, these only when they are useless.
+_CALL_FRAMES = frozenset({DATA, frames.HEADERS, WINDOW_UPDATE})
+_STREAMS_PER_ABUSE = 64  # a change of the initial window takes as long for 64 streams as any other frame
 
 
 class ServerConnection:
     """One connection. Pass received bytes to ``receive``; write what ``outgoing`` returns.
 
     ``abuse_score`` counts frames that advance no call: pings, settings, resets, frames without content or for closed
-    streams, window updates although little was sent, errors. A well-behaved client sends few; the owner of the
-    connection bounds them.
+    streams, more window updates than sent data explains, errors. A well-behaved client sends few of them; the owner of
+    the connection limits them.
 
     ``is_behind``: more frames have arrived than are handled at once. Call ``receive`` again, with or without bytes.
     """
 
     __slots__ = (
-        "_block", "_decoder", "_highest_id", "_last_id", "_limits", "_openings_left", "_partial", "_precredited",
-        "_sender", "_settled", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away",
+        "_block", "_decoder", "_has_settings", "_highest_id", "_last_id", "_limits", "_openings_remaining", "_partial",
+        "_precredited", "_sender", "_skipped", "_uncredited", "_window", "abuse_score", "is_behind", "is_going_away",
         "streams",
     )  # fmt: skip
 
@@ -82,10 +81,10 @@ class ServerConnection:
         self._precredited = 0  # over all streams
         self._last_id = 0  # the last stream that was accepted
         self._highest_id = 0  # the last stream that the client opened
-        self._openings_left = 0  # streams that may still be opened in this call of `receive`
+        self._openings_remaining = 0  # streams that may still be opened in this call of `receive`
         self._skipped = SkippedStreamIds()
-        self._settled: bool | None = None  # None: before the preface; True: the peer's SETTINGS have arrived
-        self._block: HeaderBlock | None = None  # one that is incomplete
+        self._has_settings: bool | None = None  # None before the preface, True after the first SETTINGS of the peer
+        self._block: HeaderBlock | None = None  # the incomplete header block, if any
         settings = ((frames.MAX_CONCURRENT_STREAMS, limits.streams), (frames.MAX_HEADER_LIST_SIZE, HEADER_BLOCK_LIMIT))
         self._sender.out += (
             frame(frames.SETTINGS, 0, 0, b"".join(frames.SETTING.pack(*each) for each in settings)),
@@ -95,36 +94,36 @@ class ServerConnection:
     # Sending
 
     def outgoing(self) -> list[bytes | memoryview]:
-        """Take the bytes to be written."""
+        """Return the bytes to write, and remove them."""
         out, self._sender.out = self._sender.out, []
         return out
 
     def send_head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
         """Send the headers of a response, before its first message."""
-        self._sender.head(stream, metadata)
+        self._sender.send_head(stream, metadata)
 
     def send_message(self, stream: Stream, message: bytes) -> bool:
-        """Send a message; True when all of it is in ``outgoing``, else `WriteDrained` follows when it is."""
-        return self._sender.message(stream, message)
+        """Send a message. True if all of it is in ``outgoing``; otherwise `WriteDrained` follows when it is."""
+        return self._sender.send_message(stream, message)
 
     def send_now(self, stream: Stream, message: bytes) -> bool:
-        """Send a message if it fits one frame and the peer's windows; False: nothing was sent."""
-        return self._sender.message_now(stream, message)
+        """Send a message if one frame and the peer's windows have room for it; False: nothing was sent."""
+        return self._sender.send_now(stream, message)
 
     def end(self, stream: Stream, status: int, message: str = "", metadata: headers.Fields = ()) -> None:
-        """End the call behind everything that was sent before."""
+        """End the call after everything that was sent before."""
         self._stop_receiving(stream)
-        self._sender.last(stream, headers.trailers(status, message, metadata, only=not stream.head_sent))
+        self._sender.end_stream(stream, headers.trailers(status, message, metadata, only=not stream.head_sent))
 
     def refuse(self, stream: Stream, http_status: int) -> None:
-        """End a stream that is not a gRPC call."""
+        """Answer a stream that is not a gRPC call with an HTTP status, and end it."""
         self._stop_receiving(stream)
-        self._sender.last(stream, headers.encode(((":status", str(http_status)),)))
+        self._sender.end_stream(stream, headers.encode(((":status", str(http_status)),)))
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream at once; its queued data is dropped."""
         if self._forget(stream):
-            self._sender.reset(stream.id, code)
+            self._sender.send_reset(stream.id, code)
 
     def ping(self) -> None:
         """Send a PING."""
@@ -138,7 +137,7 @@ class ServerConnection:
         self.is_going_away = True
 
     def consumed(self, stream: Stream) -> None:
-        """A message of the stream was consumed. After the last one the client may send more."""
+        """Note that a message of the stream was consumed. After the last one the client may send more."""
         stream.unread -= 1
         if not stream.unread:
             if stream.precredited:
@@ -147,7 +146,7 @@ class ServerConnection:
             self._credit_stream(stream)
 
     def _stop_receiving(self, stream: Stream) -> None:
-        stream.is_over = True
+        stream.discards_data = True
         self._release(stream)
 
     def _release(self, stream: Stream) -> None:
@@ -162,7 +161,7 @@ class ServerConnection:
         return self.streams.pop(stream.id, None) is not None
 
     def _credit_stream(self, stream: Stream) -> None:
-        """Extend the stream's window by what was consumed."""
+        """Extend the stream's window by the consumed bytes."""
         if not stream.half_closed and stream.window * 2 <= STREAM_WINDOW and stream.id in self.streams:
             increment = STREAM_WINDOW - stream.window
             self._sender.out.append(frame(WINDOW_UPDATE, 0, stream.id, NUMBER.pack(increment)))
@@ -180,21 +179,21 @@ class ServerConnection:
     # Receiving
 
     def receive(self, data: bytes) -> list[Http2Event]:
-        """The events of received bytes, which may be cut anywhere. Raises ``Http2Error``: send `go_away` and close."""
+        """The events of received bytes, which may end within a frame. Raises ``Http2Error``: `go_away`, then close."""
         if self._partial:
             data, self._partial = self._partial + data, b""
             self.is_behind = False
         at, end = 0, len(data)
-        if self._settled is None:
+        if self._has_settings is None:
             at = self._read_preface(data)
             if not at:
                 self._partial = data
                 return []
         events: list[Http2Event] = []
-        left = self._limits.frames_at_once
-        self._openings_left = self._limits.streams_at_once
+        remaining = self._limits.frames_at_once
+        self._openings_remaining = self._limits.streams_at_once
         try:
-            while end - at >= FRAME_HEADER_BYTES and left and self._openings_left:
+            while end - at >= FRAME_HEADER_BYTES and remaining and self._openings_remaining:
                 length_and_kind, flags, stream_id = HEADER.unpack_from(data, at)
                 start = at + FRAME_HEADER_BYTES
                 after = start + (length_and_kind >> 8)
@@ -203,12 +202,14 @@ class ServerConnection:
                 if after > end:
                     break
                 at = after
-                left -= 1
+                remaining -= 1
                 stream_id &= UNRESERVED
-                if length_and_kind == _WINDOW_UPDATE_HEAD and self._settled and self._block is None:
+                if length_and_kind == _WINDOW_UPDATE_HEAD and self._has_settings and self._block is None:
                     # Two of these arrive with every message.
                     self._window_update(events, stream_id, NUMBER.unpack_from(data, start)[0] & UNRESERVED)
-                elif length_and_kind & 0xFF == DATA and not flags & PADDED and self._settled and self._block is None:
+                elif (
+                    length_and_kind & 0xFF == DATA and not flags & PADDED and self._has_settings and self._block is None
+                ):
                     self._data(events, stream_id, flags, after - start, data, start, after)
                 else:
                     self._handle(events, length_and_kind & 0xFF, flags, stream_id, data[start:after])
@@ -217,7 +218,7 @@ class ServerConnection:
             raise
         if at < end:
             self._partial = data[at:]
-            self.is_behind = not left or not self._openings_left
+            self.is_behind = not remaining or not self._openings_remaining
         return events
 
     def _read_preface(self, data: bytes) -> int:
@@ -225,11 +226,11 @@ class ServerConnection:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
         if len(data) < len(frames.PREFACE):
             return 0
-        self._settled = False
+        self._has_settings = False
         return len(frames.PREFACE)
 
     def _handle(self, events: list[Http2Event], kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if not self._settled and kind != frames.SETTINGS:
+        if not self._has_settings and kind != frames.SETTINGS:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
         if (kind == frames.CONTINUATION) != (self._block is not None):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frame type {kind} within, or without, a header block")
@@ -254,17 +255,17 @@ class ServerConnection:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window allows")
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._check_known(stream_id)  # a known stream has ended here before the client could know
+            self._check_known(stream_id)  # a known stream has ended; the client did not know yet
             self.abuse_score += 1
             self._credit_connection(size)
             return
         stream.window -= size
         stream.uncredited += size
-        if stream.half_closed or stream.is_over or stream.window < 0:
+        if stream.half_closed or stream.discards_data or stream.window < 0:
             self._drop_data(events, stream, flags)
             return
-        if stream.content_left is not None and stream.exceeds(end - start):
-            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+        if stream.content_remaining is not None and stream.exceeds(end - start):
+            self._fail_stream(events, stream, ErrorCode.PROTOCOL_ERROR)
             return
         try:
             messages = stream.assembler.feed(data, start, end)
@@ -285,9 +286,9 @@ class ServerConnection:
 
     def _drop_data(self, events: list[Http2Event], stream: Stream, flags: int) -> None:
         if stream.half_closed:
-            self._break(events, stream, ErrorCode.STREAM_CLOSED)
+            self._fail_stream(events, stream, ErrorCode.STREAM_CLOSED)
         elif stream.window < 0:
-            self._break(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
+            self._fail_stream(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
             self.abuse_score += 1
             self._release(stream)
@@ -299,15 +300,15 @@ class ServerConnection:
         self._data(events, stream_id, flags, len(payload), body, 0, len(body))
 
     def _credit_early(self, events: list[Http2Event], stream: Stream) -> None:
-        """Extend windows for an incomplete message: it is longer than its stream's window, or there are so many that
-        the connection's window may suffice for none of them."""
+        """Extend windows before a message is complete: if it is longer than its stream's window, or if the connection's
+        window may be too small for all incomplete messages."""
         is_long = stream.assembler.missing > stream.window
         if not is_long and self._window * 2 > CONNECTION_WINDOW:
             return
         stream.precredited += stream.uncredited
         self._precredited += stream.uncredited
         if self._precredited > PRECREDIT_MESSAGES * self._limits.message_bytes:
-            self._break(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
+            self._fail_stream(events, stream, ErrorCode.ENHANCE_YOUR_CALM)
         elif is_long:
             self._credit_stream(stream)
         else:
@@ -316,18 +317,18 @@ class ServerConnection:
 
     def _half_close(self, events: list[Http2Event], stream: Stream) -> None:
         stream.half_closed = True
-        if stream.is_over:
+        if stream.discards_data:
             return
-        if stream.content_left:
+        if stream.content_remaining:
             # RFC 9113 8.1.1: the content-length must "equal the sum of the DATA frame payload lengths".
-            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+            self._fail_stream(events, stream, ErrorCode.PROTOCOL_ERROR)
         elif stream.assembler.is_incomplete:
             self._stop_receiving(stream)
             events.append(MalformedMessage(stream, MessageError("an incomplete message")))
         else:
             events.append(StreamEnded(stream))
 
-    def _break(self, events: list[Http2Event], stream: Stream, code: ErrorCode) -> None:
+    def _fail_stream(self, events: list[Http2Event], stream: Stream, code: ErrorCode) -> None:
         self.abuse_score += 1
         self.reset(stream, code)
         events.append(StreamReset(stream, code))
@@ -356,14 +357,14 @@ class ServerConnection:
             # RFC 9113 5.1.1: "an unexpected stream identifier MUST [be answered] with a connection error".
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream_id} was skipped")
         else:
-            # The stream has ended here before the client could know.
+            # The stream has ended; the client did not know yet.
             self._reset_unknown(stream_id, ErrorCode.STREAM_CLOSED)
 
     def _open(self, events: list[Http2Event], stream_id: int, fields: list[tuple[str, str]], ends: bool) -> None:
-        self._skipped.opened(self._highest_id, stream_id)
+        self._skipped.note_opened(self._highest_id, stream_id)
         self._highest_id = stream_id
         if self.is_going_away:
-            self.abuse_score += 1  # GOAWAY has said that it is not accepted
+            self.abuse_score += 1  # GOAWAY has announced that new streams are not accepted
             return
         self._last_id = stream_id
         try:
@@ -375,7 +376,7 @@ class ServerConnection:
             return
         stream = Stream(stream_id, self._sender.initial_window, self._limits.message_bytes, head.content_length)
         self.streams[stream_id] = stream
-        self._openings_left -= 1
+        self._openings_remaining -= 1
         self._sender.expected_updates += UPDATES
         events.append(RequestReceived(stream, head))
         if ends:
@@ -390,7 +391,7 @@ class ServerConnection:
                 raise frames.StreamError(ErrorCode.PROTOCOL_ERROR, "trailers that do not end the stream")
             headers.check_trailers(fields)
         except frames.StreamError as error:
-            self._break(events, stream, error.code)
+            self._fail_stream(events, stream, error.code)
         else:
             self._half_close(events, stream)
 
@@ -418,10 +419,10 @@ class ServerConnection:
             return
         if len(payload) % frames.SETTING.size:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
-        self._settled = True
+        self._has_settings = True
         for name, value in frames.SETTING.iter_unpack(payload):
-            self._sender.set(name, value)
-        # Ahead of data that the new windows release: the client applies them from here on.
+            self._sender.apply_setting(name, value)
+        # The ACK precedes data that the new windows allow: the client applies its settings from the ACK on.
         self._sender.out.append(frame(frames.SETTINGS, frames.ACK, 0))
         window = dict(frames.SETTING.iter_unpack(payload)).get(frames.INITIAL_WINDOW_SIZE)  # the last value counts
         if window is not None and window != self._sender.initial_window:
@@ -454,17 +455,17 @@ class ServerConnection:
         if not stream_id:
             if not size:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a window update of 0")
-            self._sender.grow(size, events)
+            self._sender.extend_window(size, events)
             return
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_known(stream_id)
         elif not size:
-            self._break(events, stream, ErrorCode.PROTOCOL_ERROR)
+            self._fail_stream(events, stream, ErrorCode.PROTOCOL_ERROR)
         elif stream.send_window + size > MAX_WINDOW:
-            self._break(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
+            self._fail_stream(events, stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
-            self._sender.grow_stream(stream, size, events)
+            self._sender.extend_stream_window(stream, size, events)
 
     def _check_known(self, stream_id: int) -> None:
         if stream_id > self._highest_id or not stream_id % 2:
@@ -473,13 +474,13 @@ class ServerConnection:
     def _stream_error(self, events: list[Http2Event], stream_id: int, code: ErrorCode) -> None:
         stream = self.streams.get(stream_id)
         if stream is not None:
-            self._break(events, stream, code)
+            self._fail_stream(events, stream, code)
         else:
             self._reset_unknown(stream_id, code)
 
     def _reset_unknown(self, stream_id: int, code: ErrorCode) -> None:
         self.abuse_score += 1
-        self._sender.reset(stream_id, code)
+        self._sender.send_reset(stream_id, code)
 
 
 _Handler = Callable[[ServerConnection, list[Http2Event], int, int, bytes], None]

@@ -18,7 +18,7 @@ CONTENT_TYPE = "application/grpc"
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 # RFC 9113 8.2.2: "connection-specific header fields".
 _FORBIDDEN = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
-# Fields for the transport of gRPC, which handlers do not see.
+# Fields of the gRPC transport, which are not passed to handlers.
 _OWN = frozenset({"content-type", "te", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding"})
 # RFC 9113 8.2.1.
 _NAME = re.compile(r"[!-9;-@\[-~]+")
@@ -108,7 +108,7 @@ def read_timeout(value: str) -> float:
 
 
 def encode(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Encode header fields as literals that use no table, so that the same bytes serve every connection."""
+    """Encode header fields as literals without the dynamic table: the bytes are the same for every connection."""
     block = bytearray()
     for pair in fields:
         block.append(0)  # RFC 7541 6.2.2: "Literal Header Field without Indexing", its name a literal too
@@ -134,7 +134,7 @@ def decode(decoder: Decoder, block: bytes) -> list[tuple[str, str]]:
     except OversizedHeaderListError as error:
         raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "the header list is too long") from error
     except HPACKError as error:
-        # The text of the error may repeat everything that was sent.
+        # The error message may contain everything that the client sent.
         raise Http2Error(ErrorCode.COMPRESSION_ERROR, type(error).__name__) from error
     return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in decoded]
 

@@ -45,12 +45,12 @@ class MessageAssembler:
 
     @property
     def is_incomplete(self) -> bool:
-        """True within an incomplete message."""
+        """Whether the received data ends within a message."""
         return self._partial is not None
 
     @property
     def missing(self) -> int:
-        """Bytes that an incomplete message lacks, as far as is known."""
+        """Bytes that an incomplete message lacks, of its prefix while that is incomplete."""
         partial = self._partial
         if partial is None:
             return 0

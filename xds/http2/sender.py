@@ -29,18 +29,18 @@ from xds.http2.stream import (
 )
 
 _EMPTY_TABLE = b"\x20"  # RFC 7541 6.3: a table size update to 0
-# At most this much of a longer message is copied: many streams may send the same one. It holds even for clients that
-# accept frames of megabytes, such as gRPC's C core.
+# At most this much of a longer message is copied, because many streams may send the same message. The limit also
+# applies to clients that accept frames of megabytes, such as gRPC's C core.
 COPIED_BYTES = DEFAULT_MAX_FRAME
 # WINDOW_UPDATEs that are expected for a message or a new stream; more count as abuse. Clients send two or three;
 # Envoy allows its own clients twenty for each DATA frame.
 UPDATES = 10
 UPDATE_BYTES = 256  # one more is expected for this many bytes of a longer message
-UPDATES_LIMIT = 10_000  # the most that long messages may add up to
+UPDATES_LIMIT = 10_000  # the most updates that are expected for long messages
 
 
 class Sender:
-    """Sends for one connection; take ``out`` and write it."""
+    """The sender of one connection. The caller takes the bytes in ``out`` and writes them."""
 
     __slots__ = (
         "_blocked",
@@ -57,11 +57,11 @@ class Sender:
         self.out: list[bytes | memoryview] = []
         self.expected_updates = UPDATES  # WINDOW_UPDATEs that may still arrive for data that was sent
         self._streams = streams
-        # Streams that wait for the connection's window alone, in the order they began to wait.
+        # Streams that wait only for the connection's window, in the order in which they began to wait.
         self._blocked: OrderedDict[int, Stream] = OrderedDict()
         self._window = self._initial_window = DEFAULT_WINDOW
         self._max_frame = DEFAULT_MAX_FRAME
-        self._table: bytes | None = None  # a prefix for the next header block, once; None: not decided yet
+        self._table: bytes | None = None  # the next table size update; None: not needed so far; empty: sent
 
     @property
     def initial_window(self) -> int:
@@ -70,14 +70,14 @@ class Sender:
 
     # Sending
 
-    def head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
+    def send_head(self, stream: Stream, metadata: headers.Fields = ()) -> None:
         """Send the headers of a response, before its first message."""
         stream.head_sent = True
         self._send_block(stream.id, headers.RESPONSE_HEAD + (headers.encode(metadata) if metadata else b""), 0)
 
-    def message(self, stream: Stream, message: bytes) -> bool:
-        """Send as much of a message as the windows allow, and queue the rest. True when nothing is queued."""
-        if self.message_now(stream, message):
+    def send_message(self, stream: Stream, message: bytes) -> bool:
+        """Send as much of a message as the windows allow, and queue the rest. True if nothing is queued."""
+        if self.send_now(stream, message):
             return True
         # The prefix shares a frame with the beginning of the message.
         first = memoryview(prefix(len(message)) + message[: COPIED_BYTES - PREFIX_BYTES])
@@ -85,10 +85,10 @@ class Sender:
         stream.pending += (QueuedData(first, False), QueuedData(rest, False)) if rest else (QueuedData(first, False),)
         return self._pump(stream)
 
-    def message_now(self, stream: Stream, message: bytes) -> bool:
-        """Send a message if it fits one frame of the default size and the windows; False: nothing was sent."""
+    def send_now(self, stream: Stream, message: bytes) -> bool:
+        """Send a message if one frame of the default size and the windows have room; False: nothing was sent."""
         if not stream.head_sent:
-            self.head(stream)
+            self.send_head(stream)
         size = len(message) + PREFIX_BYTES
         if size > COPIED_BYTES or size > stream.send_window or size > self._window or stream.pending:
             return False
@@ -98,12 +98,12 @@ class Sender:
         self.out.append(HEADER.pack(size << 8, 0, stream.id) + prefix(size - PREFIX_BYTES) + message)
         return True
 
-    def last(self, stream: Stream, block: bytes) -> None:
+    def end_stream(self, stream: Stream, block: bytes) -> None:
         """Send the header block that ends the stream, behind all queued data."""
         stream.pending.append(QueuedData(memoryview(block), True))
         self._pump(stream)
 
-    def reset(self, stream_id: int, code: ErrorCode) -> None:
+    def send_reset(self, stream_id: int, code: ErrorCode) -> None:
         """Send RST_STREAM."""
         self.out.append(frame(RST_STREAM, 0, stream_id, NUMBER.pack(code)))
 
@@ -114,7 +114,7 @@ class Sender:
 
     # Windows and settings of the peer
 
-    def set(self, name: int, value: int) -> None:
+    def apply_setting(self, name: int, value: int) -> None:
         """Apply a setting of the peer, except for the effect of INITIAL_WINDOW_SIZE. Raises ``Http2Error``."""
         if name == frames.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"an initial window of {value}")
@@ -129,15 +129,15 @@ class Sender:
 
     def set_initial_window(self, size: int, events: list[Http2Event]) -> None:
         """Apply INITIAL_WINDOW_SIZE: the windows of open streams change by the difference. Raises ``Http2Error``."""
-        grown, self._initial_window = size - self._initial_window, size
+        growth, self._initial_window = size - self._initial_window, size
         for stream in list(self._streams.values()):
-            if stream.send_window + grown > MAX_WINDOW:
+            if stream.send_window + growth > MAX_WINDOW:
                 raise Http2Error(
                     ErrorCode.FLOW_CONTROL_ERROR, "an initial window that makes the windows of streams too large"
                 )
-            self.grow_stream(stream, grown, events)
+            self.extend_stream_window(stream, growth, events)
 
-    def grow(self, size: int, events: list[Http2Event]) -> None:
+    def extend_window(self, size: int, events: list[Http2Event]) -> None:
         """Extend the connection's window. Raises ``Http2Error``."""
         self._window += size
         if self._window > MAX_WINDOW:
@@ -145,7 +145,7 @@ class Sender:
         if self._blocked:
             self._pump_blocked(events)
 
-    def grow_stream(self, stream: Stream, size: int, events: list[Http2Event]) -> None:
+    def extend_stream_window(self, stream: Stream, size: int, events: list[Http2Event]) -> None:
         """Extend a stream's window. The caller has checked the size."""
         stream.send_window += size
         if stream.pending and self._pump(stream):
@@ -158,7 +158,7 @@ class Sender:
                 events.append(WriteDrained(stream))
 
     def _pump(self, stream: Stream) -> bool:
-        """Send the queued data that the windows allow; True when nothing is queued any more."""
+        """Send the queued data that the windows allow; True if nothing is queued afterwards."""
         while stream.pending:
             data, is_last = stream.pending[0]
             if is_last:
@@ -169,7 +169,7 @@ class Sender:
                 if stream.send_window > 0:
                     self._blocked[stream.id] = stream
                 else:
-                    self._blocked.pop(stream.id, None)  # an update of its own window continues it
+                    self._blocked.pop(stream.id, None)  # it continues after an update of its own window
                 return False
             stream.send_window -= size
             self._window -= size
@@ -188,7 +188,7 @@ class Sender:
         self._send_block(stream.id, block, END_STREAM)
         # RFC 9113 8.1: a server that does not need the rest of a request sends RST_STREAM with NO_ERROR.
         if not stream.half_closed:
-            self.reset(stream.id, ErrorCode.NO_ERROR)
+            self.send_reset(stream.id, ErrorCode.NO_ERROR)
         self.drop(stream)
         self._streams.pop(stream.id, None)
 

@@ -20,16 +20,18 @@ class QueuedData(NamedTuple):
 
 
 class Stream:
-    """The state of one stream. ``call`` belongs to the shell."""
+    """The state of one stream. ``call`` is for the owner of the connection."""
 
     __slots__ = (
-        "assembler", "call", "content_left", "half_closed", "head_sent", "id", "is_over", "pending", "precredited",
-        "send_window", "uncredited", "unread", "window",
+        "assembler", "call", "content_remaining", "discards_data", "half_closed", "head_sent", "id", "pending",
+        "precredited", "send_window", "uncredited", "unread", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, send_window: int, message_bytes: int, content_length: int | None = None) -> None:
         self.id = stream_id
-        self.content_left = content_length  # bytes of the content-length still to come; None without the header
+        self.content_remaining = (
+            content_length  # bytes of the content-length that have not arrived; None without the header
+        )
         self.call: Any = None
         self.send_window = send_window
         self.pending: list[QueuedData] = []
@@ -39,13 +41,13 @@ class Stream:
         self.precredited = 0  # bytes returned to a window before their message was consumed
         self.unread = 0  # messages not yet consumed
         self.half_closed = False
-        self.is_over = False  # the rest of the request is not needed and is dropped
+        self.discards_data = False  # True: further data of the request is not needed
         self.assembler = MessageAssembler(message_bytes)
 
     def exceeds(self, size: int) -> bool:
         """Count ``size`` bytes of content; True if they exceed the content-length."""
-        self.content_left = (self.content_left or 0) - size
-        return self.content_left < 0
+        self.content_remaining = (self.content_remaining or 0) - size
+        return self.content_remaining < 0
 
 
 class RequestReceived(NamedTuple):
@@ -76,7 +78,7 @@ class MalformedMessage(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The client has reset the stream or violated the protocol on it; nothing can be sent any more."""
+    """The client has reset the stream or violated the protocol on it; nothing more can be sent."""
 
     stream: Stream
     code: int
@@ -91,24 +93,24 @@ class WriteDrained(NamedTuple):
 Http2Event = RequestReceived | MessageReceived | StreamEnded | MalformedMessage | StreamReset | WriteDrained
 
 
-SKIPPED_RANGES_KEPT = 64  # clients skip no ids, so more are only needed for a client that tests the server
+SKIPPED_RANGES_KEPT = 64  # ordinary clients skip no ids
 
 
 class SkippedStreamIds:
-    """Stream ids below the last one that were never opened, as far back as a bound allows."""
+    """Stream ids below the last one that were never opened: the latest ``SKIPPED_RANGES_KEPT`` ranges."""
 
     __slots__ = ("_gaps",)
 
     def __init__(self) -> None:
         self._gaps: deque[tuple[int, int]] = deque(maxlen=SKIPPED_RANGES_KEPT)
 
-    def opened(self, last: int, number: int) -> None:
-        """Stream ``number`` was opened, after stream ``last``."""
+    def note_opened(self, last: int, number: int) -> None:
+        """Note that stream ``number`` was opened after stream ``last``."""
         if number > last + 2:
             self._gaps.append((last, number))
 
     def __contains__(self, number: int) -> bool:
-        return any(last < number < following for last, following in self._gaps)
+        return any(last < number < opened for last, opened in self._gaps)
 
 
 class Http2Limits(NamedTuple):

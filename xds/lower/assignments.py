@@ -12,7 +12,7 @@ from xds.lower.instances import (
     EndpointRule,
     ServedEndpoint,
     assignment_of,
-    by_place,
+    by_address,
     endpoints_of,
     locality_entries,
     locality_entry,
@@ -21,7 +21,7 @@ from xds.lower.lowered import LoweredAssignment
 from xds.model.resource import Resource
 from xds.wire.fields import bytes_field, varint_field
 
-# In percent: a priority with one healthy endpoint of a thousand still takes all requests.
+# In percent. With this factor a priority with one healthy endpoint of a thousand still gets all requests.
 OVERPROVISIONING_FACTOR = 100_000
 
 Selected = Iterable[tuple[Instance, Health]]
@@ -29,21 +29,21 @@ _Priority = dict[tuple[str, int], ServedEndpoint]
 
 
 def lower_assignment(assignment: LoweredAssignment, selected: Sequence[Selected]) -> Resource:
-    """The assignment with these instances: those of each target, in the order of the targets."""
+    """The assignment with the selected instances of each target, in the order of the targets."""
     rules = [EndpointRule(one.binding.port, one.binding.only_passing) for one in assignment.targets]
     found = [endpoints_of(each, rule).values() for each, rule in zip(selected, rules, strict=True)]
     return lower_priorities(assignment, found)
 
 
 def lower_priorities(assignment: LoweredAssignment, endpoints: Sequence[Collection[ServedEndpoint]]) -> Resource:
-    """The assignment with these endpoints: those of each target, in the order of the targets, each place once a target.
+    """The assignment with the endpoints of each target, in the order of the targets.
 
-    An address and port is in one priority only, since Envoy has each host once: the first in which it is healthy, else
-    the first that has it. With several priorities, and in a member of an aggregate, requests go to the next priority or
-    cluster only while no endpoint of those before is healthy. A priority without endpoints has an empty entry: gRPC
-    refuses gaps. Those at the end are left out.
+    Each target must have an address and port once. Envoy has each host once, so an address and port is in one priority
+    only: the first in which it is healthy, else the first that has it. With several priorities, and in a member of an
+    aggregate, requests go to the next priority or cluster only while no endpoint of the earlier ones is healthy. An
+    empty priority has an empty entry, because gRPC refuses gaps; empty priorities at the end are left out.
     """
-    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_place(each) for each in endpoints])
+    found = list(endpoints) if len(endpoints) == 1 else _each_once([by_address(each) for each in endpoints])
     while found and not found[-1]:
         found.pop()
     body = b"".join(_entries(priority, each) for priority, each in enumerate(found))
@@ -59,14 +59,14 @@ def _entries(priority: int, endpoints: Collection[ServedEndpoint]) -> bytes:
 
 
 def _each_once(priorities: list[_Priority]) -> list[Collection[ServedEndpoint]]:
-    """The priorities without the places that another one has."""
+    """The endpoints of each priority, without addresses that belong to another priority."""
     owners: dict[tuple[str, int], int] = {}
     for index, endpoints in enumerate(priorities):
-        for place, one in endpoints.items():
-            owner = owners.setdefault(place, index)
-            if one.is_healthy and not priorities[owner][place].is_healthy:
-                owners[place] = index
+        for address, one in endpoints.items():
+            owner = owners.setdefault(address, index)
+            if one.is_healthy and not priorities[owner][address].is_healthy:
+                owners[address] = index
     return [
-        [one for place, one in endpoints.items() if owners[place] == index]
+        [one for address, one in endpoints.items() if owners[address] == index]
         for index, endpoints in enumerate(priorities)
     ]

@@ -1,4 +1,4 @@
-"""Resolvers as clusters: one for each resolver; with failover an aggregate, and one for each of its targets. Pure.
+"""Clusters of resolvers: one for each resolver; with failover an aggregate cluster, and one for each target. Pure.
 
 Load balancing, limits and outlier detection are set on clusters with endpoints, not on an aggregate.
 """
@@ -17,13 +17,22 @@ from xds.chain.chain import ChainTarget, ResolverNode
 from xds.codec.findings import FieldPath, short_repr
 from xds.filter.expression import FilterError
 from xds.filter.filter import compile_filter
-from xds.lower.envoy_fields import HTTP2_OPTIONS, HTTP2_PROTOCOLS, Json, ads, duration, extension, given, typed_config
+from xds.lower.envoy_fields import (
+    HTTP2_OPTIONS,
+    HTTP2_PROTOCOLS,
+    Json,
+    ads,
+    duration,
+    extension,
+    non_empty,
+    typed_config,
+)
 from xds.lower.lowered import UPSTREAM, AssignmentTarget, EntryPlace, LoweredAssignment, LoweredResource
 from xds.lower.mesh_names import cluster_name, leg_name
 from xds.lower.upstream_context import UpstreamContext
 from xds.model.resource_type import CLUSTER
 
-INVALID_FILTER = "invalid_filter"  # the code of a finding: the filter of a subset has no answer for instances
+INVALID_FILTER = "invalid_filter"  # code of a finding: the filter of a subset cannot be evaluated on instances
 _AGGREGATE = "envoy.clusters.aggregate"
 _AGGREGATE_CONFIG = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 _TLS = "envoy.transport_sockets.tls"
@@ -32,7 +41,7 @@ _BALANCING = "envoy.load_balancing_policies"
 _BALANCERS = "envoy.extensions.load_balancing_policies"
 _MINIMUM_RING_SIZE = 1024  # Envoy's default
 _EDS = ("EDS", 3)
-_FILTERS_REMEMBERED = 8_192
+_FILTERS_CACHED = 8_192
 
 _NOT_IN_GRPC = ("random", "maglev")
 _POLICIES = {
@@ -73,7 +82,7 @@ def lower_resolver(context: UpstreamContext, node: ResolverNode) -> ResolverClus
     if len(targets) > 1 and context.has_aggregates:
         return _with_aggregate(context, node, base, targets)
     _check_shared_tls(context, targets)
-    cluster = _escaped(context, _cluster(context, node, base, targets))
+    cluster = _with_escape_hatch(context, _cluster(context, node, base, targets))
     assignments = (_assignment(context, node, base, targets),) if _has_assignment(cluster) else ()
     return ResolverClusters(base, (cluster,), assignments)
 
@@ -110,16 +119,16 @@ def _with_aggregate(
 def _resource(
     context: UpstreamContext, node: ResolverNode, content: Json, targets: tuple[ChainTarget, ...]
 ) -> LoweredResource:
-    """A cluster of a resolver, for some of its targets or all. The entry of the first one says how to reach them."""
+    """A cluster of a resolver, for some or all of its targets. The entry of the first target decides its settings."""
     first = context.target(node)
-    service = first.place.service
+    service = first.key.service
     places = (
         EntryPlace((), ServiceResolver.kind, service),
         EntryPlace(("connect_timeout",), ServiceResolver.kind, service, ("ConnectTimeout",)),
         EntryPlace(("ring_hash_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "RingHashConfig")),
         EntryPlace(("least_request_lb_config",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
         EntryPlace(("load_balancing_policy",), ServiceResolver.kind, service, ("LoadBalancer", "LeastRequestConfig")),
-        EntryPlace(("transport_socket",), ServiceDefaults.kind, targets[0].place.service, ("ExternalSNI",)),
+        EntryPlace(("transport_socket",), ServiceDefaults.kind, targets[0].key.service, ("ExternalSNI",)),
         EntryPlace(("circuit_breakers",), UPSTREAM, context.upstream.name, ("limits",)),
         EntryPlace(("outlier_detection",), UPSTREAM, context.upstream.name, ("passive_health_check",)),
     )
@@ -143,11 +152,11 @@ def _cluster(
         "common_lb_config": _common_balancing(context, has_list="load_balancing_policy" in balancing),
         "outlier_detection": _outlier_detection(context.upstream.passive_health_check),
         **balancing,
-        **given(
+        **non_empty(
             circuit_breakers=_circuit_breakers(context.upstream.limits),
             typed_extension_protocol_options=HTTP2_OPTIONS if context.protocol in HTTP2_PROTOCOLS else None,
             transport_socket=_tls(context, targets[0]),
-            # So gRPC clients report the load, as traffic assignment needs it. Envoys do so without.
+            # gRPC clients need it to report the load, which traffic assignment needs. Envoy reports without it.
             lrs_server={"self": {}} if context.proxies.locality_aware else None,
         ),
     }
@@ -155,19 +164,19 @@ def _cluster(
 
 
 def _common_balancing(context: UpstreamContext, *, has_list: bool) -> Json:
-    """A panic threshold of 0: endpoints that are unhealthy get no requests, however few are left.
+    """A panic threshold of 0: unhealthy endpoints get no requests, even if few healthy ones remain.
 
-    A cluster with a list of policies has the weights of localities in these.
+    A cluster with a list of policies (``has_list``) has the weights of localities in its policies.
     """
     weighted: Json = {"locality_weighted_lb_config": {}} if context.proxies.locality_aware and not has_list else {}
     return {"healthy_panic_threshold": {"value": 0}, **weighted}
 
 
 def _outlier_detection(check: PassiveHealthCheck | None) -> Json:
-    """Always there: an empty one has Envoy's defaults."""
+    """The outlier detection, which every cluster has. An empty one has Envoy's defaults."""
     if check is None:
         return {}
-    return given(
+    return non_empty(
         interval=duration(check.interval_ns) if check.interval_ns else None,
         consecutive_5xx=check.max_failures or None,
         enforcing_consecutive_5xx=check.enforcing_consecutive_5xx,
@@ -177,7 +186,7 @@ def _outlier_detection(check: PassiveHealthCheck | None) -> Json:
 
 
 def _circuit_breakers(limits: UpstreamLimits | None) -> Json:
-    threshold = given(
+    threshold = non_empty(
         max_connections=limits.max_connections if limits is not None else None,
         max_pending_requests=limits.max_pending_requests if limits is not None else None,
         max_requests=limits.max_concurrent_requests if limits is not None else None,
@@ -186,14 +195,14 @@ def _circuit_breakers(limits: UpstreamLimits | None) -> Json:
 
 
 def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
-    """Zeros are left out: Envoy refuses some of them."""
+    """The load balancing policy. Zeros are left out, because Envoy refuses some of them."""
     if balancer is None:
         return {}
     choices = balancer.least_request_config.choice_count if balancer.least_request_config is not None else 0
     if balancer.policy == "least_request" and not context.upstream.is_proxied:
         by_locality = context.proxies.locality_aware
         return {"load_balancing_policy": _least_request_or_round_robin(choices, locality_aware=by_locality)}
-    return given(
+    return non_empty(
         lb_policy=_POLICIES[balancer.policy],
         least_request_lb_config={"choice_count": choices} if choices else None,
         ring_hash_lb_config=_ring(balancer.ring_hash_config),
@@ -201,77 +210,77 @@ def _balancing(context: UpstreamContext, balancer: LoadBalancer | None) -> Json:
 
 
 def _least_request_or_round_robin(choices: int, *, locality_aware: bool) -> Json:
-    """Least request for the clients that have it, round robin for the others: gRPC's C core refuses the first.
+    """Least request for clients that support it, round robin for others: gRPC's C core refuses least request.
 
-    A client takes the first policy of the list that it knows. An Envoy of the same group gets the cluster as well: it
-    has no least request within ``wrr_locality``, where gRPC would count the weights of localities (A52).
+    A client uses the first policy of the list that it knows. An Envoy of the same group gets the cluster too, and does
+    not support least request within ``wrr_locality``, where gRPC would use the weights of localities (A52).
     """
     fields: Json = {"choice_count": choices} if choices else {}
     if locality_aware:
         fields["locality_lb_config"] = {"locality_weighted_lb_config": {}}
     least = extension(f"{_BALANCING}.least_request", f"{_BALANCERS}.least_request.v3.LeastRequest", **fields)
-    rounds = extension(f"{_BALANCING}.round_robin", f"{_BALANCERS}.round_robin.v3.RoundRobin")
-    in_locality = {"policies": [{"typed_extension_config": rounds}]}
-    weighted = f"{_BALANCERS}.wrr_locality.v3.WrrLocality"
-    weighing = extension(f"{_BALANCING}.wrr_locality", weighted, endpoint_picking_policy=in_locality)
-    return {"policies": [{"typed_extension_config": one} for one in (least, weighing)]}
+    round_robin = extension(f"{_BALANCING}.round_robin", f"{_BALANCERS}.round_robin.v3.RoundRobin")
+    in_locality = {"policies": [{"typed_extension_config": round_robin}]}
+    message = f"{_BALANCERS}.wrr_locality.v3.WrrLocality"
+    locality_weighting = extension(f"{_BALANCING}.wrr_locality", message, endpoint_picking_policy=in_locality)
+    return {"policies": [{"typed_extension_config": one} for one in (least, locality_weighting)]}
 
 
 def _ring(config: RingHashConfig | None) -> Json:
     if config is None:
         return {}
-    least, most = config.minimum_ring_size, config.maximum_ring_size
-    if most and not least and most < _MINIMUM_RING_SIZE:
-        least = most  # Envoy refuses a maximum below its default minimum
-    return given(minimum_ring_size=least or None, maximum_ring_size=most or None)
+    minimum, maximum = config.minimum_ring_size, config.maximum_ring_size
+    if maximum and not minimum and maximum < _MINIMUM_RING_SIZE:
+        minimum = maximum  # Envoy refuses a maximum below its default minimum
+    return non_empty(minimum_ring_size=minimum or None, maximum_ring_size=maximum or None)
 
 
 def _check_balancer(context: UpstreamContext, target: ChainTarget, balancer: LoadBalancer) -> None:
-    ring, service = balancer.ring_hash_config, target.place.service
+    ring, service = balancer.ring_hash_config, target.key.service
     path: FieldPath
     if ring is not None and ring.maximum_ring_size and ring.minimum_ring_size > ring.maximum_ring_size:
-        told = f"MinimumRingSize {ring.minimum_ring_size} is above MaximumRingSize {ring.maximum_ring_size}"
+        detail = f"MinimumRingSize {ring.minimum_ring_size} is above MaximumRingSize {ring.maximum_ring_size}"
         path = ("LoadBalancer", "RingHashConfig", "MinimumRingSize")
-        context.refuse("bad_ring_size", told, ServiceResolver.kind, service, path)
+        context.refuse("bad_ring_size", detail, ServiceResolver.kind, service, path)
     for index, policy in enumerate(balancer.hash_policies):
         if policy.cookie_config is not None and policy.cookie_config.ttl_ns < 0:
             path = ("LoadBalancer", "HashPolicies", index, "CookieConfig", "TTL")
             context.refuse("negative", "the TTL of a cookie is below 0", ServiceResolver.kind, service, path)
     if balancer.policy in _NOT_IN_GRPC and not context.upstream.is_proxied:
-        told = f"gRPC clients without a proxy have no load balancing policy {balancer.policy}"
-        context.refuse("policy_not_in_grpc", told, ServiceResolver.kind, service, ("LoadBalancer", "Policy"))
+        detail = f"gRPC clients without a proxy have no load balancing policy {balancer.policy}"
+        context.refuse("policy_not_in_grpc", detail, ServiceResolver.kind, service, ("LoadBalancer", "Policy"))
 
 
 def _tls(context: UpstreamContext, target: ChainTarget) -> Json:
     """TLS to a service outside of the mesh: one with ExternalSNI."""
     if not target.is_external or not context.upstream.is_proxied:
         return {}
-    service = target.place.service
+    service = target.key.service
     if not target.sni.isprintable():
-        told = f"{short_repr(target.sni)} is no name of a server"
-        context.refuse("bad_sni", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+        detail = f"{short_repr(target.sni)} is no name of a server"
+        context.refuse("bad_sni", detail, ServiceDefaults.kind, service, ("ExternalSNI",))
     ca_file = context.proxies.external_ca_file
     if not ca_file:
-        told = f"the certificate of the external service {service!r} is not verified"
-        context.warn("not_verified", told, "set external_ca_file to a file of certificates on the proxies")
-    common = given(
+        detail = f"the certificate of the external service {service!r} is not verified"
+        context.warn("not_verified", detail, "set external_ca_file to a file of certificates on the proxies")
+    common = non_empty(
         alpn_protocols=["h2"] if context.protocol in HTTP2_PROTOCOLS else None,
         validation_context=_validation(ca_file, target.sni) if ca_file else None,
     )
-    return extension(_TLS, _TLS_CONTEXT, sni=target.sni, **given(common_tls_context=common))
+    return extension(_TLS, _TLS_CONTEXT, sni=target.sni, **non_empty(common_tls_context=common))
 
 
 def _check_shared_tls(context: UpstreamContext, targets: tuple[ChainTarget, ...]) -> None:
-    """Check that one cluster can be for all targets: it has one TLS, and none for gRPC clients without a proxy."""
+    """Check that one cluster can serve all targets: the same TLS, and none for gRPC clients without a proxy."""
     if not context.upstream.is_proxied:
-        for service in dict.fromkeys(target.place.service for target in targets if target.is_external):
-            told = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
-            context.refuse("external_without_proxy", told, ServiceDefaults.kind, service, ("ExternalSNI",))
+        for service in dict.fromkeys(target.key.service for target in targets if target.is_external):
+            detail = f"{service!r} has ExternalSNI: gRPC clients without a proxy cannot call it with TLS"
+            context.refuse("external_without_proxy", detail, ServiceDefaults.kind, service, ("ExternalSNI",))
     elif len({target.sni if target.is_external else None for target in targets}) > 1:
-        first = targets[0].place.service
-        told = f"the failover of {first!r} leads to targets that differ in ExternalSNI: they cannot share a cluster"
+        first = targets[0].key.service
+        detail = f"the failover of {first!r} leads to targets that differ in ExternalSNI: they cannot share a cluster"
         hint = "set failover of the upstreams document to aggregate"
-        context.refuse("mixed_tls", told, ServiceResolver.kind, first, ("Failover",), hint)
+        context.refuse("mixed_tls", detail, ServiceResolver.kind, first, ("Failover",), hint)
 
 
 def _validation(ca_file: str, sni: str) -> Json:
@@ -279,20 +288,20 @@ def _validation(ca_file: str, sni: str) -> Json:
     return {"trusted_ca": {"filename": ca_file}, "match_typed_subject_alt_names": names}
 
 
-# What a user wrote in place of a cluster
+# Escape hatches
 
 
-def _escaped(context: UpstreamContext, cluster: LoweredResource) -> LoweredResource:
-    """The cluster that the upstream gives itself, under our name, if its chain is a default one."""
+def _with_escape_hatch(context: UpstreamContext, cluster: LoweredResource) -> LoweredResource:
+    """The cluster, or the escape hatch that replaces that of a default chain, under the same name."""
     own = context.upstream.envoy_cluster_json
     if own is None:
         return cluster
     if not context.chain.is_default:
-        return cluster  # the listener has a warning for both
+        return cluster  # the listener adds the warning for both escape hatches
     given_name = own.get("name", cluster.name)
     if given_name != cluster.name:
-        told = f"the cluster is called {cluster.name!r}, not {given_name!r:.80}"
-        context.refuse("wrong_name", told, UPSTREAM, context.upstream.name, ("envoy_cluster_json", "name"))
+        detail = f"the cluster is called {cluster.name!r}, not {given_name!r:.80}"
+        context.refuse("wrong_name", detail, UPSTREAM, context.upstream.name, ("envoy_cluster_json", "name"))
     content = {key: value for key, value in own.items() if key != "@type"}
     place = EntryPlace((), UPSTREAM, context.upstream.name, ("envoy_cluster_json",))
     return LoweredResource(
@@ -301,7 +310,7 @@ def _escaped(context: UpstreamContext, cluster: LoweredResource) -> LoweredResou
 
 
 def _has_assignment(cluster: LoweredResource) -> bool:
-    """Whether endpoints come from the catalog: not where a user wrote a cluster of another type."""
+    """Whether endpoints come from the catalog. An escape hatch of another type has endpoints of its own."""
     return cluster.content.get("type") in _EDS
 
 
@@ -322,23 +331,23 @@ def _assignment(
 
 
 def _binding(target: ChainTarget) -> Binding:
-    place, subset = target.place, target.subset
-    return Binding(place.service, subset.filter, "", place.datacenter, subset.only_passing)
+    key, subset = target.key, target.subset
+    return Binding(key.service, subset.filter, "", key.datacenter, subset.only_passing)
 
 
 def _check_filter(context: UpstreamContext, target: ChainTarget) -> None:
-    """Check that the filter of a subset names what instances have; when it was written, only its syntax was checked."""
+    """Check that the filter of a subset names fields of instances. Only its syntax was checked when it was written."""
     error = _filter_error(target.subset.filter)
     if error is not None:
-        place = target.place
-        told = f"filter, column {error.column}: {error.detail}"
-        path = ("Subsets", place.subset, "Filter")
-        context.refuse(INVALID_FILTER, told, ServiceResolver.kind, place.service, path, error.hint)
+        key = target.key
+        detail = f"filter, column {error.column}: {error.detail}"
+        path = ("Subsets", key.subset, "Filter")
+        context.refuse(INVALID_FILTER, detail, ServiceResolver.kind, key.service, path, error.hint)
 
 
-@lru_cache(maxsize=_FILTERS_REMEMBERED)
+@lru_cache(maxsize=_FILTERS_CACHED)
 def _filter_error(text: str) -> FilterError | None:
-    """Why a filter has no answer for instances; cached, because many services have equal filters."""
+    """Why a filter cannot be evaluated on instances; cached, because many services have equal filters."""
     try:
         compile_filter(text).check(INSTANCE_SHAPE)
     except FilterError as error:

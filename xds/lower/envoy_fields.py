@@ -35,13 +35,13 @@ def duration(value_ns: int) -> str:
 
 
 def timeout(value_ns: int) -> str | None:
-    """A timeout of an entry: None for 0, which leaves Envoy's default; one below 0 means no timeout."""
+    """A timeout of an entry. 0 gives None, which means Envoy's default; a negative value gives 0s, no timeout."""
     if value_ns == 0:
         return None
     return duration(value_ns) if value_ns > 0 else _ZERO
 
 
-def given(**fields: object) -> Json:
+def non_empty(**fields: object) -> Json:
     """The fields that are neither None nor empty. Zeros and false are kept."""
     return {name: value for name, value in fields.items() if value is not None and value not in ("", {}, [])}
 

@@ -1,7 +1,7 @@
-"""Commands in the values of headers, such as ``%DOWNSTREAM_REMOTE_ADDRESS%``: which ones Envoy takes. Pure.
+"""Checks of commands in header values, such as ``%DOWNSTREAM_REMOTE_ADDRESS%``. Pure.
 
-Envoy refuses a whole route configuration for one unknown command, or for one with parameters that it does not take. The
-names are those of Envoy's newest release (`tests/e2e/test_header_commands.py` asks a real one).
+Envoy rejects a whole route configuration for one unknown command, or for a command with wrong parameters. The names are
+those of Envoy's newest release (`tests/e2e/test_header_commands.py` compares them with a real one).
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ _OPTIONAL_NAMES = """
 _NAMES_OF_HEADERS = "REQ RESP TRAILER REQUEST_HEADER RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ"
 _NEEDING_NAMES = "CEL DYNAMIC_METADATA ENVIRONMENT FILTER_STATE QUERY_PARAM UPSTREAM_FILTER_STATE"
 _NEEDING_ONLY_NAMES = "CLUSTER_METADATA COMMON_DURATION PER_REQUEST_STATE UPSTREAM_METADATA"
-# Words that parameters are chosen from, or a language of their own: not looked at.
+# Their parameters are words of a fixed set, or have a language of their own. They are not checked.
 _OTHER_NAMES = "COALESCE GRPC_STATUS METADATA PATH QUERY_PARAMS REQUESTED_SERVER_NAME XFCC_VALUE"
 
 PLAIN = frozenset(_PLAIN_NAMES.split())
 OPTIONAL = frozenset(_OPTIONAL_NAMES.split())  # parameters, but no length
 OF_HEADERS = frozenset(_NAMES_OF_HEADERS.split())
-NEEDING = frozenset(_NEEDING_NAMES.split())  # parameters, and a length if wanted
+NEEDING = frozenset(_NEEDING_NAMES.split())  # parameters, and optionally a length
 NEEDING_ONLY = frozenset(_NEEDING_ONLY_NAMES.split())
 _OTHER = frozenset(_OTHER_NAMES.split())
 
 
-def refused_command(value: str) -> str:
-    """Why Envoy refuses the value of a header; empty if no reason is known."""
+def command_problem(value: str) -> str:
+    """Why Envoy rejects a header value, as the end of a sentence; empty if no reason is known."""
     at = 0
     while at < len(value):
         part = _PART.match(value, at)
         if part is None:
             return "has a percent sign that begins no command"
-        if part["name"] is not None and (told := _refused(part["name"], part["given"] or "", part["length"] or "")):
-            return f"has the command {part[0]}, {told}"
+        if part["name"] is not None and (problem := _problem(part["name"], part["given"] or "", part["length"] or "")):
+            return f"has the command {part[0]}, {problem}"
         at = part.end()
     return ""
 
 
-def _refused(name: str, given: str, length: str) -> str:
+def _problem(name: str, given: str, length: str) -> str:
     if name in PLAIN:
         return "which takes no parameters and no length" if given or length else ""
     if name in OF_HEADERS:

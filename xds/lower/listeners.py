@@ -1,4 +1,4 @@
-"""Upstreams as listeners: a TCP proxy, or HTTP with a route configuration; for gRPC clients an API listener. Pure."""
+"""Listeners of upstreams: a TCP proxy, or HTTP with a route configuration; an API listener for gRPC clients. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _GRPC_BRIDGE = extension(
 
 
 def lower_listener(context: UpstreamContext, cluster: str) -> LoweredResource:
-    """The listener of an upstream. ``cluster``: where a chain without routes of its own leads to."""
+    """The listener of an upstream. ``cluster`` is the cluster of a chain that has no routes."""
     name = listener_name(context.upstream)
     if not context.upstream.is_proxied:
-        return _resource(context, {"name": name, "api_listener": {"api_listener": _api(context, cluster)}})
-    own = _own_listener(context, name)
+        return _resource(context, {"name": name, "api_listener": {"api_listener": _api_listener(context, cluster)}})
+    own = _escape_hatch(context, name)
     if own is not None:
         place = EntryPlace((), UPSTREAM, context.upstream.name, ("envoy_listener_json",))
         return _resource(context, own, place)
@@ -81,30 +81,30 @@ def _routes(context: UpstreamContext, cluster: str) -> Json:
     return {"route_config": route_configuration(context, [{"match": {"prefix": "/"}, "route": {"cluster": cluster}}])}
 
 
-def _api(context: UpstreamContext, cluster: str) -> Json:
-    """What gRPC clients without a proxy read; they refuse filters that they do not know."""
+def _api_listener(context: UpstreamContext, cluster: str) -> Json:
+    """The API listener of gRPC clients without a proxy. They reject filters that they do not know."""
     if not context.is_http:
         chain = context.chain
-        told = f"gRPC clients without a proxy cannot call {chain.service!r}: its protocol is {context.protocol}"
+        detail = f"gRPC clients without a proxy cannot call {chain.service!r}: its protocol is {context.protocol}"
         hint = "set the Protocol of its service-defaults to grpc, or give the upstream a bind_port"
-        context.refuse("protocol_not_http", told, ServiceDefaults.kind, chain.service, ("Protocol",), hint)
+        context.refuse("protocol_not_http", detail, ServiceDefaults.kind, chain.service, ("Protocol",), hint)
     prefix = stat_prefix(context.chain)
     return typed_config(_HTTP, stat_prefix=prefix, **_routes(context, cluster), http_filters=[_ROUTER])
 
 
-def _own_listener(context: UpstreamContext, name: str) -> Json | None:
-    """The listener that the upstream gives itself, if its chain is a default one."""
+def _escape_hatch(context: UpstreamContext, name: str) -> Json | None:
+    """The listener of the upstream's escape hatch; None without one, or if the chain is not a default one."""
     upstream = context.upstream
     written = [field for field in _ESCAPE_HATCHES if getattr(upstream, field) is not None]
     if written and not context.chain.is_default:
-        told = f"{' and '.join(written)} of {upstream.name!r} have no effect: config entries shape its chain"
-        context.warn("escape_hatch_ignored", told)
+        detail = f"{' and '.join(written)} of {upstream.name!r} have no effect: config entries shape its chain"
+        context.warn("escape_hatch_ignored", detail)
         return None
     own: Mapping[str, Any] | None = upstream.envoy_listener_json
     if own is None:
         return None
     given_name = own.get("name", name)
     if given_name != name:
-        told = f"the listener is called {name!r}, not {given_name!r:.80}"
-        context.refuse("wrong_name", told, UPSTREAM, upstream.name, ("envoy_listener_json", "name"))
+        detail = f"the listener is called {name!r}, not {given_name!r:.80}"
+        context.refuse("wrong_name", detail, UPSTREAM, upstream.name, ("envoy_listener_json", "name"))
     return {**{key: value for key, value in own.items() if key != "@type"}, "name": name}

@@ -1,8 +1,8 @@
-"""Assignments that are set by hand: endpoints come, change, drain and go (docs/services.md#live-endpoints).
+"""Assignments set by hand: endpoints are added, changed, drained and removed (docs/services.md#live-endpoints).
 
-An endpoint that goes is served as ``DRAINING`` for a while: Envoy keeps its connections and sends it no new requests.
-The served assignment is the wanted one and the draining endpoints, in the localities and priorities that they had. It
-is valid for Envoy and gRPC: priorities have no gap, and a locality that is added has a weight. Pure.
+A removed endpoint is served as ``DRAINING`` for a while: Envoy keeps its connections and sends it no new requests. The
+served assignment is the wanted one plus the draining endpoints, in their localities and priorities. It is valid for
+Envoy and gRPC: priorities have no gap, and an added locality has a weight. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DRAINING = HEALTH_NAMES.index("DRAINING")
 class DrainingEndpoint:
     """An endpoint that is removed at ``until_s`` (epoch seconds).
 
-    ``entry`` is a serialized LocalityLbEndpoints with this endpoint alone, as it was before.
+    ``entry`` is a serialized LocalityLbEndpoints with this endpoint alone, as it was before it drained.
     """
 
     address: str
@@ -47,7 +47,7 @@ class DrainingEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointChange:
-    """What to change of one endpoint; None: as it is. A new endpoint needs a locality where there are several."""
+    """The changes of one endpoint; None changes nothing. A new endpoint needs a locality if there are several."""
 
     address: str
     weight: int | None = None
@@ -59,7 +59,7 @@ class EndpointChange:
 
 @dataclass(frozen=True, slots=True)
 class EndpointState:
-    """One endpoint as it is served. ``weight`` None: none is set. ``until_s``: its end, if it drains."""
+    """One endpoint as it is served. ``weight`` is None if none is set. ``until_s`` is its end, if it drains."""
 
     address: str
     health: str
@@ -74,7 +74,7 @@ class EndpointState:
 
 
 def address_text(endpoint: Any) -> str:
-    """What names an LbEndpoint: ``10.0.0.1:80``, ``[::1]:80``, ``unix:PATH``, ``internal:LISTENER/ID``.
+    """The text that identifies an LbEndpoint: ``10.0.0.1:80``, ``[::1]:80``, ``unix:PATH``, ``internal:LISTENER/ID``.
 
     An IPv6 address is in its canonical spelling: all spellings of it are one endpoint.
     """
@@ -94,7 +94,7 @@ def address_text(endpoint: Any) -> str:
 
 
 def canonical_address(text: str) -> str:
-    """The text that names an endpoint, for one that somebody has written."""
+    """The text that identifies an endpoint, for an address that a user wrote."""
     host, _, port = text.rpartition("]:")
     return f"[{canonical_ipv6(host[1:])}]:{port}" if host.startswith("[") and ":" in host else text
 
@@ -105,12 +105,12 @@ def addresses_of(assignment: Resource) -> dict[str, None]:
 
 
 def resource_label(assignment: Resource) -> str:
-    """An assignment in a finding."""
+    """The label of an assignment in a finding."""
     return f"endpoints/{assignment.name}"
 
 
 def endpoint_states(served: Resource, draining: Iterable[DrainingEndpoint] = ()) -> list[EndpointState]:
-    """The endpoints of an assignment, for readers."""
+    """The endpoints of a served assignment, with the ends of draining ones."""
     until = {one.address: one.until_s for one in draining}
     return [_state(entry, one, until) for entry, one in _endpoints(decode_assignment(served))]
 
@@ -130,7 +130,7 @@ def _endpoints(message: Any) -> Iterator[tuple[Any, Any]]:
             yield entry, one
 
 
-# What is wanted
+# The wanted assignment
 
 
 def check_priorities(wanted: Resource) -> None:
@@ -163,89 +163,89 @@ def change_endpoints(wanted: Resource, changes: Iterable[EndpointChange]) -> Res
         findings += _change_one(edit, change, f"/put/{index}")
     if findings:
         raise ValidationError(findings)
-    edit.drop_left()
-    _drop_emptied(message)
-    return _checked(message, wanted)
+    edit.drop_moved()
+    _drop_empty(message)
+    return _validated(message, wanted)
 
 
 def change_weights(wanted: Resource, weights: Mapping[tuple[Locality, int], int]) -> Resource:
     """The assignment with other weights of localities, by locality and priority. Raises ``ValidationError``."""
     message = decode_assignment(wanted)
     for index, ((locality, priority), weight) in enumerate(weights.items()):
-        entries = [entry for entry in message.endpoints if _place(entry) == (locality, priority)]
+        entries = [entry for entry in message.endpoints if _entry_key(entry) == (locality, priority)]
         if not entries:
-            detail = f"the assignment has no locality {locality} with priority {priority}; {_places(message)}"
+            detail = f"the assignment has no locality {locality} with priority {priority}; {_entry_keys_text(message)}"
             raise ValidationError([Violation("unknown_locality", detail, pointer=f"/localities/{index}")])
         for entry in entries:
             entry.load_balancing_weight.value = weight
-    return _checked(message, wanted)
+    return _validated(message, wanted)
 
 
 def remove_endpoints(wanted: Resource, addresses: Collection[str]) -> Resource:
     """The assignment without the endpoints of these addresses."""
     message = decode_assignment(wanted)
-    gone = frozenset(addresses)
+    removed = frozenset(addresses)
     for entry in message.endpoints:
-        kept = [one for one in entry.lb_endpoints if address_text(one) not in gone]
+        kept = [one for one in entry.lb_endpoints if address_text(one) not in removed]
         if len(kept) < len(entry.lb_endpoints):
             del entry.lb_endpoints[:]
             entry.lb_endpoints.extend(kept)
-    _drop_emptied(message)
-    return _checked(message, wanted)
+    _drop_empty(message)
+    return _validated(message, wanted)
 
 
 class _Edit:
-    """An assignment with endpoints that are changed one by one: they are found by address, and dropped together."""
+    """An assignment whose endpoints are changed one by one, found by address. `drop_moved` ends the edit."""
 
     def __init__(self, message: Any) -> None:
         self.message = message
-        self._held: dict[str, list[tuple[Any, Any]]] = {}
-        self._left: dict[int, Any] = {}  # endpoints that are elsewhere now, by ``id``; kept, so that the ids are theirs
+        self._by_address: dict[str, list[tuple[Any, Any]]] = {}
+        self._moved: dict[int, Any] = {}  # the old copies of moved endpoints by ``id``; kept, so that no id is reused
         for entry, one in _endpoints(message):
-            self._held.setdefault(address_text(one), []).append((entry, one))
+            self._by_address.setdefault(address_text(one), []).append((entry, one))
 
-    def held(self, address: str) -> list[tuple[Any, Any]]:
+    def find(self, address: str) -> list[tuple[Any, Any]]:
         """The endpoints with an address, each with its entry."""
-        return self._held.get(address, [])
+        return self._by_address.get(address, [])
 
-    def moved(self, entry: Any, address: str) -> Any:
-        """The endpoint in this entry: as it was in another one, or new."""
-        held = self.held(address)
-        for place, one in held:
-            if place is entry or _place(place) == _place(entry):
+    def move(self, entry: Any, address: str) -> Any:
+        """The endpoint in this entry: moved from another entry, or new."""
+        existing = self.find(address)
+        for other, one in existing:
+            if other is entry or _entry_key(other) == _entry_key(entry):
                 return one
         one = entry.lb_endpoints.add()
-        if held:
-            one.CopyFrom(held[-1][1])
-            self._left |= {id(old): old for _, old in held}
+        if existing:
+            one.CopyFrom(existing[-1][1])
+            self._moved |= {id(old): old for _, old in existing}
         else:
             host, _, port = address.rpartition(":")
             socket = one.endpoint.address.socket_address
             socket.address, socket.port_value = host.strip("[]"), int(port)
-        self._held[address] = [(entry, one)]
+        self._by_address[address] = [(entry, one)]
         return one
 
-    def drop_left(self) -> None:
-        """Drop the endpoints that are elsewhere now."""
-        if not self._left:
+    def drop_moved(self) -> None:
+        """Drop the old copies of moved endpoints."""
+        if not self._moved:
             return
         for entry in self.message.endpoints:
-            kept = [one for one in entry.lb_endpoints if id(one) not in self._left]
+            kept = [one for one in entry.lb_endpoints if id(one) not in self._moved]
             if len(kept) < len(entry.lb_endpoints):
                 del entry.lb_endpoints[:]
                 entry.lb_endpoints.extend(kept)
 
 
 def _change_one(edit: _Edit, change: EndpointChange, pointer: str) -> list[Violation]:
-    held = edit.held(change.address)
-    places = {_place(entry): None for entry in edit.message.endpoints}
-    if change.locality is None and change.priority is None and held:
-        _, one = held[-1]
+    existing = edit.find(change.address)
+    keys = {_entry_key(entry): None for entry in edit.message.endpoints}
+    if change.locality is None and change.priority is None and existing:
+        _, one = existing[-1]
     else:
-        place, findings = _target(places, [_place(entry) for entry, _ in held], change, pointer)
+        key, findings = _target(keys, [_entry_key(entry) for entry, _ in existing], change, pointer)
         if findings:
             return findings
-        one = edit.moved(_entry_at(edit.message, place), change.address)
+        one = edit.move(_entry_at(edit.message, key), change.address)
     if change.weight is not None:
         one.load_balancing_weight.value = change.weight
     if change.health is not None:
@@ -255,18 +255,21 @@ def _change_one(edit: _Edit, change: EndpointChange, pointer: str) -> list[Viola
     return []
 
 
-_Place = tuple[Locality, int]
+_EntryKey = tuple[Locality, int]  # locality and priority
 
 
 def _target(
-    places: Collection[_Place], held: list[_Place], change: EndpointChange, pointer: str
-) -> tuple[_Place, list[Violation]]:
-    """The locality and priority of an endpoint, by what is given, where it was, and what there is."""
+    keys: Collection[_EntryKey], existing: list[_EntryKey], change: EndpointChange, pointer: str
+) -> tuple[_EntryKey, list[Violation]]:
+    """The locality and priority of an endpoint: as the change says, else as before, else as other entries have them.
+
+    ``keys`` are those of all entries, ``existing`` those of the entries that have the endpoint.
+    """
     if change.locality is not None:
-        priorities = [priority for locality, priority in places if locality == change.locality]
+        priorities = [priority for locality, priority in keys if locality == change.locality]
         default = min(priorities, default=0)
         return (change.locality, change.priority if change.priority is not None else default), []
-    candidates = held or [place for place in places if change.priority in (None, place[1])] or list(places)
+    candidates = existing or [key for key in keys if change.priority in (None, key[1])] or list(keys)
     localities = {locality for locality, _ in candidates}
     if len(localities) > 1:
         detail = f"{change.address} is new, and the assignment has several localities: say which"
@@ -276,33 +279,33 @@ def _target(
     return (locality, priority), []
 
 
-def _entry_at(message: Any, place: _Place, like: Any = None) -> Any:
-    """The entry of a locality and priority, created if there is none: without endpoints, else as ``like``."""
-    found = next((entry for entry in message.endpoints if _place(entry) == place), None)
+def _entry_at(message: Any, key: _EntryKey, like: Any = None) -> Any:
+    """The entry of a locality and priority. If there is none, an entry like ``like`` without endpoints is added."""
+    found = next((entry for entry in message.endpoints if _entry_key(entry) == key), None)
     if found is not None:
         return found
     entry = message.endpoints.add()
     if like is not None:
         entry.CopyFrom(like)
         del entry.lb_endpoints[:]
-    locality, entry.priority = place
+    locality, entry.priority = key
     if locality != Locality():
-        own = entry.locality
-        own.region, own.zone, own.sub_zone = locality.region, locality.zone, locality.sub_zone
+        field = entry.locality
+        field.region, field.zone, field.sub_zone = locality.region, locality.zone, locality.sub_zone
     if not entry.load_balancing_weight.value:
         entry.load_balancing_weight.value = 1  # gRPC drops a locality without a weight
     return entry
 
 
-def _drop_emptied(message: Any) -> None:
+def _drop_empty(message: Any) -> None:
     """Drop localities without endpoints, unless their priority would be missing then."""
     while True:
         entries = list(message.endpoints)
         highest = max((entry.priority for entry in entries), default=0)
-        gone = next((at for at, entry in enumerate(entries) if _is_needless(entry, entries, highest)), None)
-        if gone is None:
+        needless = next((at for at, entry in enumerate(entries) if _is_needless(entry, entries, highest)), None)
+        if needless is None:
             return
-        del message.endpoints[gone]
+        del message.endpoints[needless]
 
 
 def _is_needless(entry: Any, entries: list[Any], highest: int) -> bool:
@@ -313,83 +316,83 @@ def _is_needless(entry: Any, entries: list[Any], highest: int) -> bool:
     )
 
 
-def _place(entry: Any) -> _Place:
+def _entry_key(entry: Any) -> _EntryKey:
     return locality_of(entry), entry.priority
 
 
-def _places(message: Any) -> str:
+def _entry_keys_text(message: Any) -> str:
     found = dict.fromkeys(
-        f"{locality} with priority {priority}" for locality, priority in map(_place, message.endpoints)
+        f"{locality} with priority {priority}" for locality, priority in map(_entry_key, message.endpoints)
     )
     return f"it has {', '.join(found)}" if found else "it has none"
 
 
-def _checked(message: Any, before: Resource) -> Resource:
-    """The assignment that ``before`` became, validated as a pushed one. Raises ``ValidationError``."""
+def _validated(message: Any, before: Resource) -> Resource:
+    """The changed assignment, validated as a pushed one. Raises ``ValidationError``."""
     body = message.SerializeToString(deterministic=True)
     made = resource_from_bytes(ENDPOINT, body, aliases=before.aliases, ttl_s=before.ttl_s)
     check_priorities(made)
     return made
 
 
-# What drains
+# Draining endpoints
 
 
 def drain_missing(before: Resource, wanted: Resource, until_s: float) -> tuple[DrainingEndpoint, ...]:
     """The endpoints of ``before`` that ``wanted`` lacks, as endpoints that drain until ``until_s``."""
-    kept = addresses_of(wanted)
+    remaining = addresses_of(wanted)
     found: dict[str, DrainingEndpoint] = {}
     for entry in decode_assignment(before).endpoints:
         endpoints = list(entry.lb_endpoints)
         del entry.lb_endpoints[:]
         for one in endpoints:
             address = address_text(one)
-            if address not in kept and address not in found:
-                found[address] = DrainingEndpoint(address, _alone(entry, one), until_s)
+            if address not in remaining and address not in found:
+                found[address] = DrainingEndpoint(address, _single_entry(entry, one), until_s)
     return tuple(found.values())
 
 
-def take_back(wanted: Resource, draining: Iterable[DrainingEndpoint], addresses: Collection[str]) -> Resource:
-    """The assignment with those draining endpoints of these addresses that it lacks, as they were before."""
+def undrain(wanted: Resource, draining: Iterable[DrainingEndpoint], addresses: Collection[str]) -> Resource:
+    """The assignment plus the draining endpoints of these addresses that it lacks, as they were before they drained."""
     message = decode_assignment(wanted)
-    held = {address_text(one) for _, one in _endpoints(message)}
+    present = {address_text(one) for _, one in _endpoints(message)}
     for each in draining:
-        if each.address in addresses and each.address not in held:
-            alone = _parsed_entry(each.entry)
-            entry = _entry_at(message, _place(alone), alone)
-            entry.lb_endpoints.add().CopyFrom(alone.lb_endpoints[0])
-    return _checked(message, wanted)
+        if each.address in addresses and each.address not in present:
+            single = _parsed_entry(each.entry)
+            entry = _entry_at(message, _entry_key(single), single)
+            entry.lb_endpoints.add().CopyFrom(single.lb_endpoints[0])
+    return _validated(message, wanted)
 
 
 def still_draining(
     draining: Iterable[DrainingEndpoint], wanted: Resource, now_s: float = 0.0
 ) -> tuple[DrainingEndpoint, ...]:
-    """Those that are not wanted again, and have not ended at ``now_s``."""
-    kept = addresses_of(wanted)
-    left = {one.address: one for one in draining if one.address not in kept and one.until_s > now_s}
-    return tuple(sorted(left.values(), key=lambda one: (one.until_s, one.address))[-DRAINING_LIMIT:])
+    """The draining endpoints that ``wanted`` lacks and that have not ended at ``now_s``."""
+    remaining = addresses_of(wanted)
+    by_address = {one.address: one for one in draining if one.address not in remaining and one.until_s > now_s}
+    return tuple(sorted(by_address.values(), key=lambda one: (one.until_s, one.address))[-DRAINING_LIMIT:])
 
 
 def with_draining(wanted: Resource, draining: Collection[DrainingEndpoint]) -> Resource:
-    """What is served: the wanted assignment, and the draining endpoints behind those of their locality."""
+    """The served assignment: the wanted one, with draining endpoints after the others of their locality."""
     if not draining:
         return wanted
     message = decode_assignment(wanted)
     highest = max((entry.priority for entry in message.endpoints), default=-1)
     for each in draining:
-        alone = _parsed_entry(each.entry)
-        priority = min(alone.priority, highest + 1, PRIORITY_LIMIT)
+        single = _parsed_entry(each.entry)
+        priority = min(single.priority, highest + 1, PRIORITY_LIMIT)
         highest = max(highest, priority)
-        one = _entry_at(message, (locality_of(alone), priority), alone).lb_endpoints.add()
-        one.CopyFrom(alone.lb_endpoints[0])
+        one = _entry_at(message, (locality_of(single), priority), single).lb_endpoints.add()
+        one.CopyFrom(single.lb_endpoints[0])
         one.health_status = _DRAINING
     body = message.SerializeToString(deterministic=True)
     version = content_version(body, wanted.aliases, wanted.ttl_s)
     return replace(wanted, body=body, version=version, references=references_of(ENDPOINT, message, body))
 
 
-def _alone(entry: Any, one: Any) -> bytes:
-    """One endpoint in an entry that has none."""
+def _single_entry(entry: Any, one: Any) -> bytes:
+    """The serialized entry with one endpoint; ``entry`` has none."""
     made = type(entry)()
     made.CopyFrom(entry)
     made.lb_endpoints.add().CopyFrom(one)

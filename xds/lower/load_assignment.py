@@ -1,7 +1,7 @@
-"""Traffic assignment written into a pushed ClusterLoadAssignment: priorities and weights, nothing else.
+"""Writes a traffic assignment into a pushed ClusterLoadAssignment: priorities, weights, and a drop policy for surplus.
 
-Endpoints, their health and the policy of the resource stay as they were pushed, entry by entry. The result is valid
-for Envoy and gRPC: priorities without a gap, weights of at least 1 whose sum per priority is below 2^32.
+Endpoints and their health stay as they were pushed. The result is valid for Envoy and gRPC: priorities without a gap,
+weights of at least 1 whose sum per priority is below 2^32.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from xds.model.node import Locality
 from xds.model.resource import Resource, content_version
 from xds.model.resource_type import ENDPOINT
 
-# envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY: an endpoint that nobody checks gets requests, too.
+# envoy.config.core.v3.HealthStatus UNKNOWN and HEALTHY. An endpoint without a health check gets requests, too.
 _HEALTHY = frozenset({0, 1})
-_REMEMBERED = 1024  # parsed assignments
+_ASSIGNMENTS_CACHED = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PushedLocality:
     """A locality of a pushed assignment, over all its entries.
 
-    ``healthy``: endpoints that are not marked unhealthy. ``priority``: the least of its entries. ``weight``: that of
-    the entry with this priority, None where it has none. ``weighed``: how many endpoints of the greatest weight can
-    serve what the healthy ones can, as the proxies share requests by the weights of endpoints. ``addresses``: where the
-    endpoints are, as serialized addresses; the same bytes in every assignment that names the same endpoint.
+    ``healthy`` counts endpoints that are not marked unhealthy. ``priority`` is the lowest of its entries, ``weight``
+    that of the entry with this priority, None where it has none. ``weighed`` is the sum of the weights of the healthy
+    endpoints in units of the greatest one: so many endpoints of the greatest weight have the same capacity, because
+    proxies share requests by the weights of endpoints. ``addresses`` has the serialized addresses of the endpoints: the
+    same bytes in every assignment that names the same endpoint.
     """
 
     endpoints: int
@@ -58,16 +59,16 @@ def locality_of(entry: Any) -> Locality:
     return Locality(entry.locality.region, entry.locality.zone, entry.locality.sub_zone)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_ASSIGNMENTS_CACHED)
 def pushed_localities(pushed: Resource) -> Mapping[Locality, PushedLocality]:
-    """The localities of a pushed assignment. Remembered: the first call takes time for each endpoint."""
+    """The localities of a pushed assignment. Cached, because the first call takes time for each endpoint."""
     entries: dict[Locality, list[Any]] = {}
     for entry in decode_assignment(pushed).endpoints:
         entries.setdefault(locality_of(entry), []).append(entry)
-    return {locality: _summed(members) for locality, members in entries.items()}
+    return {locality: _pushed_locality(members) for locality, members in entries.items()}
 
 
-def _summed(entries: list[Any]) -> PushedLocality:
+def _pushed_locality(entries: list[Any]) -> PushedLocality:
     priority = min(entry.priority for entry in entries)
     weights = [
         entry.load_balancing_weight.value
@@ -78,7 +79,9 @@ def _summed(entries: list[Any]) -> PushedLocality:
         endpoints=sum(len(entry.lb_endpoints) for entry in entries),
         healthy=sum(one.health_status in _HEALTHY for entry in entries for one in entry.lb_endpoints),
         priority=priority,
-        weighed=_weighed(one for entry in entries for one in entry.lb_endpoints if one.health_status in _HEALTHY),
+        weighed=_effective_endpoints(
+            one for entry in entries for one in entry.lb_endpoints if one.health_status in _HEALTHY
+        ),
         weight=weights[-1] if weights else None,  # Envoy uses the last of two entries of one locality and priority
         addresses=frozenset(
             one.endpoint.address.SerializeToString(deterministic=True)
@@ -89,7 +92,7 @@ def _summed(entries: list[Any]) -> PushedLocality:
     )
 
 
-def _weighed(endpoints: Iterable[Any]) -> float:
+def _effective_endpoints(endpoints: Iterable[Any]) -> float:
     weights = [one.load_balancing_weight.value or 1 for one in endpoints]
     return sum(weights) / max(weights) if weights else 0.0
 
@@ -99,17 +102,17 @@ WEIGHT_SUM_LIMIT = (1 << 32) - 1
 
 # The order of entries: allotted ones by their priority, then further entries of allotted localities, then localities
 # without an allotment.
-_ALLOTTED, _BEHIND, _UNNAMED = range(3)
+_ALLOTTED, _SECONDARY, _NOT_ALLOTTED = range(3)
 _Rank = tuple[int, int]
 
 
 def overlay_assignment(pushed: Resource, allotments: Iterable[Allotment], shed: float = 0.0) -> Resource:
-    """The ClusterLoadAssignment that the nodes of one source are served instead of the pushed one.
+    """The ClusterLoadAssignment for the nodes of one source, which replaces the pushed one.
 
     A locality that is no longer pushed is left out. A locality that was pushed after the decision stays reachable at
-    the last priority. Of several entries of one locality, those of its least priority get the allotment; the others
-    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself. ``shed`` is
-    the fraction of requests that the nodes are to drop.
+    the last priority. If a locality has several entries, those of its lowest priority get the allotment; the others
+    come after all allotted ones. Without any allotted locality the result is ``pushed`` itself. ``shed`` is the
+    fraction of requests that the nodes are to drop.
     """
     allotted = {one.locality: one for one in allotments}
     message = decode_assignment(pushed)
@@ -143,7 +146,7 @@ _DENOMINATORS = {0: 100, 1: 10_000, 2: _MILLION}  # envoy.type.v3.FractionalPerc
 
 
 def _add_drop(policy: Any, shed: float) -> None:
-    """Drop a further fraction of the requests. Envoy refuses two categories: a pushed one drops more instead."""
+    """Drop a further fraction of the requests. Envoy rejects a second category, so a pushed one drops more."""
     passed = 1.0 - shed
     for drop in policy.drop_overloads:
         share = drop.drop_percentage
@@ -176,14 +179,14 @@ def _best_priorities(entries: Sequence[Any]) -> dict[Locality, int]:
 
 def _rank(entry: Any, allotment: Allotment | None, best: dict[Locality, int]) -> _Rank:
     if allotment is None:
-        return _UNNAMED, entry.priority
+        return _NOT_ALLOTTED, entry.priority
     if entry.priority == best[allotment.locality]:
         return _ALLOTTED, allotment.priority
-    return _BEHIND, entry.priority
+    return _SECONDARY, entry.priority
 
 
 def _bound_weights(entries: Sequence[Any]) -> None:
-    """Scale weights down whose sum exceeds the limit; entries of several pushed priorities may share one now."""
+    """Scale weights down if their sum exceeds the limit, as entries of several pushed priorities may share one now."""
     total = sum(entry.load_balancing_weight.value for entry in entries)
     if total <= WEIGHT_SUM_LIMIT:
         return

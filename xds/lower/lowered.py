@@ -1,7 +1,7 @@
-"""What upstreams are lowered to: resources with their origins, assignments as selections of instances. Pure.
+"""The results of lowering: resources with their origins, and assignments as selections of instances. Pure.
 
-Every resource knows which upstreams and config entries it comes from, and which of its parts come from which place of
-an entry. So a finding in a resource is reported at its entry.
+Every resource has the upstreams and config entries that it comes from, and for its parts their places in the entries.
+So a finding in a resource is reported at its entry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EntryPlace:
 class LoweredResource:
     """One resource. ``content`` is its JSON in proto field names, without its type.
 
-    ``upstreams`` (names) and ``entries`` are what it comes from, ordered.
+    It comes from the named ``upstreams`` and the config ``entries``, both ordered.
     """
 
     type_url: str
@@ -65,7 +65,7 @@ class LoweredResource:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentTarget:
-    """Instances of an assignment: those that a binding selects, at a priority."""
+    """The instances that a binding selects for an assignment, at a priority."""
 
     binding: Binding
     priority: int = 0
@@ -75,7 +75,7 @@ class AssignmentTarget:
 class LoweredAssignment:
     """The assignment of a cluster: its targets in the order of their priorities, which have no gap.
 
-    ``is_member``: the cluster is one of an aggregate, so another cluster may follow it.
+    ``is_member``: the cluster is a member of an aggregate cluster, so another cluster may follow it.
     """
 
     name: str
@@ -86,13 +86,13 @@ class LoweredAssignment:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The services whose instances it follows, each once."""
+        """The services whose instances become its endpoints, each once."""
         return tuple(dict.fromkeys(one.binding.service for one in self.targets))
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What some upstreams are lowered to. ``resources`` are ordered by type URL and name, and unique."""
+    """The result of lowering some upstreams. ``resources`` are ordered by type URL and name, and unique."""
 
     resources: tuple[LoweredResource, ...] = ()
     assignments: Mapping[str, LoweredAssignment] = field(default_factory=dict)
@@ -102,10 +102,10 @@ class Lowered:
 _Named = TypeVar("_Named", LoweredResource, LoweredAssignment)
 
 
-def unite(parts: Iterable[Lowered]) -> Lowered:
-    """What several upstreams are lowered to, as one. Equal resources of several upstreams become one.
+def merge_lowered(parts: Iterable[Lowered]) -> Lowered:
+    """Merge the results of several upstreams. Equal resources become one.
 
-    Raises ``ValidationError`` with all resources and assignments of one name and different content.
+    Raises ``ValidationError`` for resources and assignments that have the same name and different content.
     """
     resources: dict[tuple[str, str], LoweredResource] = {}
     assignments: dict[str, LoweredAssignment] = {}
@@ -114,25 +114,25 @@ def unite(parts: Iterable[Lowered]) -> Lowered:
     for part in parts:
         warnings.update(dict.fromkeys(part.warnings))
         for one in part.resources:
-            held = resources.get((one.type_url, one.name))
-            if held is not None and held.content != one.content:
-                clashes.append(_clash(one.label, held.upstreams, one.upstreams, held.content, one.content))
+            other = resources.get((one.type_url, one.name))
+            if other is not None and other.content != one.content:
+                clashes.append(_clash(one.label, other.upstreams, one.upstreams, other.content, one.content))
             else:
-                resources[one.type_url, one.name] = one if held is None else _with_origins(held, one)
+                resources[one.type_url, one.name] = one if other is None else _with_origins(other, one)
         for name, each in part.assignments.items():
-            known = assignments.get(name)
-            if known is not None and (known.targets, known.is_member) != (each.targets, each.is_member):
-                clashes.append(_clash(f"endpoints/{name}", known.upstreams, each.upstreams))
+            previous = assignments.get(name)
+            if previous is not None and (previous.targets, previous.is_member) != (each.targets, each.is_member):
+                clashes.append(_clash(f"endpoints/{name}", previous.upstreams, each.upstreams))
             else:
-                assignments[name] = each if known is None else _with_origins(known, each)
+                assignments[name] = each if previous is None else _with_origins(previous, each)
     if clashes:
         raise ValidationError(clashes)
     ordered = tuple(resources[key] for key in sorted(resources))
     return Lowered(ordered, {name: assignments[name] for name in sorted(assignments)}, tuple(warnings))
 
 
-def _clash(label: str, held: Iterable[str], other: Iterable[str], *contents: Json) -> Violation:
-    one, two = next(iter(held)), next(iter(other))
+def _clash(label: str, first: Iterable[str], second: Iterable[str], *contents: Json) -> Violation:
+    one, two = next(iter(first)), next(iter(second))
     detail = f"upstreams {one!r} and {two!r} both make {label}, with different content"
     hint = "give both the same limits, passive health check and escape hatches"
     if len({_AGGREGATE in content for content in contents}) > 1:
@@ -143,7 +143,7 @@ def _clash(label: str, held: Iterable[str], other: Iterable[str], *contents: Jso
 
 
 def _with_origins(one: _Named, other: _Named) -> _Named:
-    """Places are those of the first upstream by name, so that the order does not matter."""
+    """One of two equal parts, with the origins of both. It is that of the first upstream by name in any order."""
     first = min((one, other), key=lambda each: each.upstreams)
     upstreams = tuple(sorted({*one.upstreams, *other.upstreams}))
     return replace(first, upstreams=upstreams, entries=tuple(sorted({*one.entries, *other.entries})))
@@ -154,16 +154,16 @@ def decode_lowered(lowered: LoweredResource, decoder: ResourceDecoder) -> Resour
     try:
         return decoder.resource(lowered.value)
     except ValidationError as error:
-        raise ValidationError([located(one, lowered) for one in error.violations]) from None
+        raise ValidationError([finding_at_entry(one, lowered) for one in error.violations]) from None
 
 
-def located(finding: Violation, lowered: LoweredResource) -> Violation:
-    """A finding in a lowered resource as one of the entry that the part comes from."""
+def finding_at_entry(finding: Violation, lowered: LoweredResource) -> Violation:
+    """A finding in a lowered resource as a finding in the entry from which the part comes."""
     path = parse_pointer(finding.pointer)
-    fitting = [one for one in lowered.places if path[: len(one.path)] == tuple(map(str, one.path))]
+    matching = [one for one in lowered.places if path[: len(one.path)] == tuple(map(str, one.path))]
     where = f"in {lowered.label}{finding.pointer}, made of upstream {lowered.upstreams[0]!r}"
     hint = f"{finding.hint}; {where}" if finding.hint else where
-    if not fitting:
+    if not matching:
         return replace(finding, resource=lowered.label, hint=hint)
-    best = max(fitting, key=lambda one: len(one.path))
+    best = max(matching, key=lambda one: len(one.path))
     return replace(finding, resource=f"{best.kind}/{best.name}", pointer=json_pointer(best.entry_path), hint=hint)

@@ -1,4 +1,4 @@
-"""The names of what upstreams are lowered to: those that Consul gives its proxies. Pure."""
+"""The names of lowered resources, equal to those that Consul uses for its proxies. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xds.lower.upstreams import Upstream
 
 
 def cluster_name(chain: DiscoveryChain, target: ChainTarget) -> str:
-    """The cluster of a target, with the hash of the chain's overrides before it: ``1a2b3c4d~web.default.dc1...``."""
+    """The cluster of a target, with the hash of the chain's overrides as a prefix: ``1a2b3c4d~web.default.dc1...``."""
     return f"{chain.customization_hash}~{target.name}" if chain.customization_hash else target.name
 
 
@@ -29,11 +29,11 @@ def route_name(upstream: Upstream) -> str:
 
 
 def service_of(chain: DiscoveryChain, node: SplitterNode) -> str:
-    """The service whose splitter a node is. Its node is named after it, the namespace and the partition."""
+    """The service of a splitter node, from the node's name: service, namespace, and partition if there is one."""
     return node.name.rsplit(".", 2 if chain.has_partitions else 1)[0]
 
 
 def stat_prefix(chain: DiscoveryChain) -> str:
     """The prefix of a listener's statistics."""
-    place = (chain.service, chain.namespace, chain.partition, chain.datacenter)
-    return ".".join(("upstream", *(place if chain.has_partitions else (*place[:2], place[3]))))
+    parts = (chain.service, chain.namespace, chain.partition, chain.datacenter)
+    return ".".join(("upstream", *(parts if chain.has_partitions else (*parts[:2], parts[3]))))

@@ -1,7 +1,7 @@
-"""What Envoy refuses in routes although each field is valid: regular expressions, header names and values. Pure.
+"""Checks of routes that Envoy rejects although each field is valid: regular expressions, headers. Pure.
 
 Entries are stored without these checks, as in Consul. An upstream with such a route in its chain is refused, so that no
-proxy is sent a route that it rejects.
+proxy gets a route that it would reject.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import DiscoveryChain, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath, short_repr
 from xds.filter.regular_expressions import program_size
-from xds.lower.header_commands import refused_command
+from xds.lower.header_commands import command_problem
 from xds.lower.mesh_names import service_of
 from xds.lower.route_matches import root_rewrite
 from xds.lower.upstream_context import UpstreamContext
@@ -28,7 +28,7 @@ _SIZE_HINT = (
 
 
 def check_routes(context: UpstreamContext) -> None:
-    """Check what the routes and splits of a chain say about requests."""
+    """Check the regular expressions and header changes in the routes and splits of a chain."""
     chain = context.chain
     start = chain.start
     if isinstance(start, RouterNode):
@@ -60,7 +60,7 @@ def _check_regexes(context: UpstreamContext, route: Route, path: FieldPath) -> N
 
 
 def _regexes(route: Route) -> Iterator[tuple[str, FieldPath]]:
-    """The regular expressions of a route with the fields that they come from; a rewrite may make one."""
+    """The regular expressions of a route, each with its field. The rewrite of a prefix may need one."""
     http = route.match.http if route.match is not None else None
     if http is None:
         return
@@ -77,12 +77,12 @@ def _check_regex(context: UpstreamContext, text: str, path: FieldPath) -> None:
     try:
         size = program_size(text)
     except ValueError as error:
-        told = f"{short_repr(text)} is no regular expression of RE2: {error}"
-        context.refuse("bad_regex", told, ServiceRouter.kind, service, path)
+        detail = f"{short_repr(text)} is no regular expression of RE2: {error}"
+        context.refuse("bad_regex", detail, ServiceRouter.kind, service, path)
         return
     if size > limit:
-        told = f"{short_repr(text)} has a program size of {size}; {limit} are allowed"
-        context.refuse("large_regex", told, ServiceRouter.kind, service, path, _SIZE_HINT)
+        detail = f"{short_repr(text)} has a program size of {size}; {limit} are allowed"
+        context.refuse("large_regex", detail, ServiceRouter.kind, service, path, _SIZE_HINT)
 
 
 # Headers
@@ -92,7 +92,7 @@ def _check_headers(
     context: UpstreamContext, place: _Place, request: HeaderModifiers | None, response: HeaderModifiers | None
 ) -> None:
     kind, name, path = place
-    # Which of the legs of a splitter it is cannot be said: they may come of several splitters.
+    # The leg of a splitter cannot be named: flattened legs come from several splitters.
     is_leg = kind == ServiceSplitter.kind
     for field, changes in (("RequestHeaders", request), ("ResponseHeaders", response)):
         if changes is None:
@@ -102,7 +102,7 @@ def _check_headers(
             if key.startswith(":") or key.lower() == "host":
                 context.refuse("fixed_header", f"Envoy does not change the header {key}", kind, name, where)
         for key, value in {**changes.add, **changes.set}.items():
-            refusal = refused_command(value)
-            if refusal:
-                told = f"header {key}: {short_repr(value)} {refusal}"
-                context.refuse("bad_header_value", told, kind, name, where, _PERCENT_HINT)
+            problem = command_problem(value)
+            if problem:
+                detail = f"header {key}: {short_repr(value)} {problem}"
+                context.refuse("bad_header_value", detail, kind, name, where, _PERCENT_HINT)

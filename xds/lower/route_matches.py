@@ -1,4 +1,4 @@
-"""Matches of a router as matches of Envoy's routes, and where in the entry each of their parts stands. Pure."""
+"""Matches of a router as matches of Envoy's routes, with the places of their parts in the entry. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _METHOD = ":method"
 
 
 def lower_match(http: HttpMatch | None) -> Json:
-    """A match. Without a condition on the path, it has the prefix ``/``; a prefix is one of text, as in Consul."""
+    """A match. Without a condition on the path it has the prefix ``/``. Prefixes are compared as text, as in Consul."""
     if http is None:
         return {"prefix": "/"}
     headers = [_header(one) for one in http.header]
@@ -63,7 +63,7 @@ def _parameter(match: QueryParamMatch) -> Json:
 def root_rewrite(route: Route) -> Json:
     """The rewrite of a prefix without a slash at its end to ``/``; empty where a route has no such rewrite.
 
-    One slash behind the prefix goes, too: ``/api/users`` becomes ``/users``, not ``//users``.
+    A slash behind the prefix is removed too: ``/api/users`` becomes ``/users``, not ``//users``.
     """
     http = route.match.http if route.match is not None else None
     prefix = http.path_prefix if http is not None else ""
@@ -76,7 +76,7 @@ def root_rewrite(route: Route) -> Json:
 
 
 def match_places(route: Route, path: FieldPath, service: str, where: FieldPath) -> Iterator[EntryPlace]:
-    """Where the parts of a match come from: ``path`` is the lowered route, ``where`` the one in the entry."""
+    """The places of the parts of a match. ``path`` is the lowered route, ``where`` the route in the entry."""
     http = route.match.http if route.match is not None else None
     if http is None:
         return

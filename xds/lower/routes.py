@@ -1,4 +1,4 @@
-"""Chains as route configurations: a route for each route of a router, clusters with weights for splits. Pure."""
+"""Route configurations of chains: a route for each route of a router, weighted clusters for splits. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xds.catalog.shared import HeaderModifiers
 from xds.catalog.splitter import ServiceSplitter
 from xds.chain.chain import ChainRoute, ChainSplit, Node, ResolverNode, RouterNode, SplitterNode
 from xds.codec.findings import FieldPath
-from xds.lower.envoy_fields import Json, duration, given, timeout
+from xds.lower.envoy_fields import Json, duration, non_empty, timeout
 from xds.lower.lowered import EntryPlace, LoweredResource
 from xds.lower.mesh_names import route_name, service_of
 from xds.lower.route_matches import lower_match, match_places, root_rewrite
@@ -35,18 +35,18 @@ def route_configuration(context: UpstreamContext, routes: Sequence[Json]) -> Jso
 def lower_routes(context: UpstreamContext, clusters: ClusterNames) -> LoweredResource:
     """The route configuration of a chain that is not a default one.
 
-    A route to what cannot be reached is left out, with a warning.
+    A route to a resolver that cannot be reached is left out, with a warning.
     """
     start = context.chain.start
     routes: list[Json] = []
     places: list[EntryPlace] = []
     if isinstance(start, RouterNode):
         for index, route in enumerate(start.routes):
-            if _leads_nowhere(context, clusters, route):
+            if _is_unreachable(context, clusters, route):
                 context.warn("unreachable", f"route {index + 1} of {context.chain.service!r} is left out")
                 continue
             places += _router_places(context, route, index, len(routes), is_last=index + 1 == len(start.routes))
-            routes.append(_routed(context, clusters, route))
+            routes.append(_route(context, clusters, route))
     else:
         places += _node_places(context, start, 0)
         own = start.request_timeout_ns if isinstance(start, ResolverNode) else 0
@@ -59,16 +59,16 @@ def lower_routes(context: UpstreamContext, clusters: ClusterNames) -> LoweredRes
 # Routes
 
 
-def _leads_nowhere(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> bool:
-    """Whether a route leads to a resolver without a cluster. A splitter without one is refused."""
+def _is_unreachable(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> bool:
+    """Whether a route leads to a resolver without a cluster. A splitter without reachable legs is refused."""
     return isinstance(context.chain.nodes[route.next_node], ResolverNode) and route.next_node not in clusters
 
 
-def _routed(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> Json:
+def _route(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute) -> Json:
     http = route.definition.match.http if route.definition.match is not None else None
     destination = route.definition.destination or RouteDestination()
     action = _action(context, clusters, context.chain.nodes[route.next_node])
-    action |= given(
+    action |= non_empty(
         **_timeouts(context, destination.request_timeout_ns, destination.idle_timeout_ns),
         retry_policy=_retry_policy(destination),
         **_rewrite(route.definition),
@@ -78,22 +78,22 @@ def _routed(context: UpstreamContext, clusters: ClusterNames, route: ChainRoute)
 
 
 def _timeouts(context: UpstreamContext, request_ns: int, idle_ns: int = 0) -> Json:
-    """The timeouts of a route. gRPC clients without a proxy read another field than Envoy for that of requests."""
+    """The timeouts of a route. gRPC clients without a proxy read the request timeout from another field than Envoy."""
     whole = timeout(request_ns)
     in_grpc = None if context.upstream.is_proxied or whole is None else {"max_stream_duration": whole}
-    return given(timeout=whole, idle_timeout=timeout(idle_ns), max_stream_duration=in_grpc)
+    return non_empty(timeout=whole, idle_timeout=timeout(idle_ns), max_stream_duration=in_grpc)
 
 
 def _rewrite(route: Route) -> Json:
-    """A prefix is replaced as text."""
+    """The rewrite of a route. A prefix is replaced as text."""
     to_root = root_rewrite(route)
     if to_root:
         return {"regex_rewrite": to_root}
-    return given(prefix_rewrite=route.destination.prefix_rewrite if route.destination is not None else "")
+    return non_empty(prefix_rewrite=route.destination.prefix_rewrite if route.destination is not None else "")
 
 
 def _retry_policy(destination: RouteDestination) -> Json | None:
-    """As in Consul: a number of retries alone makes a policy without conditions, which retries nothing."""
+    """The retry policy. As in Consul, a number of retries without conditions makes a policy that retries nothing."""
     codes = list(destination.retry_on_status_codes)
     flag = destination.retry_on_connect_failure
     if not (destination.num_retries or flag or codes or destination.retry_on):
@@ -103,12 +103,12 @@ def _retry_policy(destination: RouteDestination) -> Json | None:
         conditions["connect-failure"] = None
     if codes:
         conditions["retriable-status-codes"] = None
-    return given(
+    return non_empty(
         retry_on=",".join(conditions), num_retries=destination.num_retries or None, retriable_status_codes=codes
     )
 
 
-# What routes do
+# Actions
 
 
 def _action(context: UpstreamContext, clusters: ClusterNames, node: Node) -> Json:
@@ -120,7 +120,7 @@ def _action(context: UpstreamContext, clusters: ClusterNames, node: Node) -> Jso
 
 
 def _legs(context: UpstreamContext, clusters: ClusterNames, node: SplitterNode) -> list[Json]:
-    """The legs in order, in basis points; those without requests, too. One that cannot be reached is left out."""
+    """The legs in order, in basis points, also those of weight 0. A leg that cannot be reached is left out."""
     found = []
     for split in node.splits:
         if split.next_node in clusters:
@@ -128,8 +128,8 @@ def _legs(context: UpstreamContext, clusters: ClusterNames, node: SplitterNode) 
         else:
             context.warn("unreachable", f"a leg of {node.name!r} with {split.weight / 100:g} % is left out")
     if not any(leg["weight"] for leg in found):
-        told = f"no leg of {node.name!r} that can be reached gets any requests"
-        context.refuse("no_weight", told, ServiceSplitter.kind, service_of(context.chain, node), ("Splits",))
+        detail = f"no leg of {node.name!r} that can be reached gets any requests"
+        context.refuse("no_weight", detail, ServiceSplitter.kind, service_of(context.chain, node), ("Splits",))
     return found
 
 
@@ -151,13 +151,13 @@ def _changes(side: str, changes: HeaderModifiers | None) -> Json:
         {"header": {"key": key, "value": value}, "append_action": _OVERWRITE}
         for key, value in sorted(changes.set.items())
     ]
-    return given(**{f"{side}_headers_to_add": added, f"{side}_headers_to_remove": list(changes.remove)})
+    return non_empty(**{f"{side}_headers_to_add": added, f"{side}_headers_to_remove": list(changes.remove)})
 
 
 def _hashing(balancer: LoadBalancer | None) -> Json:
     if balancer is None or not balancer.is_hash_based:
         return {}
-    return given(hash_policy=[_hash_policy(one) for one in balancer.hash_policies])
+    return non_empty(hash_policy=[_hash_policy(one) for one in balancer.hash_policies])
 
 
 def _hash_policy(policy: HashPolicy) -> Json:
@@ -172,12 +172,12 @@ def _hash_policy(policy: HashPolicy) -> Json:
 
 
 def _cookie(policy: HashPolicy) -> Json:
-    """Envoy sets a cookie if there is a TTL; one of 0 ends with the session."""
+    """The cookie of a hash policy. Envoy sets it if it has a TTL; a TTL of 0 means a session cookie."""
     config = policy.cookie_config
     if config is None:
         return {"name": policy.field_value}
-    lives = "0s" if config.session else duration(config.ttl_ns) if config.ttl_ns else None
-    return given(name=policy.field_value, path=config.path, ttl=lives)
+    ttl = "0s" if config.session else duration(config.ttl_ns) if config.ttl_ns else None
+    return non_empty(name=policy.field_value, path=config.path, ttl=ttl)
 
 
 # Places
@@ -186,7 +186,7 @@ def _cookie(policy: HashPolicy) -> Json:
 def _router_places(
     context: UpstreamContext, route: ChainRoute, index: int, at: int, *, is_last: bool
 ) -> Iterator[EntryPlace]:
-    """Where the parts of a route come from. The last route of a chain is in no entry."""
+    """The places of the parts of a route. The last route of a chain is not in an entry."""
     service, path = context.chain.service, (*_ROUTES, at)
     where: FieldPath = () if is_last else ("Routes", index)
     yield EntryPlace(path, ServiceRouter.kind, service, where)
@@ -216,22 +216,23 @@ _DESTINATION_FIELDS = {
 
 
 def _node_places(context: UpstreamContext, node: Node, at: int) -> Iterator[EntryPlace]:
-    """Where the action of a route comes from, as far as it comes from splitters and resolvers."""
+    """The places of the parts of an action that come from splitters and resolvers."""
     action = (*_ROUTES, at, "route")
     if isinstance(node, SplitterNode):
         name = service_of(context.chain, node)
         yield EntryPlace((*action, "weighted_clusters"), ServiceSplitter.kind, name, ("Splits",))
         resolved: Any = next(
-            (context.chain.nodes[one.next_node] for one in node.splits if _balances(context, one.next_node)), None
+            (context.chain.nodes[one.next_node] for one in node.splits if _is_hash_balanced(context, one.next_node)),
+            None,
         )
     else:
         resolved = node
     if isinstance(resolved, ResolverNode):
-        service = context.target(resolved).place.service
+        service = context.target(resolved).key.service
         path = ("LoadBalancer", "HashPolicies")
         yield EntryPlace((*action, "hash_policy"), ServiceResolver.kind, service, path)
 
 
-def _balances(context: UpstreamContext, key: str) -> bool:
+def _is_hash_balanced(context: UpstreamContext, key: str) -> bool:
     node = context.chain.nodes[key]
     return isinstance(node, ResolverNode) and node.load_balancer is not None and node.load_balancer.is_hash_based

@@ -1,4 +1,4 @@
-"""One upstream while it is lowered: its chain, what it is lowered with, and what is found wrong. Pure."""
+"""The context of lowering one upstream: its chain, the settings, and the findings. Pure."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class UpstreamContext:
 
     @property
     def has_routes(self) -> bool:
-        """Whether it has a route configuration of its own. A default chain has its one route in the listener."""
+        """Whether the upstream has a route configuration. A default chain has its one route in the listener."""
         return self.is_http and not self.chain.is_default
 
     @property
     def has_aggregates(self) -> bool:
         """Whether a failover makes an aggregate cluster.
 
-        gRPC refuses the load balancing policy that Envoy wants for one (measured, C core 1.85).
+        gRPC rejects the load balancing policy that Envoy needs for one (measured, C core 1.85).
         """
         return self.upstream.is_proxied and self.proxies.failover == AGGREGATE
 
@@ -60,22 +60,22 @@ class UpstreamContext:
         return self.chain.targets[node.target]
 
     def refuse(self, code: str, detail: str, kind: str, name: str, path: FieldPath = (), hint: str = "") -> None:
-        """The upstream cannot be lowered, because of a part of an entry."""
+        """Add a violation: the upstream cannot be lowered, because of a part of an entry."""
         resource = f"{kind}/{name}"
         hint = f"{hint}; upstream {self.upstream.name!r} needs it" if hint else f"upstream {self.upstream.name!r}"
         self.violations.append(Violation(code, detail, resource, json_pointer(path), hint=hint))
 
     def warn(self, code: str, detail: str, hint: str = "") -> None:
-        """Something is left out."""
+        """Add a warning: a part of the upstream is left out or has no effect."""
         resource = f"{UPSTREAM}/{self.upstream.name}"
         self.warnings.append(Violation(code, detail, resource, severity=WARNING, hint=hint))
 
     def obstacle(self, target: ChainTarget) -> str:
         """Why a target cannot be reached; empty where it can."""
-        place = target.place
-        if place.peer:
-            return f"{place.service!r} of the peer {place.peer!r}: there are no peers here"
-        if target.mesh_gateway_mode in _GATEWAY_MODES and place.datacenter != self.datacenter:
+        key = target.key
+        if key.peer:
+            return f"{key.service!r} of the peer {key.peer!r}: there are no peers here"
+        if target.mesh_gateway_mode in _GATEWAY_MODES and key.datacenter != self.datacenter:
             mode = target.mesh_gateway_mode
             return f"{target.id!r} is behind a mesh gateway (mode {mode}): there are no mesh gateways here"
         return ""
@@ -85,8 +85,8 @@ class UpstreamContext:
         return tuple(sorted(self.entries))
 
     def entries_of(self, *targets: ChainTarget) -> tuple[Key, ...]:
-        """The entries that decide over the clusters of targets: of their services, and proxy-defaults."""
-        services = {one.place.service for one in targets}
+        """The entries that shape the clusters of targets: those of their services, and proxy-defaults."""
+        services = {one.key.service for one in targets}
         keys = {(kind, service) for kind in (ServiceResolver.kind, ServiceDefaults.kind) for service in services}
         return tuple(sorted(self.entries & {*keys, (ProxyDefaults.kind, GLOBAL)}))
 

@@ -1,7 +1,7 @@
 """Upstreams documents: the services that the proxies of a group call, and how. Pure.
 
-One upstream is a service that the proxies reach at a local address, or that gRPC clients reach without a proxy. What
-the service does with their requests is decided by its discovery chain.
+An upstream is a service that the proxies reach at a local address, or that gRPC clients reach without a proxy. The
+discovery chain of the service decides where their requests go.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BALANCES = ("", "exact_balance")
 LOOPBACK = "127.0.0.1"
 _PORTS = range(65_536)
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z0-9])")
-# What Consul calls the fields, where ours have other names.
+# Consul's names of fields, where ours differ.
 _CONSUL_NAMES: Mapping[str, str] = {
     "destinationname": "service",
     "localbindaddress": "bind_address",
@@ -67,7 +67,7 @@ _CONSUL_NAMES: Mapping[str, str] = {
 
 
 class JsonObject(Shape):
-    """An object, or a text with its JSON, as Consul has it. Stored as the object."""
+    """An object, or its JSON as a string, as in Consul. Stored as the object."""
 
     def read(self, value: object, findings: Findings, path: Path) -> Mapping[str, object] | None:
         """The object."""
@@ -90,12 +90,12 @@ class JsonObject(Shape):
 class Upstream:
     """A service that proxies call.
 
-    * ``datacenter``: where its chain is compiled; empty for that of the proxies;
-    * ``bind_port``: where proxies accept its connections; 0 for gRPC clients without a proxy, which get an
-      ``api_listener`` with the name of the upstream;
+    * ``datacenter``: the datacenter in which its chain is compiled; empty for that of the proxies;
+    * ``bind_port``: the local port of the proxies; 0 for gRPC clients without a proxy, which get an ``api_listener``
+      with the name of the upstream;
     * ``protocol`` and ``connect_timeout_ns`` override those of the chain; empty and 0 override nothing;
-    * ``envoy_listener_json`` and ``envoy_cluster_json`` replace what is made of a default chain. They have no effect on
-      any other chain.
+    * ``envoy_listener_json`` and ``envoy_cluster_json`` replace the lowered listener and cluster of a default chain.
+      They have no effect on any other chain.
     """
 
     service: str = member("service", TEXT, always=True)
@@ -112,32 +112,31 @@ class Upstream:
 
     @property
     def name(self) -> str:
-        """The upstream as resources are named after it: ``web``, or ``web?dc=dc2``. Unique in a document."""
+        """The name of the upstream in names of resources: ``web``, or ``web?dc=dc2``. Unique in a document."""
         return f"{self.service}?dc={self.datacenter}" if self.datacenter else self.service
 
     @property
     def is_proxied(self) -> bool:
-        """Whether a proxy accepts its connections. The others are for gRPC clients without a proxy."""
+        """Whether a proxy accepts its connections. Other upstreams are for gRPC clients without a proxy."""
         return self.bind_port != 0
 
     @property
     def overrides(self) -> Overrides:
-        """What the chain is compiled with."""
+        """The overrides with which the chain is compiled."""
         return Overrides(self.protocol, self.connect_timeout_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """What holds for all upstreams of a document.
+    """The settings for all upstreams of a document.
 
-    * ``failover``: ``aggregate`` makes an aggregate cluster of one cluster per target, ``priority`` one cluster whose
-      assignment has a priority per target, as gRPC clients without a proxy always get it;
-    * ``validate_clusters``: Envoy refuses routes to clusters that it does not have;
-    * ``locality_aware``: the weights of localities decide which locality gets how many requests, as traffic assignment
-      needs it;
-    * ``external_ca_file``: a file of the proxies with the certificates that external services (``ExternalSNI``) are
-      verified with; without it they are not verified;
-    * ``regex_program_size``: the greatest RE2 program that the proxies take (``re2.max_program_size.error_level``).
+    * ``failover``: ``aggregate`` makes an aggregate cluster with one cluster per target; ``priority`` makes one cluster
+      whose assignment has a priority per target. gRPC clients without a proxy always get the latter;
+    * ``validate_clusters``: Envoy rejects routes to clusters that it does not have;
+    * ``locality_aware``: requests are shared by the weights of localities. Traffic assignment needs this;
+    * ``external_ca_file``: a file on the proxies with the certificates that verify external services
+      (``ExternalSNI``); without it they are not verified;
+    * ``regex_program_size``: the largest RE2 program that the proxies accept (``re2.max_program_size.error_level``).
     """
 
     failover: str = AGGREGATE
@@ -151,8 +150,8 @@ class ProxySettings:
 class UpstreamsDocument:
     """The upstreams of the proxies of a group.
 
-    ``service``: the service of the proxies themselves. The ``UpstreamConfig`` of its service-defaults configures
-    the upstreams, where the document does not (``with_upstream_config``).
+    ``service`` is the service of the proxies themselves. The ``UpstreamConfig`` of its service-defaults configures the
+    upstreams where the document does not (``with_upstream_config``).
     """
 
     upstreams: tuple[Upstream, ...] = member("upstreams", ListOf(Message(Upstream)), always=True)
@@ -196,10 +195,10 @@ def read_upstreams(document: object) -> UpstreamsDocument:
 
 
 def with_upstream_config(document: UpstreamsDocument, defaults: ServiceDefaults | None) -> UpstreamsDocument:
-    """The document with what ``UpstreamConfig`` of the service-defaults of its own service says of its upstreams.
+    """The document, completed by the ``UpstreamConfig`` of ``defaults``, the service-defaults of its own service.
 
-    What the document says counts most, then the override of an upstream, then the defaults of all upstreams, as in
-    Consul. A value is taken as a whole: limits of two places are not mixed. Raises ``ValidationError`` for an escape
+    Values of the document count most, then the override of an upstream, then the defaults of all upstreams, as in
+    Consul. A value is used as a whole: limits of two sources are not mixed. Raises ``ValidationError`` for an escape
     hatch that is not JSON, which is not checked when the entry is written.
     """
     config = None if defaults is None else defaults.upstream_config
@@ -215,7 +214,7 @@ def with_upstream_config(document: UpstreamsDocument, defaults: ServiceDefaults 
     }
     upstreams = tuple(
         reduce(
-            lambda upstream, place: _configured(upstream, place, findings),
+            lambda upstream, source: _configured(upstream, source, findings),
             [*([own[one.service]] if one.service in own else []), *common],
             one,
         )
@@ -226,8 +225,8 @@ def with_upstream_config(document: UpstreamsDocument, defaults: ServiceDefaults 
     return replace(document, upstreams=upstreams)
 
 
-def _configured(upstream: Upstream, place: tuple[UpstreamConfig, Path], findings: Findings) -> Upstream:
-    config, path = place
+def _configured(upstream: Upstream, source: tuple[UpstreamConfig, Path], findings: Findings) -> Upstream:
+    config, path = source
     return replace(
         upstream,
         protocol=upstream.protocol or config.protocol,
@@ -251,8 +250,8 @@ def _parsed(text: str, findings: Findings, path: Path) -> Mapping[str, object] |
 
 def _check_document(document: UpstreamsDocument, findings: Findings) -> None:
     if len(document.upstreams) > UPSTREAMS_LIMIT:
-        told = f"{len(document.upstreams)} upstreams; {UPSTREAMS_LIMIT} are allowed"
-        findings.add("too_many", told, ("upstreams",))
+        detail = f"{len(document.upstreams)} upstreams; {UPSTREAMS_LIMIT} are allowed"
+        findings.add("too_many", detail, ("upstreams",))
         return
     check_choice(document.failover, FAILOVERS, "kind of failover", findings, ("failover",))
     if document.service:
@@ -267,12 +266,12 @@ def _check_upstream(upstream: Upstream, findings: Findings, path: Path) -> None:
     if upstream.datacenter:
         _check_name(upstream.datacenter, findings, (*path, "datacenter"), "datacenter")
     if not is_ip_address(upstream.bind_address):
-        told = f"{short_repr(upstream.bind_address)} is no IP address"
-        findings.add("bad_address", told, (*path, "bind_address"))
+        detail = f"{short_repr(upstream.bind_address)} is no IP address"
+        findings.add("bad_address", detail, (*path, "bind_address"))
     check_choice(upstream.protocol, PROTOCOLS, "protocol", findings, (*path, "protocol"))
     if upstream.connect_timeout_ns < 0:
-        told = f"a connect timeout of {duration_text(upstream.connect_timeout_ns)} is below 0"
-        findings.add("negative", told, (*path, "connect_timeout"))
+        detail = f"a connect timeout of {duration_text(upstream.connect_timeout_ns)} is below 0"
+        findings.add("negative", detail, (*path, "connect_timeout"))
     if upstream.limits is not None:
         check_upstream_limits(upstream.limits, findings, (*path, "limits"))
     if upstream.passive_health_check is not None:
@@ -285,31 +284,31 @@ def _check_name(name: str, findings: Findings, path: Path, noun: str = "service"
     if not name:
         findings.add("missing_field", f"the name of the {noun} is missing", path)
     elif check_service_name(name):
-        told = f"{short_repr(name)} is no name of a {noun}"
+        detail = f"{short_repr(name)} is no name of a {noun}"
         hint = f"letters, digits, '_', '-', '.', '~' and ':', at most {NAME_CHARACTERS}"
-        findings.add("bad_name", told, path, hint=hint)
+        findings.add("bad_name", detail, path, hint=hint)
 
 
 def _check_unique(document: UpstreamsDocument, findings: Findings) -> None:
     """Check that no upstream and no local address occurs twice."""
     names: dict[str, int] = {}
-    places: dict[tuple[str, int], int] = {}
+    addresses: dict[tuple[str, int], int] = {}
     for index, one in enumerate(document.upstreams):
         path = ("upstreams", index)
         first = names.setdefault(one.name, index)
         if first != index and one.service:
-            told = f"upstream {short_repr(one.name)} occurs more than once"
-            findings.add("duplicate_upstream", told, path, hint=f"the other one is upstreams[{first}]")
+            detail = f"upstream {short_repr(one.name)} occurs more than once"
+            findings.add("duplicate_upstream", detail, path, hint=f"the other one is upstreams[{first}]")
         if not one.is_proxied or not is_ip_address(one.bind_address):
             continue
-        first = places.setdefault((str(ip_address(one.bind_address)), one.bind_port), index)
+        first = addresses.setdefault((str(ip_address(one.bind_address)), one.bind_port), index)
         if first != index:
-            told = f"address {one.bind_address} with port {one.bind_port} occurs more than once"
-            findings.add("duplicate_address", told, (*path, "bind_port"), hint=f"upstreams[{first}] has it as well")
+            detail = f"address {one.bind_address} with port {one.bind_port} occurs more than once"
+            findings.add("duplicate_address", detail, (*path, "bind_port"), hint=f"upstreams[{first}] has it as well")
 
 
 def _with_consul_name(finding: Violation) -> Violation:
-    """A finding about an unknown field with Consul's name; the hint has the name of our field."""
+    """A finding about an unknown field that has Consul's name, with a hint at our name."""
     if finding.code != "unknown_field":
         return finding
     ours = _CONSUL_NAMES.get(normalized_name(finding.pointer.rpartition("/")[2]), "")
@@ -319,18 +318,18 @@ def _with_consul_name(finding: Violation) -> Violation:
 
 
 def _as_written(finding: Violation, document: object) -> Violation:
-    """A finding whose pointer has the names of fields as the document has them, in snake_case or CamelCase."""
+    """The finding with the names of fields in its pointer as the document writes them, in snake_case or CamelCase."""
     pointer: list[str] = []
-    held = document
+    value = document
     for part in parse_pointer(finding.pointer):
         name = part
-        if isinstance(held, dict):
-            name = next((key for key in held if normalized_name(key) == normalized_name(part)), part)
-            held = held.get(name)
-        elif isinstance(held, list) and part.isdigit() and int(part) < len(held):
-            held = held[int(part)]
+        if isinstance(value, dict):
+            name = next((key for key in value if normalized_name(key) == normalized_name(part)), part)
+            value = value.get(name)
+        elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
         else:
-            held = None  # a finding about what is missing in a value of another type
+            value = None  # the finding is about a missing field in a value of another type
         pointer.append(name)
     return replace(finding, pointer=json_pointer(tuple(pointer)))
 
@@ -345,7 +344,7 @@ def _drop_defaults(document: Json, defaults: Mapping[str, object]) -> None:
 
 
 def _in_snake_case(value: Any) -> Any:
-    """Values by our field names in snake_case. What users wrote in JSON stays as it is."""
+    """Values by our field names in snake_case. JSON that users wrote is not changed."""
     if isinstance(value, dict):
         return dict(_snake_case_items(value))
     return [_in_snake_case(one) for one in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """A mapping that shares most of its entries with the mapping that it was amended from.
 
-Clients keep the sets that they ACKed. With 10,000 assignments that change one by one, a copy of the whole mapping for
-each change costs 0.1 ms and 0.3 MB for each client that stays at another version; this costs 2 us and 10 KB.
+Clients keep the sets that they ACKed. With 10,000 assignments that change one by one, a copy of the whole mapping costs
+0.1 ms per change, and 0.3 MB for each client that stays at another version. An `AmendedMapping` costs 2 us and 10 KB.
 """
 
 from __future__ import annotations
@@ -11,77 +11,78 @@ from typing import TypeVar
 
 V = TypeVar("V")
 
-SHARED_FROM = 1024  # entries: smaller mappings are copied
+SHARED_FROM = 1024  # entries; smaller mappings are copied
 _CHANGED_LIMIT = 256  # entries that may differ from the shared mapping
 
 
 class AmendedMapping(Mapping[str, V]):
-    """The entries of ``base`` without those ``gone``, and the entries ``put``, immutable.
+    """The entries of ``base`` without the keys ``removed``, and the entries ``put``; immutable.
 
-    An entry of ``put`` that ``base`` has too keeps its place, unless it is ``gone``: others come last.
+    An entry of ``put`` keeps its place in ``base``, unless its key is in ``removed``. Other entries of ``put`` come
+    last.
     """
 
-    __slots__ = ("_base", "_gone", "_put", "_size")
+    __slots__ = ("_base", "_put", "_removed", "_size")
 
-    def __init__(self, base: dict[str, V], put: dict[str, V], gone: frozenset[str]) -> None:
-        """``gone`` are keys of ``base``. ``base`` and ``put`` must not be changed any more."""
+    def __init__(self, base: dict[str, V], put: dict[str, V], removed: frozenset[str]) -> None:
+        """``removed`` are keys of ``base``. ``base`` and ``put`` must not be changed afterwards."""
         self._base = base
         self._put = put
-        self._gone = gone
-        self._size = len(base) - len(gone) + sum(1 for key in put if key in gone or key not in base)
+        self._removed = removed
+        self._size = len(base) - len(removed) + sum(1 for key in put if key in removed or key not in base)
 
     def __getitem__(self, key: str) -> V:
         if key in self._put:
             return self._put[key]
-        if key in self._gone:
+        if key in self._removed:
             raise KeyError(key)
         return self._base[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._put or (key in self._base and key not in self._gone)
+        return key in self._put or (key in self._base and key not in self._removed)
 
     def __iter__(self) -> Iterator[str]:
-        base, gone = self._base, self._gone
+        base, removed = self._base, self._removed
         for key in base:
-            if key not in gone:
+            if key not in removed:
                 yield key
         for key in self._put:
-            if key in gone or key not in base:
+            if key in removed or key not in base:
                 yield key
 
     def __len__(self) -> int:
         return self._size
 
     def amended(self, put: Mapping[str, V], removed: Collection[str]) -> Mapping[str, V]:
-        """This mapping with the entries ``put``, and without the keys ``removed``, all of which it has."""
-        changed, gone = {**self._put, **put}, self._gone
+        """This mapping with the entries ``put`` and without the keys ``removed``, all of which it must have."""
+        all_put, all_removed = {**self._put, **put}, self._removed
         if removed:
             for key in removed:
-                changed.pop(key, None)
-            gone = gone.union(key for key in removed if key in self._base)
-        if len(changed) + len(gone) > _CHANGED_LIMIT:
-            return _copied(self._base, changed, gone)
-        return AmendedMapping(self._base, changed, gone)
+                all_put.pop(key, None)
+            all_removed = all_removed.union(key for key in removed if key in self._base)
+        if len(all_put) + len(all_removed) > _CHANGED_LIMIT:
+            return _copied(self._base, all_put, all_removed)
+        return AmendedMapping(self._base, all_put, all_removed)
 
 
 def amend(mapping: Mapping[str, V], put: Mapping[str, V], removed: Collection[str], *, shares: bool) -> Mapping[str, V]:
-    """The mapping with the entries ``put``, and without the keys ``removed``, all of which it has.
+    """The mapping with the entries ``put`` and without the keys ``removed``, all of which it must have.
 
-    ``shares``: a large mapping is shared from now on. It is slower to read as a whole.
+    ``shares``: a large mapping is shared with the result, which is slower to read as a whole.
     """
     if isinstance(mapping, AmendedMapping):
         return mapping.amended(put, removed)
     if shares and len(mapping) >= SHARED_FROM and isinstance(mapping, dict):
         return AmendedMapping[V](mapping, {}, frozenset()).amended(put, removed)
-    made = {**mapping, **put}
+    amended = {**mapping, **put}
     for key in removed:
-        del made[key]
-    return made
+        del amended[key]
+    return amended
 
 
-def _copied(base: dict[str, V], put: dict[str, V], gone: frozenset[str]) -> dict[str, V]:
-    made = dict(base)
-    for key in gone:
-        del made[key]
-    made.update(put)
-    return made
+def _copied(base: dict[str, V], put: dict[str, V], removed: frozenset[str]) -> dict[str, V]:
+    amended = dict(base)
+    for key in removed:
+        del amended[key]
+    amended.update(put)
+    return amended

@@ -1,6 +1,6 @@
-"""The error hierarchy: what can go wrong, and whose fault it is.
+"""The error hierarchy. The class of an error says whose fault it is.
 
-``XdsError`` is the root. A NACK is not an error but an event (``xds.protocol.events.Nacked``).
+``XdsError`` is the root. A NACK is not an error, but an event (``xds.protocol.events.Nacked``).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from enum import Enum
 
 
 class XdsError(Exception):
-    """Root of all errors this project raises on purpose."""
+    """The root of all errors that this project raises on purpose."""
 
 
 class StatusCode(Enum):
-    """gRPC status codes the engine may close a stream with, by their wire number."""
+    """The gRPC status codes with which the server may close a stream, by their number on the wire."""
 
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
@@ -26,7 +26,7 @@ class StatusCode(Enum):
 
 
 class RemoteProtocolError(XdsError):
-    """The client broke a rule of the protocol; its stream ends with ``code``. The engine's state is unchanged."""
+    """The client broke a rule of the protocol. Its stream ends with ``code``; the state of the engine is unchanged."""
 
     def __init__(self, code: StatusCode, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class RemoteProtocolError(XdsError):
 
 
 class LimitError(RemoteProtocolError):
-    """The client exceeded ``limit``; the refusal is counted under that name."""
+    """The client exceeded the limit with the name ``limit``, under which refusals are counted."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(StatusCode.RESOURCE_EXHAUSTED, message)
@@ -43,7 +43,7 @@ class LimitError(RemoteProtocolError):
 
 
 class LocalProtocolError(XdsError):
-    """An invariant of the engine is broken: a bug in this server."""
+    """An invariant of the engine does not hold: a bug in this server."""
 
 
 ERROR, WARNING = "error", "warning"
@@ -53,10 +53,11 @@ ERROR, WARNING = "error", "warning"
 class Violation:
     """One finding in pushed input.
 
-    ``resource`` names the resource as ``alias/name`` (or ``resources[3]`` where it has no name),
-    ``pointer`` is a JSON pointer within that resource, ``source`` is ``file:line:column`` where known. ``hint`` says
-    how to correct it, ``index`` is the position among the pushed resources (-1: no resource), ``severity`` is ``error``
-    or ``warning``.
+    * ``resource``: ``alias/name`` of the resource, or ``resources[3]`` if it has no name;
+    * ``pointer``: a JSON pointer within the resource;
+    * ``source``: ``file:line:column`` if it is known, else empty;
+    * ``severity``: ``error`` or ``warning``; ``hint``: how to correct the input;
+    * ``index``: the position among the pushed resources; -1 for no resource.
     """
 
     code: str
@@ -76,7 +77,7 @@ class Violation:
 
 @dataclass(eq=False)
 class ValidationError(XdsError):
-    """Pushed input is invalid; nothing was applied. Carries every finding."""
+    """Pushed input is invalid, and nothing of it was applied. ``violations`` has all findings."""
 
     violations: list[Violation] = field(default_factory=list)
 
@@ -93,9 +94,10 @@ class NotFoundError(XdsError):
 
 
 class ConflictError(XdsError):
-    """Compare-and-set failed: the group has another revision. ``revision`` is its head (0: there is no such group).
+    """A compare-and-set failed, because the group has another revision.
 
-    ``group`` is empty where a document changed, not a group.
+    ``revision`` is the head of the group; 0 if there is no such group. ``group`` is empty if the conflict is about a
+    document, not a group.
     """
 
     def __init__(self, message: str, revision: int, group: str = "") -> None:

@@ -1,7 +1,7 @@
-"""Load reports (LRS): the requests that a client sent to each locality, over an interval that it measured.
+"""Load reports (LRS): the requests that a client sent to each locality in an interval that it measured.
 
-Counters cover the time since the previous report; ``in_progress`` is a gauge. A thousand nodes report millions of
-localities every ten seconds: values that exist per locality are tuples (docs/design.md#load-reports).
+Counters cover the time since the previous report; ``in_progress`` is a gauge. Values that exist per locality are
+tuples, because a thousand nodes report millions of localities every ten seconds (docs/design.md#load-reports).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UTILISATIONS = CPU, MEMORY, APPLICATION = "cpu_utilization", "mem_utilization", 
 
 
 class Traffic(NamedTuple):
-    """Requests. ``in_progress`` is a gauge, the others are counters."""
+    """Numbers of requests. ``in_progress`` is a gauge, the others are counters."""
 
     successes: int = 0
     errors: int = 0
@@ -26,9 +26,9 @@ class Traffic(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric that backends reported: the number of requests that carried it, and the sum of its values.
+    """A metric that backends reported: the number of requests that had it, and the sum of its values.
 
-    ``requests`` is a whole number in a report, and may be a fraction in a window that covers part of one.
+    ``requests`` is a whole number in a report, and may be a fraction in a window that covers part of a report.
     """
 
     requests: float
@@ -36,7 +36,7 @@ class Metric(NamedTuple):
 
     @property
     def average(self) -> float:
-        """The mean value of a request; 0 without requests."""
+        """The average value per request; 0 without requests."""
         return self.total / self.requests if self.requests else 0.0
 
 
@@ -55,7 +55,7 @@ class EndpointLoad(NamedTuple):
 class LocalityLoad(NamedTuple):
     """The load of one locality at one priority. ``endpoints`` is empty unless the client reports per endpoint.
 
-    ``metrics`` has the three utilizations under the names defined in this module.
+    ``metrics`` has the three utilizations (`UTILISATIONS`) among the others.
     """
 
     locality: Locality
@@ -67,10 +67,10 @@ class LocalityLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLoad:
-    """The load of one cluster. ``service_name`` is its EDS service name, where that differs from the cluster's.
+    """The load of one cluster. ``service_name`` is its EDS service name if that differs from the cluster's name.
 
-    Localities without traffic are absent. ``drops`` are by category, ``dropped`` is the total, which may exceed their
-    sum.
+    Localities without traffic are absent. ``drops`` are by category. ``dropped`` is the total, which may exceed the sum
+    of the categories.
     """
 
     cluster: str
@@ -82,5 +82,5 @@ class ClusterLoad:
 
     @property
     def uncategorised(self) -> int:
-        """Drops without a category: Envoy reports only the total for drops by circuit breakers."""
+        """The number of drops without a category. Envoy reports drops by circuit breakers only in the total."""
         return max(0, self.dropped - sum(self.drops.values()))

@@ -10,12 +10,12 @@ from typing import Any
 
 _FINGERPRINT_BYTES = 6
 
-NODE_BYTES = 256 * 1024  # default limit; Envoy's node has 61 kB, nearly all of it the list of its extensions
+NODE_BYTES = 256 * 1024  # the default limit; Envoy's node has 61 kB, nearly all of it a list of its extensions
 
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """Where a node runs; a part that the client did not send is empty."""
+    """Where a node runs. A part that the client did not send is empty."""
 
     region: str = ""
     zone: str = ""
@@ -27,10 +27,10 @@ class Locality:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An xDS client as it names itself.
+    """An xDS client as it identifies itself.
 
-    ``metadata`` is the decoded ``google.protobuf.Struct``. ``user_agent`` is a display string such as
-    ``envoy 1.40.0``, ``user_agent_name`` and ``user_agent_version`` are its parts.
+    ``metadata`` is the decoded ``google.protobuf.Struct``. ``user_agent`` is text for display, such as ``envoy
+    1.40.0``; ``user_agent_name`` and ``user_agent_version`` are its parts.
     """
 
     id: str
@@ -44,7 +44,7 @@ class Node:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything besides the id that may decide what a node is served."""
+        """A hash of everything except the id that may decide the content of a node."""
         where = self.locality
         locality = (where.region, where.zone, where.sub_zone)
         identity = (self.cluster, locality, self.metadata, self.user_agent_name, self.user_agent_version)
@@ -57,14 +57,14 @@ DEFAULT_GROUP = "default"
 
 @dataclass(frozen=True, slots=True)
 class GroupMatch:
-    """The group of a node, and the rule that chose it (shown to operators)."""
+    """The group of a node, and the rule that chose it, as operators see it."""
 
     group: str
     rule: str
 
 
 def candidate_groups(node: Node) -> Iterator[GroupMatch]:
-    """The groups that a node may belong to, best first: its id, its cluster, ``default``."""
+    """The groups that a node may belong to, by precedence: named like its id, like its cluster, ``default``."""
     yield GroupMatch(node.id, "node.id")
     if node.cluster:
         yield GroupMatch(node.cluster, "node.cluster")
@@ -72,5 +72,5 @@ def candidate_groups(node: Node) -> Iterator[GroupMatch]:
 
 
 def match_group(node: Node, exists: Callable[[str], bool]) -> GroupMatch | None:
-    """The first candidate group that exists; None: the node waits until one appears."""
+    """The first candidate group that exists; None while none does, and the node waits."""
     return next((match for match in candidate_groups(node) if exists(match.group)), None)

@@ -1,8 +1,8 @@
 """Resource types and their rules, as a table.
 
-The table is open: any type URL can be served. A type that is not listed has ``custom`` rules: partial in SotW, legacy
-wildcard, a missing name is answered with ``removed_resources``. The table is explained in
-docs/design.md#resource-types; rule numbers are those of docs/protocol.md#rules.
+Any type URL can be served. A type that is not in the table has custom rules: partial in SotW, legacy wildcard, a
+missing name is reported in ``removed_resources``. docs/design.md#resource-types explains the table. Rule numbers are
+those of docs/protocol.md#rules.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TYPE_PREFIX = "type.googleapis.com/"
 class Missing(Enum):
     """How the server answers a subscription to a name that does not exist (rules 38, 46, 49, 57)."""
 
-    REMOVED = "removed"  # Delta: removed_resources. SotW: no answer, the client's timer decides
-    EMPTY_ASSIGNMENT = "empty_assignment"  # as REMOVED, and in SotW an empty ClusterLoadAssignment
-    ALIAS_ONLY = "alias_only"  # a Resource with name and alias but no body
+    REMOVED = "removed"  # Delta: removed_resources. SotW: no answer; the client has a timer
+    EMPTY_ASSIGNMENT = "empty_assignment"  # Delta: as REMOVED. SotW: an empty ClusterLoadAssignment
+    ALIAS_ONLY = "alias_only"  # a Resource with name and alias and without a body
     SILENT = "silent"  # no answer
 
 
@@ -29,15 +29,18 @@ class ResourceType:
     """The rules of one type URL. Types in ``parents`` and ``narrowed_by`` are type URLs of the same API version.
 
     * ``alias``: the short name in the admin API and in metrics; custom types use their message name.
-    * ``full_state``: a SotW response holds every subscribed resource; absence means deletion (rule 34).
-    * ``legacy_wildcard``: a first request without names means everything (rules 27, 29).
+    * ``rank``: the order in which a stream offers types; lower first.
+    * ``full_state``: a SotW response has every subscribed resource; absence means deletion (rule 34).
+    * ``legacy_wildcard``: a first request without names means all resources (rules 27, 29).
+    * ``missing``: how a missing name is answered.
     * ``parents``: a repeated request for this type is answered if one of these types was sent since (warming, rule 43).
-    * ``in_tree``: part of a listener tree, whose additions wait for the clusters that the tree routes to.
+    * ``in_tree``: part of a listener tree, whose additions wait for the clusters that the tree refers to.
     * ``after_listeners``: within its tree, the type waits for the ACK of the listeners that refer to it.
-    * ``lingers``: removed resources stay served for the drain time (docs/design.md#removals).
-    * ``is_route_target``: trees wait for new resources of this type, and are held back by a rejected one (clusters).
-    * ``kept_on_move``: a node that moves to another group keeps what it has of this type, and gets nothing new of it.
-    * ``narrowed_by``: a wildcard means the names under the names subscribed of this type (rule 29, VHDS).
+    * ``lingers``: removed resources are served for a while (docs/design.md#removals).
+    * ``is_route_target``: trees wait for new resources of this type, and a rejected one holds them (clusters).
+    * ``kept_on_move``: a node that moves to another group keeps its resources of this type, and gets no others of the
+      former group.
+    * ``narrowed_by``: a wildcard means the names under the subscribed names of this type (rule 29, VHDS).
     """
 
     type_url: str
@@ -120,7 +123,7 @@ def _family(messages: dict[str, str]) -> list[ResourceType]:
 
 _BY_URL = {rule.type_url: rule for messages in (_V2_MESSAGES, _V3_MESSAGES) for rule in _family(messages)}
 _BY_ALIAS = {rule.alias: rule for rule in _family(_V3_MESSAGES)}
-_CUSTOM_REMEMBERED = 1024  # clients choose these type URLs: the memo is bounded
+_CUSTOM_TYPES_CACHED = 1024  # bounded, because clients choose these type URLs
 
 RUNTIME = _BY_ALIAS["runtimes"].type_url
 SECRET = _BY_ALIAS["secrets"].type_url
@@ -145,16 +148,16 @@ _V3_URLS = {v2: v3 for v3, v2 in V2_URLS.items()}
 
 
 def v3_url(type_url: str) -> str:
-    """The v3 type URL of a type of the v2 API; any other type URL as it is."""
+    """The v3 type URL of a type of the v2 API; any other type URL unchanged."""
     return _V3_URLS.get(type_url, type_url)
 
 
 def resource_type(type_url: str) -> ResourceType:
-    """The rules of a type URL; custom rules for other types (rule 6: an unknown type is never fatal)."""
+    """The rules of a type URL; custom rules for a type that is not in the table (rule 6)."""
     return _BY_URL.get(type_url) or _custom_type(type_url)
 
 
-@lru_cache(_CUSTOM_REMEMBERED)
+@lru_cache(_CUSTOM_TYPES_CACHED)
 def _custom_type(type_url: str) -> ResourceType:
     return ResourceType(type_url, alias=type_url.removeprefix(TYPE_PREFIX))
 

@@ -6,5 +6,5 @@ from collections.abc import Mapping
 
 KIB = 1 << 10
 MIB = 1 << 20
-# Seconds in a unit of time. Which of them a text may have is the choice of its reader.
+# Seconds per unit of time. Each parser chooses the units that it accepts.
 UNIT_S: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}

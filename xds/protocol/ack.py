@@ -1,13 +1,13 @@
-"""The response state of one type on one stream: nonces, the response in flight, the rejected one.
+"""The response state of one type on one stream: its nonces, the response in flight, the rejected response.
 
-    state      first request   ACK               NACK              stale nonce   interest changed   view changed
-    NEW        offer           -                 -                 first: offer  -                  wait
-    SETTLED    -               repeat            record            record names  offer              offer
-    IN_FLIGHT  -               known := offered  -> REJECTED       record names  dirty              dirty
-    REJECTED   -               -                 record            record names  offer              offer what differs
+    state      first request   ACK              NACK             stale nonce    interest changed   view changed
+    NEW        offer           -                -                first: offer   -                  wait
+    SETTLED    -               repeated         stale            record names   offer              offer
+    IN_FLIGHT  -               -> SETTLED       -> REJECTED      record names   dirty              dirty
+    REJECTED   -               repeated         stale            record names   offer              offer what differs
 
-Rule 20: "At most one response per type is in flight", which is backpressure as well. Only the methods below write
-``state``. docs/protocol.md#response-states describes the table.
+Rule 20: "At most one response per type is in flight". This is also the backpressure. Only the methods below write
+``state``. docs/protocol.md#response-states explains the table.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ class ResponseState(Enum):
     NEW = "new"
     SETTLED = "settled"
     IN_FLIGHT = "in_flight"
-    REJECTED = "rejected"
+    REJECTED = "rejected_digest"
 
 
 class RequestKind(Enum):
-    """What a request means for the response state."""
+    """The meaning of a request for the response state."""
 
     FIRST = "first"
     ACK = "ack"
     NACK = "nack"
     REPEAT = "repeat"
     STALE = "stale"
-    PLAIN = "plain"  # no nonce: Delta states a change of interest only (rule 50)
+    PLAIN = "plain"  # no nonce: in Delta, a change of the interest alone (rule 50)
 
 
 class AckState:
     """The response state of one type on one stream.
 
-    * ``nonce``: of the last response sent;
-    * ``number``: of the newest body sent on this stream; a body with a higher one was never sent here;
-    * ``offered``: the response in flight;
-    * ``rejected``: the digest of the content that the client rejected last;
-    * ``dirty_since``: since when there has been newer content than the response in flight.
+    * ``nonce``: the nonce of the last response;
+    * ``newest_number``: the highest `Response.number` sent on this stream; a response with a higher one is new to it;
+    * ``in_flight``: the response in flight, or None;
+    * ``rejected_digest``: the `Response.digest` of the last rejected response; empty for none;
+    * ``dirty_since_s``: since when newer content than that of the response in flight exists; None if none does.
     """
 
-    __slots__ = ("dirty_since", "nonce", "number", "offered", "rejected", "state")
+    __slots__ = ("dirty_since_s", "in_flight", "newest_number", "nonce", "rejected_digest", "state")
 
     def __init__(self) -> None:
         self.state = ResponseState.NEW
         self.nonce = ""
-        self.number = 0
-        self.offered: Response | None = None
-        self.rejected: bytes = b""
-        self.dirty_since: float | None = None
+        self.newest_number = 0
+        self.in_flight: Response | None = None
+        self.rejected_digest: bytes = b""
+        self.dirty_since_s: float | None = None
 
     def classify(self, nonce: str, is_error: bool) -> RequestKind:
-        """The kind of a request with this nonce, which changes nothing yet. ``is_error``: it has an error_detail."""
+        """The kind of a request with this nonce; changes nothing. ``is_error``: the request has an error_detail."""
         if self.state is ResponseState.NEW:
             # Rule 12: "The first request of a type is accepted whatever nonce it carries".
             return RequestKind.FIRST
@@ -72,43 +72,43 @@ class AckState:
         return RequestKind.STALE if is_error else RequestKind.REPEAT
 
     def become_in_flight(self, response: Response, nonce: str) -> None:
-        """A response was handed to the wire."""
+        """The response is sent under this nonce."""
         self.state = ResponseState.IN_FLIGHT
-        self.offered, self.nonce = response, nonce
-        self.number = max(self.number, response.number)
-        self.dirty_since = None
+        self.in_flight, self.nonce = response, nonce
+        self.newest_number = max(self.newest_number, response.number)
+        self.dirty_since_s = None
 
     def become_accepted(self) -> Response:
         """The response in flight was ACKed; returns it. Content that was rejected before may be sent again."""
-        offered = self._end_flight()
+        response = self._end_flight()
         self.state = ResponseState.SETTLED
-        self.rejected = b""
-        return offered
+        self.rejected_digest = b""
+        return response
 
     def become_settled(self) -> None:
-        """There is nothing to send. Rejected content stays rejected, should it be pushed again."""
+        """Nothing has to be sent. Rejected content stays rejected if it is pushed again."""
         self.state = ResponseState.SETTLED
 
-    def become_held(self) -> None:
-        """There is content to send, but the client rejected it (rule 16)."""
+    def remain_rejected(self) -> None:
+        """The only content to send is content that the client rejected: it is not sent (rule 16)."""
         self.state = ResponseState.REJECTED
 
     def become_rejected(self) -> Response:
         """The response in flight was NACKed; returns it."""
-        offered = self._end_flight()
+        response = self._end_flight()
         self.state = ResponseState.REJECTED
-        self.rejected = offered.digest
-        return offered
+        self.rejected_digest = response.digest
+        return response
 
     def supersede(self) -> Response:
-        """Stop waiting for the answer to the response in flight, which will be stale; returns the response."""
-        offered = self._end_flight()
+        """Stop waiting for the answer to the response in flight; returns the response. Its answer will be stale."""
+        response = self._end_flight()
         self.state = ResponseState.SETTLED
-        return offered
+        return response
 
     def _end_flight(self) -> Response:
-        if self.offered is None:
+        if self.in_flight is None:
             raise LocalProtocolError("no response in flight")
-        offered, self.offered = self.offered, None
-        self.dirty_since = None
-        return offered
+        response, self.in_flight = self.in_flight, None
+        self.dirty_since_s = None
+        return response

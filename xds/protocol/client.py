@@ -4,16 +4,16 @@ A client is a proxy, identified by peer address and node id. Its streams share o
 per type is ordered too. The state refers to shared snapshots and sets, so it does not grow with their resources.
 
     phase          content released to the client        what waits, and for what       what ends the phase
-    NO GROUP       none, or what it was sent before      the client, for a group        `follow`: a group matches
-    IDLE           the newest snapshot, and what         nothing (``transition`` is     `follow`: part of a push has to
-                   lingers                               None)                          wait; `join`: older content
-    IN TRANSITION  the same, without what has to wait    listener trees, for the ACKs   `advance`: all is ACKed and all
+    NO GROUP       none, or the content sent before      the client, for a group        `follow`: a group matches
+    IDLE           the newest snapshot and lingering     nothing (``transition`` is     `follow`: part of a push has to
+                   resources                             None)                          wait; `add_watch`: older content
+    IN TRANSITION  the same, without held resources      listener trees, for the ACKs   `advance`: all is ACKed and all
                                                          and proofs in `transition`     clusters are warm
     phase of a removed resource
     NO END YET     the resource as it was                its end, for the ACKs of all   `advance`: these ACKs
                                                          that could refer to it
-    LINGERING      the resource as it was                its removal, for its end       `expire`; `let_go`; `follow`: it
-                                                                                        is pushed again
+    LINGERING      the resource as it was                its removal, for its end       `expire`; `end_lingering`;
+                                                                                        `follow`: it is pushed again
 """
 
 from __future__ import annotations
@@ -25,72 +25,74 @@ from xds.model.names import NO_NAMES
 from xds.model.resource_type import V2_URLS, V3_TYPES, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.ack import ResponseState
-from xds.protocol.awaited import awaits_clusters, awaits_content, is_returning
 from xds.protocol.cache import SnapshotCache, View
 from xds.protocol.events import HeldContent
+from xds.protocol.expected_requests import awaits_cluster_request, awaits_content, is_returning
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NOTHING_LINGERS, Lingering, Removal
 from xds.protocol.memory import ClientMemory, Past
 from xds.protocol.order import DEFAULT_ORDER, GroupOrder, OrderRules
-from xds.protocol.release import Releases, joined
+from xds.protocol.reconnect import ShownContent, is_early_request, resume_from
+from xds.protocol.release import Releases, merge_names
 from xds.protocol.removals import (
-    removed_in_use,
-    sent_of,
+    removed_listeners_in_use,
     start_clock,
     still_lingering,
-    with_accepted,
+    with_accepted_versions,
     with_removed,
     with_sent_clusters,
-    without_unsent,
+    without_unsent_names,
+    without_unsent_resources,
 )
-from xds.protocol.returning import Shown, come_back, is_early
 from xds.protocol.transition import Transition
 from xds.protocol.watch import Watch
 from xds.protocol.watches import Watches
 
 _URLS = {type.alias: (type.type_url, V2_URLS.get(type.type_url, "")) for type in V3_TYPES}
-NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node no group has matched yet
+NO_SNAPSHOT = Snapshot("", 0)  # of a client whose node has not matched a group yet
 
 
 class ClientState:
     """The state of one client. Its streams share it and change it only through the methods below.
 
-    * ``goal``: the newest snapshot of its group; ``released``: what may be sent to it, the same object in the end;
-    * ``watches``: its subscriptions; ``past``: what is remembered of earlier connections;
-    * ``shown``: the clusters that it showed when it reconnected; ``has_clusters``: it requested clusters since;
-    * ``left_s``: when a stream with clusters or listeners ended;
-    * ``warm``: the clusters that were all warm when the last transition ended; None if that is unknown;
-    * ``returned_s``: since when it is known to have held content before it connected; None for a new client;
-    * ``undecided``: the watches of requests that came too early to know what the client holds (`is_early`);
+    * ``goal``: the newest snapshot of its group; ``released``: the content that may be sent to it now, the same object
+      as ``goal`` when nothing waits or lingers;
+    * ``watches``: its subscriptions; ``past``: the memories of its earlier connections;
+    * ``shown_clusters``: the set that it showed when it reconnected; ``has_requested_clusters``: it has requested
+      clusters on this connection;
+    * ``stream_ended_s``: when the last stream with clusters or listeners ended; None if none did;
+    * ``warm_clusters``: the set that was warm when the last transition ended; None if that is unknown;
+    * ``returned_s``: when its requests first showed that it held content before it connected; None for a new client;
+    * ``early_watches``: the watches of early requests (`is_early_request`);
     * ``unknown_until_s``: when names that a Delta client showed and no revision has are reported as removed;
     * ``drain_until_s``: when the old connections of changed listeners have ended;
-    * ``cut``: removals that ``linger_max`` ended early and no event has reported yet;
-    * ``told_lingering``, ``told_held``: what events reported last.
+    * ``cut_removals``: the removals that ``linger_max`` ended early and that no event has reported yet;
+    * ``reported_lingering``, ``reported_held_content``: as in the last events.
     """
 
     __slots__ = (
-        "_has_moved",
+        "_may_send",
         "_position",
         "cache",
-        "cut",
+        "cut_removals",
         "drain_until_s",
+        "early_watches",
         "goal",
-        "has_clusters",
+        "has_requested_clusters",
         "is_aggregated",
-        "left_s",
         "lingering",
         "order",
         "past",
         "released",
+        "reported_held_content",
+        "reported_lingering",
         "returned_s",
         "rules",
-        "shown",
+        "shown_clusters",
+        "stream_ended_s",
         "streams",
-        "told_held",
-        "told_lingering",
         "transition",
-        "undecided",
         "unknown_until_s",
-        "warm",
+        "warm_clusters",
         "watches",
     )
 
@@ -108,18 +110,18 @@ class ClientState:
         self.transition: Transition | None = None
         self.past = Past(memories)
         self.is_aggregated = False
-        self.shown: ResourceSet | None = None
-        self.has_clusters = False
-        self.left_s: float | None = None
+        self.shown_clusters: ResourceSet | None = None
+        self.has_requested_clusters = False
+        self.stream_ended_s: float | None = None
         self.drain_until_s = 0.0
-        self.warm: ResourceSet | None = None
+        self.warm_clusters: ResourceSet | None = None
         self.returned_s: float | None = None
-        self.undecided: tuple[Watch, ...] = ()
+        self.early_watches: tuple[Watch, ...] = ()
         self.unknown_until_s: float | None = None
-        self.told_lingering: Lingering = NOTHING_LINGERS
-        self.told_held: tuple[HeldContent, ...] = ()
-        self.cut: tuple[Removal, ...] = ()
-        self._has_moved = False
+        self.reported_lingering: Lingering = NOTHING_LINGERS
+        self.reported_held_content: tuple[HeldContent, ...] = ()
+        self.cut_removals: tuple[Removal, ...] = ()
+        self._may_send = False
         self._position = 0
         if view is not None:
             self.goal = self.released = view.snapshot
@@ -130,21 +132,21 @@ class ClientState:
 
         Snapshots, sets and everything computed from them are immutable, so the copy shares them.
         """
-        made = copy(self)
-        made.watches, copies = self.watches.copy()
-        made.undecided = tuple(copies[watch] for watch in self.undecided if watch in copies)
-        made.past = copy(self.past)
-        made.transition = self.transition.copy() if self.transition is not None else None
-        return made, copies
+        clone = copy(self)
+        clone.watches, copies = self.watches.copy()
+        clone.early_watches = tuple(copies[watch] for watch in self.early_watches if watch in copies)
+        clone.past = copy(self.past)
+        clone.transition = self.transition.copy() if self.transition is not None else None
+        return clone, copies
 
     @property
     def releases(self) -> Releases:
-        """What is computed from released content, shared by all clients."""
+        """The computed releases, which all clients share."""
         return self.cache.releases
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has to wait: every type is released in full, but for what lingers."""
+        """Whether nothing has to wait: every type is released in full, apart from lingering resources."""
         return self.transition is None
 
     @property
@@ -153,39 +155,39 @@ class ClientState:
         return self.returned_s is not None
 
     def release_of(self, type_url: str) -> ResourceSet:
-        """The content of a type that may be sent to the client now. Requests are answered from it at once."""
+        """The content of a type that may be sent to the client now, and with which its requests are answered."""
         return self.released.get(type_url)
 
-    def is_silent(self, type_url: str) -> bool:
-        """Whether nothing of this type may be sent, because it is unknown what the client holds of it."""
-        return self.transition is not None and type_url in self.transition.silent
+    def is_withheld(self, type_url: str) -> bool:
+        """Whether nothing of this type may be sent, because the content that the client holds of it is unknown."""
+        return self.transition is not None and type_url in self.transition.withheld_types
 
-    def coming(self, type_url: str) -> ResourceSet | None:
-        """The newest set of a type while some of it is held back: its names are not reported as missing meanwhile.
+    def upcoming_set(self, type_url: str) -> ResourceSet | None:
+        """The newest set of a type while some of it is held. Its names are not reported as missing meanwhile.
 
-        None if nothing is, and after `order_timeout_s`: "a name that exists only in held content is reported as missing
-        after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
+        None if nothing is held, and after `order_timeout_s`: "a name that exists only in held content is reported as
+        missing after `order_timeout_s`, and sent when the content is released" (docs/protocol.md#additions).
         """
         transition = self.transition
-        if transition is None or transition.is_pending_release_told or not transition.keeps(type_url):
+        if transition is None or transition.is_pending_release_reported or not transition.holds_type(type_url):
             return None
         return self.goal.get(type_url)
 
     def is_held_back(self, type_url: str) -> bool:
-        """Whether newer content of this type waits in the transition."""
+        """Whether the transition holds newer content of this type."""
         transition = self.transition
-        return transition is not None and (type_url in transition.silent or transition.keeps(type_url))
+        return transition is not None and (type_url in transition.withheld_types or transition.holds_type(type_url))
 
     def names_wanted(self, type_url: str) -> frozenset[str]:
-        """All names of a type to which the client's streams subscribe."""
+        """All names of a type to which the streams of the client subscribe."""
         return self.watches.names(type_url)
 
     def next_position(self) -> int:
-        """The next number in the order of what the client requests, ACKs and is sent, over all its streams."""
+        """The next number in the order of the client's first requests, ACKs and responses on all its streams."""
         self._position += 1
         return self._position
 
-    # -- what streams tell ------------------------------------------------------------------------------------------
+    # -- inputs from streams ----------------------------------------------------------------------------------------
 
     def follow(self, view: View, now_s: float) -> None:
         """Serve this view from now on: at once if no part of the change has to wait, else by a transition."""
@@ -210,112 +212,112 @@ class ClientState:
         if (
             step.is_simple
             and self.transition is None
-            and not self.watches.lagging_types
-            and not lingering.is_pending
+            and not self.watches.pending_types
+            and not lingering.lacks_end
             and (not step.has_trees or not awaits_content(self, now_s))
         ):
-            # The most frequent pushes: no part of the change has to wait.
+            # In the most frequent pushes, no part of the change has to wait.
             if lingering is NOTHING_LINGERS:
                 self.release(goal, now_s)
             else:
-                kept = releases.lingerings.kept(lingering, goal)
-                self.release(releases.release(self.released, goal, kept), now_s)
+                names = releases.lingerings.names_missing_in(lingering, goal)
+                self.release(releases.release(self.released, goal, names), now_s)
             return
         transition = self._begin(now_s)
         transition.drains = transition.drains or step.drains
-        removed = without_unsent(self, step.removed) if is_move else step.removed
-        self.lingering = with_removed(self, joined(removed, removed_in_use(self)), goal.revision)
+        removed = without_unsent_names(self, step.removed) if is_move else step.removed
+        self.lingering = with_removed(self, merge_names(removed, removed_listeners_in_use(self)), goal.revision)
 
-    def strand(self, now_s: float) -> None:
-        """No group matches the client any more: it keeps its content. Secrets and endpoints that it was not sent go."""
-        self.goal = sent_of(self, self.goal)
-        self.release(sent_of(self, self.released), now_s)
+    def become_orphaned(self, now_s: float) -> None:
+        """No group matches the client any more. It keeps its content, except unsent secrets and endpoints."""
+        self.goal = without_unsent_resources(self, self.goal)
+        self.release(without_unsent_resources(self, self.released), now_s)
 
-    def join(self, watch: Watch, names: frozenset[str], shown: Shown | None, now_s: float) -> None:
-        """A stream requested a type for the first time; ``shown`` is the earlier content that the request shows."""
+    def add_watch(self, watch: Watch, names: frozenset[str], shown: ShownContent | None, now_s: float) -> None:
+        """A stream requests a type for the first time; ``shown`` is the earlier content that the request shows."""
         url = watch.type.type_url
-        watch.refusals = self.watches.refusals_of(url)
+        watch.rejections = self.watches.rejections_of(url)
         self.watches.add(watch, now_s)
-        self.has_clusters = self.has_clusters or watch.type.is_route_target
+        self.has_requested_clusters = self.has_requested_clusters or watch.type.is_route_target
         if shown is None or not self.rules.ordered or self.goal is NO_SNAPSHOT:
-            if self.has_returned:  # it has reconnected, and never accepted anything of this type
-                watch.refusals = watch.refusals or self.past.refusals(url)
-            if is_early(self, watch, names):
-                self.undecided = (*self.undecided, watch)
+            if self.has_returned:  # it has reconnected, and never accepted a response of this type
+                watch.rejections = watch.rejections or self.past.rejections(url)
+            if is_early_request(self, watch, names):
+                self.early_watches = (*self.early_watches, watch)
                 transition = self.begin_return(now_s)
                 transition.returning_until_s = transition.returning_until_s or now_s + self.rules.return_s
-                transition.silent |= {url}
+                transition.withheld_types |= {url}
             return
-        come_back(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
+        resume_from(self, watch, shown, now_s, is_first=len(self.watches.of(url)) == 1)
 
-    def take_undecided(self) -> tuple[Watch, ...]:
-        """The watches of early requests that still have no response, once it can be decided what the client holds."""
-        undecided, self.undecided = self.undecided, ()
+    def take_early_watches(self) -> tuple[Watch, ...]:
+        """Return and forget the watches of early requests without a response, when the client's content is known."""
+        early_watches, self.early_watches = self.early_watches, ()
         if self.transition is not None:
-            self.transition.silent -= {watch.type.type_url for watch in undecided}
-        self._has_moved = True
-        return tuple(watch for watch in undecided if watch.ack.state is ResponseState.NEW)
+            self.transition.withheld_types -= {watch.type.type_url for watch in early_watches}
+        self._may_send = True
+        return tuple(watch for watch in early_watches if watch.ack.state is ResponseState.NEW)
 
-    def leave(self, watch: Watch, now_s: float) -> None:
+    def remove_watch(self, watch: Watch, now_s: float) -> None:
         """The stream of this watch ended."""
         if is_awaited := watch.type.is_route_target or watch.type.alias == "listeners":
-            self.left_s = now_s
+            self.stream_ended_s = now_s
         if self.transition is not None:
             self.transition.readiness.note_warm(self)
-        if self.transition is not None and (watch.lags or is_awaited):
-            # The connection may be broken: then the other streams end next, and the client still uses its old content.
+        if self.transition is not None and (watch.is_pending or is_awaited):
+            # If the connection is broken, the other streams end next, and the client continues with its old content.
             self.transition.broken_until_s = now_s + self.rules.return_s
-        self.past.keep(watch)
+        self.past.note_ended(watch)
         self.watches.remove(watch)
-        if self.undecided:
-            self.undecided = tuple(other for other in self.undecided if other is not watch)
+        if self.early_watches:
+            self.early_watches = tuple(other for other in self.early_watches if other is not watch)
 
     def update(self, watch: Watch, now_s: float) -> None:
         """Note whether the watch is in sync with the released content, after a response or a request."""
-        if watch.in_step_with(self.released.get(watch.type.type_url)):
+        if watch.is_synced_with(self.released.get(watch.type.type_url)):
             self.watches.mark_synced(watch)
         else:
             self.watches.mark_pending(watch, now_s)
 
-    # -- what comes next --------------------------------------------------------------------------------------------
+    # -- progress ---------------------------------------------------------------------------------------------------
 
     def advance(self, now_s: float) -> bool:
-        """Release all content that no longer has to wait; True when the client's streams may have something to send."""
-        moved, self._has_moved = self._has_moved, False
+        """Release all content that no longer has to wait; True if the streams may have responses to send."""
+        may_send, self._may_send = self._may_send, False
         transition = self.transition
         if transition is None:
-            return moved
-        silent = transition.silent
-        keep = transition.keep(self, now_s)
-        self._has_moved = self._has_moved or transition.silent is not silent
-        lingering = self.releases.lingerings.kept(self.lingering, self.goal)
-        released = with_accepted(self, self.released, lingering)
-        self.release(self.releases.release(released, self.goal, joined(keep, lingering)), now_s)
-        if transition.is_shown(self):
+            return may_send
+        withheld_before = transition.withheld_types
+        held = transition.find_held_names(self, now_s)
+        self._may_send = self._may_send or transition.withheld_types is not withheld_before
+        lingering = self.releases.lingerings.names_missing_in(self.lingering, self.goal)
+        released = with_accepted_versions(self, self.released, lingering)
+        self.release(self.releases.release(released, self.goal, merge_names(held, lingering)), now_s)
+        if transition.is_acked(self):
             start_clock(self, transition, now_s)
             if transition.is_over(self):
                 self.transition = None
-                self.warm = self._warm_now(transition.readiness.before)
-        moved, self._has_moved = moved or self._has_moved, False
-        return moved
+                self.warm_clusters = self._warm_now(transition.readiness.warm_before)
+        may_send, self._may_send = may_send or self._may_send, False
+        return may_send
 
     def expire(self, now_s: float) -> list[str]:
-        """Give up waits that lasted too long and end lingering; returns the types whose ACK is no longer waited for."""
+        """End waits and lingering that are over; returns the types without whose ACK content is sent now."""
         if self.unknown_until_s is not None and self.unknown_until_s <= now_s:
             self.unknown_until_s = None
-            self._doubt_unknown(now_s)
+            self._report_unknown(now_s)
         if self.lingering.next_end_s is not None and self.lingering.next_end_s <= now_s:
             self._set_lingering(self.releases.lingerings.without_ended(self.lingering, now_s), now_s)
         transition = self.transition
         if transition is None:
             return []
-        silent = transition.silent
+        withheld_before = transition.withheld_types
         ended = transition.expire(self, now_s)
-        self._has_moved = self._has_moved or transition.silent is not silent
+        self._may_send = self._may_send or transition.withheld_types is not withheld_before
         return [self.url_of("clusters")] if ended else []
 
     def deadline_s(self) -> float | None:
-        """When `expire` should be called although nothing happened."""
+        """When `expire` is due if no request or push comes before; None if it is not needed."""
         if self.transition is None and self.lingering is NOTHING_LINGERS and self.unknown_until_s is None:
             return None
         due = [self.lingering.next_end_s, self.unknown_until_s]
@@ -323,39 +325,39 @@ class ClientState:
             due.append(self.transition.deadline_s(self))
         return min((each for each in due if each is not None), default=None)
 
-    def let_go(self, now_s: float) -> bool:
-        """End all lingering, on the order of an operator (`xds release`). False when nothing lingered."""
+    def end_lingering(self, now_s: float) -> bool:
+        """Remove all lingering resources now, for an operator (`xds release`). False if nothing lingered."""
         if not self.lingering:
             return False
         self.drain_until_s = 0.0
         self._set_lingering(NOTHING_LINGERS, now_s)
         return True
 
-    def held(self) -> tuple[HeldContent, ...]:
-        """The trees that wait for clusters now, each "with the clusters that it waits for"."""
+    def held_content(self) -> tuple[HeldContent, ...]:
+        """The held trees: "held content is shown with the clusters that it waits for" (docs/protocol.md#additions)."""
         transition = self.transition
-        if transition is None or not transition.held:
+        if transition is None or not transition.held_trees:
             return ()
         cold = transition.readiness.cold
         return tuple(
             HeldContent(
-                joined(tree.first, tree.then),
-                tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.leads_to))),
+                merge_names(tree.listener_parts, tree.route_parts),
+                tuple(sorted(cold if tree.is_unreadable else cold.intersection(tree.clusters))),
                 tree.is_unreadable,
             )
-            for tree in transition.held
+            for tree in transition.held_trees
         )
 
-    def untell(self) -> None:
-        """A stream ended: another stream of the client reports again what lingers and what is held."""
-        self.told_lingering, self.told_held = NOTHING_LINGERS, ()
+    def forget_reports(self) -> None:
+        """A stream ended. Another stream of the client reports lingering and held content again."""
+        self.reported_lingering, self.reported_held_content = NOTHING_LINGERS, ()
 
-    # -- what a transition asks -------------------------------------------------------------------------------------
+    # -- questions of a transition ----------------------------------------------------------------------------------
 
     @property
     def is_live(self) -> bool:
         """Whether the client may serve traffic: it ACKed or showed a listener or a route, or its content is unknown."""
-        if self.transition is not None and self.transition.silent:
+        if self.transition is not None and self.transition.withheld_types:
             return True
         return any(
             watch.acked_set is not None
@@ -371,48 +373,48 @@ class ClientState:
             return old_url
         return url
 
-    def refused(self, type_url: str) -> Mapping[str, str]:
-        """Name to version of the newest resources that the client rejects and never accepted in another version."""
-        return self.watches.refused(type_url, self.goal.get(type_url))
+    def rejected_versions(self, type_url: str) -> Mapping[str, str]:
+        """The newest resources that the client rejects and never accepted in another version, name to version."""
+        return self.watches.rejected_versions(type_url, self.goal.get(type_url))
 
     def last_acked(self, type_url: str) -> ResourceSet | None:
-        """The set of a type that the client ACKed last, on this connection or before it; None if it ACKed none."""
+        """The set of a type that the client ACKed last, on this connection or before; None if it ACKed none."""
         found = self.watches.acked(type_url)
         return found if found is not None else self.past.acked(type_url, self.releases)
 
     def release(self, release: Snapshot, now_s: float) -> None:
-        """Make this the released content: streams whose types changed have something to send."""
+        """Make this the released content. Watches of changed types become pending."""
         before, self.released = self.released, release
         if before is release:
             return
         changed = self.watches.mark_changed(before, release, now_s)
         if changed:
-            self._has_moved = True
-        if self.warm is not None or self.transition is not None:
+            self._may_send = True
+        if self.warm_clusters is not None or self.transition is not None:
             for url in changed:
                 if resource_type(url).is_route_target:
-                    self._cool(url, release)
+                    self._forget_warm(url, release)
 
-    def _cool(self, url: str, release: Snapshot) -> None:
-        """Forget that removed clusters were warm: if they are pushed again, they become warm again."""
-        if self.warm is not None and self.warm.type.type_url == url:
-            self.warm = self.releases.common(self.warm, release.get(url))
+    def _forget_warm(self, url: str, release: Snapshot) -> None:
+        """Forget that removed clusters were warm, because they warm again when they are pushed again."""
+        if self.warm_clusters is not None and self.warm_clusters.type.type_url == url:
+            self.warm_clusters = self.releases.without_removed(self.warm_clusters, release.get(url))
         if self.transition is not None:
-            self.transition.readiness.note_released(release.get(url), self.releases.common)
+            self.transition.readiness.note_released(release.get(url), self.releases.without_removed)
 
     def _begin(self, now_s: float) -> Transition:
         if self.transition is None:
             self.transition = Transition(self, now_s)
             self.transition.drains = self.has_returned and self.past.drains
-            if awaits_clusters(self, now_s):
+            if awaits_cluster_request(self, now_s):
                 self.transition.returning_until_s = now_s + self.rules.return_s
             elif self.returned_s is not None and is_returning(self, now_s):
                 self.transition.returning_until_s = self.returned_s + self.rules.return_s
-        self.transition.is_fetch_over = self.transition.is_pending_release_told = False
+        self.transition.is_fetch_over = self.transition.is_pending_release_reported = False
         return self.transition
 
     def begin_return(self, now_s: float) -> Transition:
-        """Begin the phase RETURNING: a reconnected client "may request its types in any order", so content waits."""
+        """Begin the phase RETURNING. The client "may request its types in any order", so content waits for them."""
         is_new = self.transition is None
         transition = self._begin(now_s)
         if is_new:
@@ -420,35 +422,35 @@ class ClientState:
         return transition
 
     def _warm_now(self, before: ResourceSet | None) -> ResourceSet | None:
-        """The clusters that are warm: those of the newest snapshot, and lingering ones that were warm before."""
+        """The warm clusters: those of the newest snapshot, and lingering ones that were warm before."""
         url = self.url_of("clusters")
         acked, goal = self.watches.acked(url), self.goal.get(url)
         if acked is None or acked is goal:
             return acked
-        never = self.releases.added(goal, acked)
+        never_warm = self.releases.added(goal, acked)
         if before is not None:
-            never = never.difference(before.resources)
-        return self.releases.mixed(acked, empty_set(url), never)
+            never_warm = never_warm.difference(before.resources)
+        return self.releases.mixed(acked, empty_set(url), never_warm)
 
     def _set_lingering(self, lingering: Lingering, now_s: float) -> None:
         self.lingering = lingering
-        keep = self.transition.kept if self.transition is not None else NO_NAMES_BY_TYPE
-        kept = self.releases.lingerings.kept(lingering, self.goal)
-        self.release(self.releases.release(self.released, self.goal, joined(keep, kept)), now_s)
+        held = self.transition.held_names if self.transition is not None else NO_NAMES_BY_TYPE
+        names = self.releases.lingerings.names_missing_in(lingering, self.goal)
+        self.release(self.releases.release(self.released, self.goal, merge_names(held, names)), now_s)
 
-    def look_at_pending_release(self, now_s: float) -> None:
-        """Offer all types of which the client requested held names: these are reported as missing now (`coming`)."""
+    def offer_pending_release(self, now_s: float) -> None:
+        """Offer the types of which the client requested held names. These are missing now: `upcoming_set` is None."""
         for url in self.watches:
             for watch in self.watches.of(url):
                 if watch.pending_release:
                     self.watches.mark_pending(watch, now_s)
-                    self._has_moved = True
+                    self._may_send = True
 
-    def _doubt_unknown(self, now_s: float) -> None:
+    def _report_unknown(self, now_s: float) -> None:
         for url in self.watches:
             for watch in self.watches.of(url):
-                if watch.unknown:
-                    watch.known.mark_uncertain(watch.unknown)
-                    watch.unknown = NO_NAMES
+                if watch.unknown_names:
+                    watch.known.mark_uncertain(watch.unknown_names)
+                    watch.unknown_names = NO_NAMES
                     self.watches.mark_pending(watch, now_s)
-        self._has_moved = True
+        self._may_send = True

@@ -1,7 +1,7 @@
-"""What a response must contain: the difference between what a client holds and what it is to hold.
+"""The content of a response: the difference between what a client holds and what it should hold.
 
-Pure functions of values. `ResponseKey` has all that the content depends on, so the content computed for one stream
-serves every stream with an equal key. The `Dialect` decides what SotW and Delta do differently.
+Pure functions of values. The content depends only on a `ResponseKey`, so the content computed for one stream serves
+every stream with an equal key. The `Dialect` has the differences between SotW and Delta.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from xds.protocol.subscription import Interest
 
 
 class ResponseKey(NamedTuple):
-    """The situation of one type on one stream, as the key of its response.
+    """All that the content of a response depends on; the key of the response.
 
-    * ``base``: what the client holds; None for nothing;
-    * ``goal``: what it is to hold;
-    * ``coming``: what a transition will release later: its names are not reported as missing meanwhile;
-    * ``unanswered``: names to be answered even if unchanged;
-    * ``resend``: names to be sent again if the client wants them (EDS behind its CDS);
-    * ``first``: nothing of this type was sent on the stream yet;
-    * ``placeholders``: an empty assignment may stand for a missing one (the client shows no earlier version);
-    * ``told``: names that were reported as missing already;
-    * ``reads_errors``: the client reads resource_errors, so that these alone are worth a response.
+    * ``base``: the set that the client holds; None for nothing;
+    * ``goal``: the set that it should hold;
+    * ``upcoming_set``: the set that a transition will release later; its names are not reported as missing meanwhile;
+    * ``unanswered``: the names that need an answer even if they are unchanged;
+    * ``resend_names``: the names to re-send if the client wants them (EDS after its CDS);
+    * ``is_first``: nothing of this type was sent on the stream yet;
+    * ``allows_placeholders``: an empty assignment may stand for a missing one (the client shows no earlier version);
+    * ``reported_missing``: the names that were already reported as missing;
+    * ``reads_errors``: the client reads resource_errors, so a response may contain nothing else.
     """
 
     dialect: AnyDialect
     base: ResourceSet | None
     goal: ResourceSet
     interest: Interest
-    coming: ResourceSet | None = None
+    upcoming_set: ResourceSet | None = None
     unanswered: frozenset[str] = NO_NAMES
-    resend: frozenset[str] = NO_NAMES
-    first: bool = False
-    placeholders: bool = False
-    told: frozenset[str] = NO_NAMES
+    resend_names: frozenset[str] = NO_NAMES
+    is_first: bool = False
+    allows_placeholders: bool = False
+    reported_missing: frozenset[str] = NO_NAMES
     reads_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseContent:
-    """What a response contains.
+    """The names in a response.
 
-    * ``names``: resources of the goal;
-    * ``removed``: names in removed_resources;
-    * ``absent``: names that are reported as missing by a placeholder;
-    * ``pending_release``: names that were asked for, and will be answered when a transition releases them;
-    * ``errors``: names that are reported as missing to a SotW client, in resource_errors (rule 39).
+    * ``names``: the resources of the goal;
+    * ``removed``: the names in removed_resources;
+    * ``absent``: the names that a placeholder reports as missing;
+    * ``pending_release``: requested names that are not answered until a transition releases them;
+    * ``errors``: the names that resource_errors reports as missing to a SotW client (rule 39).
     """
 
     names: tuple[str, ...] = ()
@@ -62,17 +62,17 @@ class ResponseContent:
     errors: tuple[str, ...] = ()
 
     def digest(self, goal: ResourceSet) -> bytes:
-        """Hash of the content: names, resource versions, removals."""
-        gone = [(name, "removed") for name in self.removed] + [(name, "absent") for name in self.absent]
-        if self.errors and not (self.names or gone):
-            gone = [(name, "missing") for name in self.errors]
-        return goal.digest_of(self.names, gone)
+        """The hash of the content: names, resource versions, removals."""
+        missing = [(name, "removed") for name in self.removed] + [(name, "absent") for name in self.absent]
+        if self.errors and not (self.names or missing):
+            missing = [(name, "missing") for name in self.errors]
+        return goal.digest_of(self.names, missing)
 
 
 def missing_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
-    """The content to send now; None when the client holds all it wants.
+    """The content to send now; None if the client holds all resources that it wants.
 
-    ``uncertain`` maps names that the client may hold in another version than that of ``base`` to that version.
+    ``uncertain``: the names that the client may hold in another version than ``base`` has, each with that version.
     """
     if key.dialect.sends_whole_set(key.goal.type):
         return _whole_content(key, uncertain, change_of)
@@ -82,74 +82,73 @@ def missing_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: C
 def _whole_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
     """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
     goal, interest = key.goal, key.interest
-    if not (key.first or key.unanswered or uncertain or key.base is None):
+    if not (key.is_first or key.unanswered or uncertain or key.base is None):
         change = change_of(key.base, goal)
         if not change or not _touches(change, key):
             return None
-    if not key.first and not interest.wildcard and not interest.names:
+    if not key.is_first and not interest.wildcard and not interest.names:
         return None
     missing = interest.missing(goal)
-    pending_release = _pending_release(missing, key.coming)
+    pending_release = _pending_release(missing, key.upcoming_set)
     return ResponseContent(
         names=_selected(interest, goal),
         pending_release=pending_release,
-        # Rule 39: a missing name is reported once, and so is a name that a push removes.
-        errors=tuple(name for name in missing if name not in pending_release and name not in key.told),
+        # Rule 39: each missing name is reported once, also if a push removed it.
+        errors=tuple(name for name in missing if name not in pending_release and name not in key.reported_missing),
     )
 
 
 def _partial_content(key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf) -> ResponseContent | None:
-    """The resources that differ from those that the client holds, and the names that need an answer."""
+    """The resources that differ from those of the client, and the names that need an answer."""
     goal, interest = key.goal, key.interest
     names, removed = _difference(key, uncertain, change_of)
     missing = interest.missing(goal, key.unanswered & interest.names)
-    pending_release = _pending_release(missing, key.coming)
-    lacking = [name for name in (*missing, *_gone(key)) if name not in pending_release]
+    pending_release = _pending_release(missing, key.upcoming_set)
+    lacking = [name for name in (*missing, *_absent_names(key)) if name not in pending_release]
     dialect, type = key.dialect, goal.type
-    told_removed, absent = dialect.tell_absent(type, removed, lacking, has_placeholders=key.placeholders)
-    untold = [name for name in missing if name not in pending_release and name not in absent]
-    errors = dialect.tell_errors(type, untold)
-    is_worth_it = bool(names or told_removed or absent or (errors and key.reads_errors))
-    if not is_worth_it and not (key.first and interest.wildcard):
+    removed, absent = dialect.report_absent(type, removed, lacking, has_placeholders=key.allows_placeholders)
+    unreported = [name for name in missing if name not in pending_release and name not in absent]
+    errors = dialect.report_errors(type, unreported)
+    is_needed = bool(names or removed or absent or (errors and key.reads_errors))
+    if not is_needed and not (key.is_first and interest.wildcard):
         return ResponseContent(pending_release=pending_release) if pending_release else None
-    return ResponseContent(
-        names=names, removed=told_removed, absent=absent, pending_release=pending_release, errors=errors
-    )
+    return ResponseContent(names=names, removed=removed, absent=absent, pending_release=pending_release, errors=errors)
 
 
 def _difference(
     key: ResponseKey, uncertain: Mapping[str, str], change_of: ChangeOf
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of resources to send, and the names of removed resources."""
     goal, interest = key.goal, key.interest
     resources = goal.resources
     if key.base is None and not uncertain:
         return _selected(interest, goal), ()
     change = change_of(key.base, goal)
-    ask = key.unanswered | key.resend
-    candidates = dict.fromkeys((*change.added, *change.changed, *_resolve(ask, goal), *uncertain))
+    requested = key.unanswered | key.resend_names
+    candidates = dict.fromkeys((*change.added, *change.changed, *_resolve(requested, goal), *uncertain))
     for glob in interest.globs:
         if glob in key.unanswered:
             candidates.update(dict.fromkeys(interest.select(goal)))
     wanted = [name for name in candidates if name in resources]
     if not interest.everything:
-        asked = interest.names
-        wanted = [name for name in wanted if name in asked or interest.wants(resources[name])]
+        subscribed = interest.names
+        wanted = [name for name in wanted if name in subscribed or interest.wants(resources[name])]
     if uncertain:
-        wanted = [name for name in wanted if uncertain.get(name) != resources[name].version or name in ask]
+        wanted = [name for name in wanted if uncertain.get(name) != resources[name].version or name in requested]
     names = tuple(wanted)
-    gone = dict.fromkeys((*change.removed, *uncertain))
-    removed = tuple(name for name in gone if name not in resources and interest.wants_name(name))
+    candidates = dict.fromkeys((*change.removed, *uncertain))
+    removed = tuple(name for name in candidates if name not in resources and interest.wants_name(name))
     return names, removed
 
 
 def _resolve(names: Iterable[str], goal: ResourceSet) -> Iterable[str]:
-    """The names of resources, for names and aliases."""
+    """The names of the resources with these names or aliases."""
     by_alias = goal.by_alias
     return [by_alias.get(name, name) for name in names] if by_alias else names
 
 
-def _gone(key: ResponseKey) -> list[str]:
-    """Names to be answered that only a wildcard covers and that do not exist: reported as removed (rule 59)."""
+def _absent_names(key: ResponseKey) -> list[str]:
+    """The unanswered names that only a wildcard covers and that do not exist: reported as removed (rule 59)."""
     interest, goal = key.interest, key.goal
     return sorted(
         name
@@ -158,10 +157,10 @@ def _gone(key: ResponseKey) -> list[str]:
     )
 
 
-def _pending_release(missing: Iterable[str], coming: ResourceSet | None) -> frozenset[str]:
-    if coming is None:
+def _pending_release(missing: Iterable[str], upcoming_set: ResourceSet | None) -> frozenset[str]:
+    if upcoming_set is None:
         return NO_NAMES
-    return frozenset(name for name in missing if name in coming.resources or name in coming.by_alias)
+    return frozenset(name for name in missing if name in upcoming_set.resources or name in upcoming_set.by_alias)
 
 
 def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
@@ -171,7 +170,7 @@ def _selected(interest: Interest, goal: ResourceSet) -> tuple[str, ...]:
 
 
 def _touches(change: Change, key: ResponseKey) -> bool:
-    """Whether a change concerns resources that the client wants."""
+    """Whether a change affects resources that the client wants."""
     goal, interest = key.goal.resources, key.interest
     if any(interest.wants(goal[name]) for name in (*change.added, *change.changed)):
         return True

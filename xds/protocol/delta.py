@@ -1,7 +1,8 @@
-"""Delta (incremental xDS): what the Delta variant does differently from SotW (`Dialect`), heartbeats included.
+"""The Delta dialect (incremental xDS), and heartbeats, which only Delta has.
 
 A heartbeat restarts the TTLs of resources that a client holds, and changes nothing else (rule 72). Heartbeats are sent
-in every response state, beside the response in flight. Each has its own nonce, by which its answer is recognised.
+in every response state, also while a response is in flight. Each heartbeat has its own nonce, which identifies its
+answer.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from xds.model.resource import Resource
 from xds.model.resource_type import Missing, ResourceType
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.origin import Origin
+from xds.protocol.reconnect import ShownContent, shown_by_versions, unanswered_at_first
 from xds.protocol.requests import DeltaRequest, StreamLimits
 from xds.protocol.responses import EncodedParts, encode_alias_only, encode_delta
-from xds.protocol.returning import Shown, shown_by_versions, unanswered_at_first
 
 if TYPE_CHECKING:
     from xds.model.snapshot import ResourceSet
@@ -33,7 +34,7 @@ _UNANSWERED_LIMIT = 8  # heartbeats; the answer to an older one is stale
 
 
 class DeltaDialect(Dialect[DeltaRequest]):
-    """Requests state changes of the interest; responses contain what differs from what the client holds."""
+    """Requests contain changes of the interest; responses contain the difference to the content of the client."""
 
     variant = Variant.DELTA
     states_whole_interest = False
@@ -51,7 +52,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def count_names(self, request: DeltaRequest) -> int:
         return len(request.subscribe) + len(request.unsubscribe) + len(request.initial_versions)
 
-    def names_asked(self, request: DeltaRequest) -> frozenset[str]:
+    def requested_names(self, request: DeltaRequest) -> frozenset[str]:
         return request.subscribe
 
     def change_interest(
@@ -62,22 +63,24 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def accepted_version(self, request: DeltaRequest) -> str:
         return ""
 
-    def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
+    def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         return False
 
     def note_names_added(
         self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
     ) -> None:
-        """Nothing: in Delta every newly subscribed name is answered anyway (rule 53)."""
+        """Nothing to note: in Delta every newly subscribed name is answered (rule 53)."""
 
-    def shown_by(self, watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+    def shown_content(
+        self, watch: Watch, request: DeltaRequest, cache: SnapshotCache, origin: Origin
+    ) -> ShownContent | None:
         return shown_by_versions(watch, request, cache, origin)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
         """Rule 53: "Re-subscribing to a held name is answered", even if the client rejected the resource before."""
-        watch.ack.rejected = b""
-        if watch.refusals is not None and not is_first:
-            watch.refusals.forgive(names)
+        watch.ack.rejected_digest = b""
+        if watch.rejections is not None and not is_first:
+            watch.rejections.forgive(names)
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
@@ -87,18 +90,18 @@ class DeltaDialect(Dialect[DeltaRequest]):
     def sends_whole_set(self, type: ResourceType) -> bool:
         return False
 
-    def tell_absent(
+    def report_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """By removed_resources (rule 57), except for types that report missing names in another way, or not at all."""
+        """In removed_resources (rule 57); virtual hosts by placeholders, extension configurations not at all."""
         if type.missing is Missing.SILENT:  # rule 49: "ECDS never reports `removed_resources`"
             return (), ()
         if type.missing is Missing.ALIAS_ONLY:
             return tuple(removed), tuple(missing)
         return tuple(dict.fromkeys((*removed, *missing))), ()
 
-    def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """None: Delta reports missing names in removed_resources (rule 57)."""
+    def report_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """No names: Delta reports missing names in removed_resources (rule 57)."""
         return ()
 
     def encode(
@@ -114,7 +117,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
         return encode_delta(url, version_info, nonce, parts, content.removed, control_plane, absent)
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Rule 72: a response with all resources that a heartbeat would renew replaces the next heartbeat."""
+        """A response with all resources that the next heartbeat would renew postpones that heartbeat (rule 72)."""
         held = sent.resource_set if sent is not None else watch.acked_set
         ttl_s = held.shortest_ttl_s if held is not None else None
         if ttl_s is None:
@@ -124,7 +127,7 @@ class DeltaDialect(Dialect[DeltaRequest]):
         assert held is not None
         due_s = next_heartbeat_s(now_s, ttl_s)
         if watch.heartbeats is None:
-            # Without a response, the TTLs of what a returning client shows have run since the last connection.
+            # Without a response, the client has reconnected: its TTLs have run since its last connection.
             watch.heartbeats = Heartbeats(due_s if sent is not None else now_s)
         elif sent is not None and renewable(held, None, watch.subscription.interest).keys() <= set(sent.names):
             watch.heartbeats.due_s = due_s
@@ -134,57 +137,59 @@ DELTA: Dialect[DeltaRequest] = DeltaDialect()
 
 
 class Heartbeats:
-    """When the next heartbeat of a watch is due, and which ones were not answered yet.
+    """The heartbeats of one watch.
 
-    ``overtaken``: the names in responses that newer ones superseded since the last ACK.
+    * ``due_s``: when the next heartbeat is due;
+    * ``unanswered``: the names in unanswered heartbeats, by nonce;
+    * ``superseded_names``: the names in responses that newer responses superseded since the last ACK.
     """
 
-    __slots__ = ("due_s", "overtaken", "unanswered")
+    __slots__ = ("due_s", "superseded_names", "unanswered")
 
     def __init__(self, due_s: float) -> None:
         self.due_s = due_s
-        self.overtaken: frozenset[str] = NO_NAMES
-        self.unanswered: dict[str, tuple[str, ...]] = {}  # nonce to names
+        self.superseded_names: frozenset[str] = NO_NAMES
+        self.unanswered: dict[str, tuple[str, ...]] = {}
 
     def copy(self) -> Heartbeats:
         """An independent object in the same state."""
-        made = Heartbeats(self.due_s)
-        made.overtaken = self.overtaken
-        made.unanswered = dict(self.unanswered)
-        return made
+        clone = Heartbeats(self.due_s)
+        clone.superseded_names = self.superseded_names
+        clone.unanswered = dict(self.unanswered)
+        return clone
 
-    def doubtful(self, watch: Watch) -> Collection[str]:
-        """The names that get no heartbeat: their version is unknown (rule 18), and they are sent whole next.
+    def uncertain_names(self, watch: Watch) -> Collection[str]:
+        """The names that get no heartbeat, because their version is unknown (rule 18); they are sent whole next.
 
-        Not those of a rejected response: docs/clients.md#ttl: "After a NACK, Envoy continues with the versions and TTLs
-        from before the rejected response".
+        Names in a rejected response get one. docs/clients.md#ttl: "After a NACK, Envoy continues with the versions and
+        TTLs from before the rejected response".
         """
         uncertain = watch.known.uncertain
-        if not uncertain or watch.refusals is None:
+        if not uncertain or watch.rejections is None:
             return uncertain
-        offered = watch.ack.offered.names if watch.ack.offered is not None else ()
-        return uncertain.keys() - (watch.refusals.suspects.keys() - self.overtaken) - set(offered)
+        offered = watch.ack.in_flight.names if watch.ack.in_flight is not None else ()
+        return uncertain.keys() - (watch.rejections.suspects.keys() - self.superseded_names) - set(offered)
 
     def note_sent(self, response: Response) -> None:
-        """A heartbeat was handed to the wire."""
+        """Note that a heartbeat is sent."""
         self.unanswered[response.nonce] = response.names
         if len(self.unanswered) > _UNANSWERED_LIMIT:
             del self.unanswered[next(iter(self.unanswered))]
 
     def pop_answered(self, nonce: str) -> tuple[str, ...] | None:
-        """The names of the heartbeat with this nonce; None if it is the nonce of no heartbeat."""
+        """The names in the unanswered heartbeat with this nonce, which is answered now; None if there is none."""
         return self.unanswered.pop(nonce, None)
 
 
 def next_heartbeat_s(now_s: float, ttl_s: float) -> float:
-    """Rule 72: a heartbeat "is sent well before the TTL ends": every third of it."""
+    """A third of the TTL from now. Rule 72: a heartbeat "is sent well before the TTL ends"."""
     return now_s + ttl_s / _HEARTBEATS_PER_TTL
 
 
 def renewable(held: ResourceSet, offered: Response | None, interest: Interest) -> dict[str, Resource]:
-    """The resources with a TTL, by name, that a client has when it reads a heartbeat that is sent now.
+    """The resources with a TTL that the client holds when it reads a heartbeat that is sent now, by name.
 
-    The client reads the response in flight before the heartbeat, so its version of a resource counts.
+    ``held`` is the set that the client ACKed. It reads the response in flight (``offered``) before the heartbeat.
     """
     resources = {name: each for name, each in held.resources.items() if each.ttl_s is not None and interest.wants(each)}
     if offered is not None:

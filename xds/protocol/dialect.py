@@ -1,19 +1,19 @@
-"""What the two variants of the protocol, State of the World and Delta, do differently.
+"""The differences between the two variants of the protocol, State of the World (SotW) and Delta.
 
 The engine calls the methods of a `Dialect` and never checks which variant it serves. The two dialects are the objects
-``sotw.SOTW`` and ``delta.DELTA``; all that is particular to SotW is in ``sotw``.
+``sotw.SOTW`` and ``delta.DELTA``.
 
-    question                                     SotW                               Delta
-    what does a request state of the interest?   all of it                          what is added and removed
-    what does a reconnecting client show?        the version_info it ACKed last     initial_resource_versions
-    what must the first response contain?        everything that is subscribed      what the client does not show
-    what does a repeated ACK ask for?            assignments of warming clusters    nothing
-    what does a response contain?                full-state types: the whole set;   what differs from what the client
-                                                 other types: what differs          holds
-    how is an absent resource reported?          by leaving it out; by an empty     in removed_resources
-                                                 ClusterLoadAssignment; in
-                                                 resource_errors
-    are TTLs renewed?                            no (Envoy would remove resources)  by heartbeats
+    topic                                     SotW                                 Delta
+    interest in a request                     all names                            names added and names removed
+    content shown by a reconnecting client    the version_info that it ACKed last  initial_resource_versions
+    first response                            all subscribed resources             resources that the client lacks
+    request in a repeated ACK                 assignments of warming clusters      none
+    content of a response                     full-state types: the whole set;     resources that differ from those of
+                                              other types: resources that differ   the client
+    report of an absent resource              it is left out; an empty             removed_resources
+                                              ClusterLoadAssignment;
+                                              resource_errors
+    renewal of TTLs                           none (Envoy would remove resources)  heartbeats
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from xds.protocol.content import ResponseContent
     from xds.protocol.decode import RequestDecoder
     from xds.protocol.origin import Origin
+    from xds.protocol.reconnect import ShownContent
     from xds.protocol.requests import StreamLimits
     from xds.protocol.responses import EncodedParts, Response
-    from xds.protocol.returning import Shown
     from xds.protocol.subscription import InterestChange, InterestTable, Subscription
     from xds.protocol.warming import ReleaseOf, WatchesByType
     from xds.protocol.watch import Watch
@@ -49,10 +49,13 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Dialect(Protocol[R_contra]):
-    """One variant of the protocol; ``R_contra`` is the class of its requests. Dialects have no state."""
+    """One variant of the protocol; ``R_contra`` is the class of its requests. Dialects have no state.
+
+    ``states_whole_interest``: a request replaces the interest that earlier requests stated.
+    """
 
     variant: Variant
-    states_whole_interest: bool  # a request replaces all that earlier ones asked for
+    states_whole_interest: bool
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -61,51 +64,53 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def check_names(self, request: R_contra, subscribed: int, limits: StreamLimits) -> None:
-        """Raise ``LimitError`` for too many names; ``subscribed`` is the number of names so far."""
+        """Raise ``LimitError`` for too many names; ``subscribed`` is the number of names before this request."""
         ...
 
     def count_names(self, request: R_contra) -> int:
-        """The number of names in a request, of whatever field."""
+        """The number of names in all fields of a request."""
         ...
 
-    def names_asked(self, request: R_contra) -> frozenset[str]:
+    def requested_names(self, request: R_contra) -> frozenset[str]:
         """The names that the first request of a type subscribes to."""
         ...
 
     def change_interest(
         self, subscription: Subscription, request: R_contra, interests: InterestTable
     ) -> InterestChange:
-        """Apply what the request says of the interest."""
+        """Apply the request to the interest; returns the change."""
         ...
 
     def accepted_version(self, request: R_contra) -> str:
-        """The version_info that the client says it accepted last; empty where requests do not say."""
+        """The version_info that the client accepted last, as the request says; empty if the dialect does not say."""
         ...
 
-    def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
-        """Whether a repeated ACK is a question; if so, what it asks for is noted in the watch."""
+    def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
+        """Whether a repeated ACK requests assignments again. If so, they are noted in ``watch`` to be re-sent."""
         ...
 
     def note_names_added(
         self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
     ) -> None:
-        """The interest changed after the first request: note which unchanged assignments the new names ask for."""
+        """Note the unchanged assignments to be re-sent because a later request changed the interest."""
         ...
 
-    # -- a client that returns --------------------------------------------------------------------------------------
+    # -- a client that reconnects -----------------------------------------------------------------------------------
 
-    def shown_by(self, watch: Watch, request: R_contra, cache: SnapshotCache, origin: Origin) -> Shown | None:
-        """What the first request of a type shows that the client holds; None when it shows nothing."""
+    def shown_content(
+        self, watch: Watch, request: R_contra, cache: SnapshotCache, origin: Origin
+    ) -> ShownContent | None:
+        """The content that the client holds, as the first request of the type shows; None if it shows none."""
         ...
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
-        """The client asked for these names, maybe again."""
+        """Note that the client subscribed to these names, perhaps again."""
         ...
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
     ) -> frozenset[str]:
-        """The names of a first request that need an answer, given what the client shows that it holds."""
+        """The names among ``names`` of a first request that need an answer, given the content that the client shows."""
         ...
 
     # -- responses --------------------------------------------------------------------------------------------------
@@ -114,17 +119,18 @@ class Dialect(Protocol[R_contra]):
         """Whether every response of this type contains all subscribed resources, so that absence means deletion."""
         ...
 
-    def tell_absent(
+    def report_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """How a partial response reports resources that were removed (``removed``) or do not exist (``missing``).
+        """How a partial response reports names that were ``removed`` and names that do not exist (``missing``).
 
-        Returns the names for removed_resources, and the names that are reported by a placeholder.
+        Returns the names for removed_resources, and the names for placeholders. ``has_placeholders``: an empty
+        assignment may be the placeholder of a missing one.
         """
         ...
 
-    def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """The missing names of a partial type that are reported in resource_errors (rule 39)."""
+    def report_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """The names among the ``missing`` ones of a partial type that are reported in resource_errors (rule 39)."""
         ...
 
     def encode(
@@ -139,7 +145,7 @@ class Dialect(Protocol[R_contra]):
         ...
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Set the time of the next heartbeat: after ``sent``; when there was nothing to send; when a client returns."""
+        """Set the time of the next heartbeat, after the response ``sent``, or if no response was needed (None)."""
         ...
 
 

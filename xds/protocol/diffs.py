@@ -1,6 +1,7 @@
-"""What differs between two sets, computed once for all streams.
+"""The differences between two sets, computed once for all streams.
 
-The results are kept by the ids of the sets, in bounded memos, so that a push costs each further stream a few look-ups.
+The results are kept in bounded memos, keyed by the ids of the sets, so that a push costs each further stream a few
+look-ups.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ChangeOf = Callable[[ResourceSet | None, ResourceSet], Change]  # `Diffs.change`
 
 
 class Diffs:
-    """The differences between the sets that streams hold and the sets that they are to hold."""
+    """The differences between the sets that clients hold and the sets that they should hold."""
 
     __slots__ = ("_assignments", "_changes", "_lacking", "_missing")
 
@@ -36,12 +37,12 @@ class Diffs:
         )
 
     def begin_age(self) -> None:
-        """Drop the results that were not used since the age before began."""
+        """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
         for memo in (self._changes, self._assignments, self._missing, self._lacking):
             memo.begin_age()
 
     def keep(self, changes: Mapping[SetIds, Change], assignments: Mapping[SetIds, frozenset[str]]) -> None:
-        """Keep what was computed elsewhere: what ``change`` and ``assignments`` return, by `set_ids`."""
+        """Keep results of ``change`` and ``assignments`` that were computed elsewhere, keyed by `set_ids`."""
         for key, change in changes.items():
             self._changes.put(key, change)
         for key, names in assignments.items():
@@ -54,17 +55,17 @@ class Diffs:
     def _diff(self, old: ResourceSet | None, new: ResourceSet) -> Change:
         if old is None or (old.mixture is None and new.mixture is None):
             return diff(old, new)
-        # Of mixed sets only the names mixed in are compared: their bases were compared before.
-        before, kept_before = (old.mixture.base, old.mixture.kept) if old.mixture else (old, ())
-        after, kept_after = (new.mixture.base, new.mixture.kept) if new.mixture else (new, ())
-        between = self.change(before, after).names if before is not after else ()
-        return diff_among(old, new, (*between, *sorted({*kept_before, *kept_after})))
+        # Of mixed sets only the mixed-in names are compared, because their bases were compared before.
+        before, old_names = (old.mixture.base, old.mixture.earlier_names) if old.mixture else (old, ())
+        after, new_names = (new.mixture.base, new.mixture.earlier_names) if new.mixture else (new, ())
+        changed = self.change(before, after).names if before is not after else ()
+        return diff_among(old, new, (*changed, *sorted({*old_names, *new_names})))
 
     def assignments(self, old: ResourceSet | None, new: ResourceSet, uncertain: Iterable[str] = ()) -> frozenset[str]:
-        """Names of the assignments of clusters that differ between two sets.
+        """The names of the assignments of clusters that differ between two sets.
 
-        ``uncertain`` clusters count as well: the client may hold them in any version (rule 18), and warms them when
-        they change back.
+        Clusters in ``uncertain`` count as well: the client may hold them in any version (rule 18), and warms them again
+        when they change back.
         """
         change = self.change(old, new)
         clusters = (*change.added, *change.changed)
@@ -82,7 +83,7 @@ class Diffs:
         return self._missing.get((interest, released.id), lambda: tuple(interest.missing(released)))
 
     def lacking(self, names: frozenset[str], old: ResourceSet | None, new: ResourceSet) -> frozenset[str]:
-        """The names whose resources in ``new`` a holder of ``old`` lacks, and the names that neither set has."""
+        """The names of resources in ``new`` that ``old`` lacks, and the names that neither set has."""
         if old is None or not names:
             return names
         key = (names, old.id, new.id)
@@ -90,12 +91,12 @@ class Diffs:
 
 
 def set_ids(old: ResourceSet | None, new: ResourceSet) -> SetIds:
-    """The key of what differs between two sets."""
+    """The key of the difference between two sets."""
     return (old.id if old is not None else 0, new.id)
 
 
 def assignments_of(clusters: Iterable[str], new: ResourceSet) -> frozenset[str]:
-    """Names of the assignments that clusters of a set refer to."""
+    """The names of the assignments that these clusters of a set refer to."""
     return frozenset(
         reference.name
         for name in clusters
@@ -109,12 +110,12 @@ def _missing_cost(key: tuple[Interest, int], names: tuple[str, ...]) -> int:
 
 
 def leads_within(resource: Resource, clusters: ResourceSet | None) -> bool:
-    """Whether all clusters that a resource refers to directly are in ``clusters``; False if these are unknown."""
-    led_to = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
-    return clusters is not None and all(name in clusters.resources for name in led_to)
+    """Whether all clusters that a resource directly refers to are in ``clusters``; False if these are None."""
+    names = (each.name for each in resource.references if resource_type(each.type_url).is_route_target)
+    return clusters is not None and all(name in clusters.resources for name in names)
 
 
 def lacking(names: frozenset[str], old: ResourceSet, new: ResourceSet, change: Change) -> frozenset[str]:
-    """The names whose resources in ``new`` a holder of ``old`` lacks, and the names that neither set has."""
+    """As `Diffs.lacking`; ``change`` is that from ``old`` to ``new``."""
     nowhere = names.difference(old.resources).difference(new.resources)
     return names.intersection((*change.added, *change.changed)) | nowhere

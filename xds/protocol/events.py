@@ -1,7 +1,7 @@
-"""What the engine returns: events.
+"""The events that the engine returns.
 
-The engine writes no logs: logs, metrics and the fleet's state are all made of these events. The events that come with
-every push and ACK are named tuples, which take a third of the time of a frozen dataclass to create.
+The engine writes no logs: logs, metrics and the state of the fleet are made from these events. The events of every push
+and ACK are named tuples, because creating one takes a third of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 from xds.model.node import Node
 from xds.model.snapshot import ResourceSet
-from xds.protocol.linger import Lingering, Names, Removal
+from xds.protocol.linger import Lingering, NamesByType, Removal
 from xds.protocol.requests import ErrorDetail
 from xds.protocol.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The first request of the stream carried its node. ``group`` is empty while no group matches."""
+    """The first request of the stream had its node. ``group`` is empty while no group matches."""
 
     node: Node
     group: str
 
 
 class Send(NamedTuple):
-    """Write ``body`` to the stream. ``response`` is shared by all streams it is sent on."""
+    """Write ``body`` to the stream. All streams that get ``response`` share it."""
 
     type_url: str
     nonce: str
@@ -54,7 +54,7 @@ class Nacked:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A request carried a nonce that is not that of the last response; its interest was recorded."""
+    """A request had a nonce that is not that of the last response. Its interest was recorded."""
 
     type_url: str
     nonce: str
@@ -62,14 +62,14 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class AckRepeated:
-    """An ACK was repeated: it changes nothing and needs no answer."""
+    """The client repeated an ACK. It changes nothing and needs no answer."""
 
     type_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The interest of the client in a type changed. ``missing`` names do not exist in what it is served."""
+    """The interest of the client in a type changed. The names ``missing`` do not exist in the released content."""
 
     type_url: str
     wildcard: bool
@@ -79,27 +79,27 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The client holds all it wants of ``resource_set``, and nothing had to be sent for it."""
+    """The client holds all resources of ``resource_set`` that it wants. No response was needed."""
 
     type_url: str
     resource_set: ResourceSet
 
     @property
     def version_info(self) -> str:
-        """That of the set."""
+        """The version_info of the set."""
         return self.resource_set.version_info
 
 
 @dataclass(frozen=True, slots=True)
 class AckWaitTimedOut:
-    """Content is sent after ``order_timeout_s``, though no ACK of ``type_url`` proves that the client is ready."""
+    """Content is sent after ``order_timeout_s`` although no ACK of ``type_url`` proves that the client is ready."""
 
     type_url: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfferTimedOut:
-    """A response was not answered for ``offer_timeout_s`` while there was newer content, which is sent now."""
+    """Newer content is sent because a response was not answered for ``offer_timeout_s``."""
 
     type_url: str
     nonce: str
@@ -107,27 +107,27 @@ class OfferTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class NodeMismatch:
-    """A later request carried another node; the first one counts (rule 2)."""
+    """A later request had another node. The first node counts (rule 2)."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class TransitionAdvanced:
-    """The transition of the client advanced: its other streams have something to send."""
+    """The transition of the client advanced: its other streams may have responses to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChanged:
-    """The stream follows another group; empty when no group matches any more (``orphaned``)."""
+    """The stream follows another group; empty if no group matches any more (``orphaned``)."""
 
     group: str
 
 
 class LingerChanged(NamedTuple):
-    """The removed content that lingers for the client has changed (docs/protocol.md#removals).
+    """The lingering resources of the client changed (docs/protocol.md#removals).
 
-    All streams of the client share it; any of them may report it.
+    All streams of the client share them. Any of its streams may report the change.
     """
 
     lingering: Lingering
@@ -135,9 +135,9 @@ class LingerChanged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LingerCut:
-    """More pushes removed content than may linger (``linger_max``): the oldest removals end early.
+    """More pushes removed content than ``linger_max`` allows to linger: the oldest ``removals`` end early.
 
-    Clients that hold the same content are affected by the same push.
+    The same push causes this event for all clients with the same content.
     """
 
     removals: tuple[Removal, ...]
@@ -145,19 +145,19 @@ class LingerCut:
 
 @dataclass(frozen=True, slots=True)
 class HeldContent:
-    """Content that is held back: ``names`` by type URL, and the clusters that must be warm first.
+    """Content that is held back: ``names`` by type URL, and the clusters in ``waits_for`` that must be warm first.
 
-    ``is_unreadable``: its references cannot be read, so that it may refer to any of these clusters.
+    ``is_unreadable``: the references of the content cannot be read, so it may refer to any of these clusters.
     """
 
-    names: Names
+    names: NamesByType
     waits_for: tuple[str, ...]
     is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HoldChanged:
-    """The content that is held back from the client has changed; ``held`` is empty when nothing is held back."""
+    """The content that is held back from the client changed. ``held`` is empty if nothing is held back."""
 
     held: tuple[HeldContent, ...]
 

@@ -1,10 +1,10 @@
-"""The history of revisions: finds the set that a reconnecting client names, among the retained revisions of its groups.
+"""The history of revisions: finds the content that a reconnected client shows in the retained revisions of its groups.
 
-A client that opens a new stream shows a version_info (SotW) or resource versions (Delta) of an earlier stream.
-`RevisionHistory` finds the set that they name. docs/protocol.md#coming-back: "a label identifies old content only if
-its 8 hex digits match a set that can be rebuilt from the retained revisions".
+A client that opens a new stream shows the version_info (SotW) or the resource versions (Delta) of an earlier stream.
+`RevisionHistory` finds the set that they identify. docs/protocol.md#coming-back: "a label identifies old content only
+if its 8 hex digits match a set that can be rebuilt from the retained revisions".
 
-The set may be a mixed set that an earlier process made (``mixtures``).
+The set may be a mixed set that an earlier process served (``mixtures``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xds.protocol.memo import Memo
 from xds.protocol.mixtures import mixture_of
 from xds.protocol.overlay import OverlaidSets
 
-_FORMER_GROUPS = 2  # a client may have left during the transition from one group to the other
+_FORMER_GROUPS = 2  # a client may have disconnected in the transition from one group to the other
 _FOLLOWED_LIMIT = 50_000  # nodes
 
 
@@ -39,24 +39,24 @@ class RetainedSets(Protocol):
 
 
 class RevisionHistory:
-    """Finds the sets that reconnecting clients name, and remembers the groups that nodes followed."""
+    """Finds the sets that reconnected clients show, and remembers the groups that nodes followed."""
 
-    __slots__ = ("_diffs", "_fed", "_followed", "_mixtures", "_parts", "_recalled", "_retained")
+    __slots__ = ("_assigned", "_diffs", "_followed", "_mixtures", "_recalled", "_retained", "_subsets")
 
     def __init__(self, retained: RetainedSets, diffs: Diffs) -> None:
         self._retained = retained
         self._diffs = diffs
-        self._followed: dict[str, tuple[str, ...]] = {}  # groups by node id; the node that changed longest ago first
-        self._parts: Memo[tuple[int, frozenset[str], int, int, frozenset[str]], ResourceSet] = Memo(MEMO_ENTRIES)
-        self._fed: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
+        self._followed: dict[str, tuple[str, ...]] = {}  # by node id; the first node changed groups longest ago
+        self._subsets: Memo[tuple[int, frozenset[str], int, int, frozenset[str]], ResourceSet] = Memo(MEMO_ENTRIES)
+        self._assigned: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._mixtures: Memo[tuple[object, ...], ResourceSet | None] = Memo(MEMO_ENTRIES)
         self._recalled: Memo[tuple[int, ...], tuple[Mapping[str, str], ResourceSet | None]] = Memo(
             MEMO_ENTRIES, NAMES_BUDGET, lambda key, recalled: 2 * len(recalled[0])
         )
 
     def begin_age(self) -> None:
-        """Drop the results that were not used since the age before began."""
-        for memo in (self._parts, self._fed, self._mixtures, self._recalled):
+        """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
+        for memo in (self._subsets, self._assigned, self._mixtures, self._recalled):
             memo.begin_age()
 
     def note_followed(self, node_id: str, group: str) -> None:
@@ -67,17 +67,17 @@ class RevisionHistory:
             del self._followed[next(iter(self._followed))]
 
     def followed(self, node_id: str) -> tuple[str, ...]:
-        """The groups that a node followed last, the latest first: its content is from them."""
+        """The groups that a node followed last, the latest first. Its content is from these groups."""
         return self._followed.get(node_id, ())
 
     def recall(
         self, group: str, type_url: str, version_info: str, api_version: str = "", former: Sequence[str] = ()
     ) -> ResourceSet | None:
-        """The set that a reconnecting SotW client names by its version_info; None if there is none.
+        """The set with the version_info that a reconnected SotW client shows; None if there is none.
 
-        ``former`` groups of the client are searched before ``group``. docs/protocol.md#coming-back: a caller's own
-        label counts "only if the group's history contains it once". A mixed set is mixed again and counts if its hash
-        is that in the label.
+        The ``former`` groups of the client are searched before ``group``. docs/protocol.md#coming-back: a caller's own
+        label counts "only if the group's history contains it once". A mixed set is rebuilt, and counts if it has the
+        hash in the label.
         """
         history = self._retained.retained_sets((*former, group), type_url, api_version)
         named = [each for each in history if each.version_info == version_info]
@@ -91,77 +91,87 @@ class RevisionHistory:
 
     def _mixed(self, version_info: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
         """The mixed set with this label: a retained set with some names as other retained sets have them."""
-        label, mark, shown = version_info.rpartition("+")
-        if not mark:
+        label, plus, digits = version_info.rpartition("+")
+        if not plus:
             return None
         bases = [each for each in history if version_stem(each.version_info, each.digest) == label]
         for base in bases:
-            key: tuple[object, ...] = (shown, base.id, *(each.id for each in history))
-            made = self._mixtures.get(key, partial(mixture_of, base, history, shown, self._diffs.change))
-            if made is not None:
-                return made
+            key: tuple[object, ...] = (digits, base.id, *(each.id for each in history))
+            mixed = self._mixtures.get(key, partial(mixture_of, base, history, digits, self._diffs.change))
+            if mixed is not None:
+                return mixed
         return None
 
-    def part(
+    def held_subset(
         self,
         held: ResourceSet,
         names: frozenset[str],
         clusters: ResourceSet | None,
         groups: Sequence[str],
         api_version: str = "",
-        fed: ResourceSet | None = None,
+        assigned_clusters: ResourceSet | None = None,
         needed: frozenset[str] = NO_NAMES,
     ) -> ResourceSet:
-        """The part of a set that a client holds if it subscribes to these names only.
+        """The content that a client with the set ``held`` holds if it subscribes to these names only.
 
-        The client may have subscribed to names that the set lacks. Each is taken from the earliest revision after the
-        set in which it refers only to clusters that the client has (``clusters``). If there is no such revision, it is
-        left out: the client was not sent it. If its clusters are unknown (None), it is taken from the earliest revision
-        in which it refers only to clusters in ``fed``, else from the earliest one. A later revision of a route may rely
+        The client may have subscribed to names that the set lacks. Each such name is taken from the earliest revision
+        after the set in which its resource refers only to ``clusters`` of the client. Without such a revision it is
+        left out, because it was not sent. If the clusters are unknown (None), it is taken from the earliest revision in
+        which it refers only to ``assigned_clusters``, else from the earliest one: a later revision of a route may rely
         on a filter that the client's listener does not have yet. A name in ``needed`` that no later revision has is
-        taken from the latest one that has it: the set may be that of several revisions.
+        taken from the latest revision that has it, because the set may be that of several revisions.
         """
-        key = (held.id, names, clusters.id if clusters is not None else 0, fed.id if fed is not None else 0, needed)
-        return self._parts.get(key, lambda: self._part(held, names, clusters, groups, api_version, fed, needed))
+        key = (
+            held.id,
+            names,
+            clusters.id if clusters is not None else 0,
+            assigned_clusters.id if assigned_clusters is not None else 0,
+            needed,
+        )
+        return self._subsets.get(
+            key, lambda: self._held_subset(held, names, clusters, groups, api_version, assigned_clusters, needed)
+        )
 
-    def _part(
+    def _held_subset(
         self,
         held: ResourceSet,
         names: frozenset[str],
         clusters: ResourceSet | None,
         groups: Sequence[str],
         api_version: str,
-        fed: ResourceSet | None,
+        assigned_clusters: ResourceSet | None,
         needed: frozenset[str],
     ) -> ResourceSet:
         members = {name: held.resources[name] for name in sorted(names) if name in held.resources}
         history = self._retained.retained_sets(groups, held.type.type_url, api_version)
         base = held.mixture.base if held.mixture is not None else held
-        at = next((at for at, each in enumerate(history) if each is base), None)
-        if at is None:
-            places = [at for at, each in enumerate(history) if _has_all(each, members)]
-            at = places[-1] if members and places else len(history)
+        index = next((at for at, each in enumerate(history) if each is base), None)
+        if index is None:
+            fitting_indexes = [at for at, each in enumerate(history) if _has_all(each, members)]
+            index = fitting_indexes[-1] if members and fitting_indexes else len(history)
         for name in sorted(names - members.keys()):
-            versions = _versions(name, history[:at])
+            versions = _versions(name, history[:index])
             if not versions and name in needed:
-                versions = _versions(name, history[at:])[:1]
+                versions = _versions(name, history[index:])[:1]
             if versions:
                 fitting = [each for each in versions if leads_within(each, clusters)]
                 if clusters is None:
-                    fitting = [each for each in versions if leads_within(each, fed)] or versions
+                    fitting = [each for each in versions if leads_within(each, assigned_clusters)] or versions
                 if fitting:
                     members[name] = fitting[-1]
         return ResourceSet(held.type, held.version_info, members, derivation=Derivation(origin_id=held.origin_id))
 
-    def fed_by(
+    def assigned_clusters(
         self, assignments: frozenset[str], clusters: str, groups: Sequence[str], api_version: str = ""
     ) -> ResourceSet | None:
-        """The clusters of groups whose endpoints are in these assignments; ``clusters`` is the type URL of clusters.
+        """The clusters whose endpoints are in these assignments, from the history of the groups; None for none.
 
-        A client that subscribes to an assignment has its cluster.
+        A client that subscribes to an assignment holds its cluster. ``clusters`` is the type URL of clusters.
         """
         history = self._retained.retained_sets(groups, clusters, api_version)
-        return self._fed.get((assignments, *(each.id for each in history)), lambda: _fed_by(assignments, history))
+        return self._assigned.get(
+            (assignments, *(each.id for each in history)), lambda: _assigned_clusters(assignments, history)
+        )
 
     def recall_versions(
         self,
@@ -172,11 +182,11 @@ class RevisionHistory:
         former: Sequence[str] = (),
         remembered: Sequence[ResourceSet] = (),
     ) -> ResourceSet | None:
-        """The set of resources with the versions that a reconnecting Delta client shows; None if none is retained.
+        """The resources with the versions that a reconnected Delta client shows; None if none of them is retained.
 
-        ``remembered`` are sets that the client held when it left. A retained set that matches exactly is returned
-        itself; otherwise a set is made of resources of all retained revisions. Names whose version is not retained are
-        left out.
+        ``remembered`` are sets that the client held when it disconnected. A retained set that matches exactly is
+        returned itself. Otherwise a set is made of resources of all retained revisions, without names whose version is
+        not retained.
         """
         groups = (*former, group)
         history = self._retained.retained_sets(groups, type_url, api_version)
@@ -184,12 +194,12 @@ class RevisionHistory:
         latest = [whole for each in overlaid for whole in each.latest()]
         overrides = [made for each in overlaid for made in each.overrides()]
         history = [*remembered, *history, *(made for made in (*latest, *overrides) if made.type.type_url == type_url)]
-        # Clients that reconnect together show the same mapping. The entry keeps it, so that its id is not reused.
+        # Clients that reconnect together show the same mapping. The entry refers to it, so its id is not reused.
         key = (id(versions), *(each.id for each in history))
-        return self._recalled.get(key, lambda: (versions, _named_by(versions, history)))[1]
+        return self._recalled.get(key, lambda: (versions, _internal_listeners_sent(versions, history)))[1]
 
 
-def _fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+def _assigned_clusters(assignments: frozenset[str], history: Sequence[ResourceSet]) -> ResourceSet | None:
     """The clusters whose endpoints are in these assignments, each from the newest set that has it; None for none.
 
     ``history`` has the newest set first.
@@ -204,7 +214,7 @@ def _fed_by(assignments: frozenset[str], history: Sequence[ResourceSet]) -> Reso
 
 
 def _versions(name: str, history: Sequence[ResourceSet]) -> list[Resource]:
-    """The resources of a name in these sets."""
+    """The resources of a name in these sets, in the order of the sets."""
     return [each.resources[name] for each in history if name in each.resources]
 
 
@@ -214,7 +224,7 @@ def _has_all(resource_set: ResourceSet, members: Mapping[str, Resource]) -> bool
     return all(name in resources and resources[name].version == each.version for name, each in members.items())
 
 
-def _named_by(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
+def _internal_listeners_sent(versions: Mapping[str, str], history: Sequence[ResourceSet]) -> ResourceSet | None:
     """The set of resources with these versions, taken from ``history``; None if it has none of them.
 
     A set of the history that has exactly these versions is returned itself.

@@ -1,8 +1,8 @@
 """Lingering: removed resources that a client is still served, because its old connections may use them.
 
 The rules are in docs/protocol.md#removals. This module has the values. ``removals`` decides which removals linger for a
-client, ``client`` decides when they end, and ``release`` makes the content that includes them. Clients for which
-nothing lingers share ``NOTHING_LINGERS``; clients for which the same lingers share one `Lingering` (`Lingerings`).
+client, ``client`` ends them, and ``release`` makes the content that includes them. Clients share these values: without
+lingering resources they have ``NOTHING_LINGERS``, and with the same ones they have the same `Lingering` (`Lingerings`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from xds.protocol.memo import Memo
 GRID_S = 5.0
 _MEMO_ENTRIES = 4096
 
-# Names by type URL, hashable so that memos can be keyed by it.
-Names = tuple[tuple[str, frozenset[str]], ...]
-NO_NAMES_BY_TYPE: Names = ()
+# Names by type URL, sorted by type URL, without empty sets. Hashable, so that it can key memos.
+NamesByType = tuple[tuple[str, frozenset[str]], ...]
+NO_NAMES_BY_TYPE: NamesByType = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Removal:
     """The names that one push removed, by type URL.
 
-    ``ends_s`` is when they stop lingering. It is None until everything that could refer to them is ACKed.
+    ``revision`` is that of the push. ``ends_s`` is when the names stop lingering; None until the client has ACKed
+    everything that could refer to them.
     """
 
     revision: int
@@ -39,7 +40,7 @@ class Removal:
 
 @dataclass(frozen=True, eq=False)
 class Lingering:
-    """The removals that linger for a client: those that were not sent to it yet, the oldest first."""
+    """The removals that were not sent to a client yet, oldest first."""
 
     removals: tuple[Removal, ...] = ()
 
@@ -48,7 +49,7 @@ class Lingering:
 
     @cached_property
     def names(self) -> Mapping[str, frozenset[str]]:
-        """All names by type URL."""
+        """All lingering names, by type URL."""
         found: dict[str, set[str]] = {}
         for removal in self.removals:
             for type_url, names in removal.names.items():
@@ -57,11 +58,11 @@ class Lingering:
 
     @cached_property
     def next_end_s(self) -> float | None:
-        """When the first removal ends; None while none has an end."""
+        """When the first removal ends; None if no removal has an end."""
         return min((each.ends_s for each in self.removals if each.ends_s is not None), default=None)
 
     @cached_property
-    def is_pending(self) -> bool:
+    def lacks_end(self) -> bool:
         """Whether some removal has no end yet."""
         return any(each.ends_s is None for each in self.removals)
 
@@ -74,46 +75,46 @@ def on_grid(time_s: float) -> float:
     return ceil(time_s / GRID_S) * GRID_S
 
 
-def keep_of(names: Mapping[str, Iterable[str]]) -> Names:
+def names_by_type(names: Mapping[str, Iterable[str]]) -> NamesByType:
     """Names by type URL as a hashable value; types without names are left out."""
     return tuple(sorted((url, frozenset(each)) for url, each in names.items() if each))
 
 
-def without(names: Names, others: Names) -> Names:
+def without_names(names: NamesByType, others: NamesByType) -> NamesByType:
     """``names`` without ``others``."""
     if not others:
         return names
-    gone = dict(others)
-    return keep_of({url: each - gone.get(url, frozenset()) for url, each in names})
+    excluded = dict(others)
+    return names_by_type({url: each - excluded.get(url, frozenset()) for url, each in names})
 
 
 class Lingerings:
-    """Makes each `Lingering` once for all clients for which the same lingers."""
+    """Makes `Lingering` values, each once for all clients."""
 
     def __init__(self) -> None:
         self._made: Memo[tuple[object, ...], Lingering] = Memo(_MEMO_ENTRIES)
-        self._kept: Memo[tuple[Lingering, Snapshot], Names] = Memo(_MEMO_ENTRIES)
+        self._names: Memo[tuple[Lingering, Snapshot], NamesByType] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
-        """Drop the results that were not used since the age before began."""
+        """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
         self._made.begin_age()
-        self._kept.begin_age()
+        self._names.begin_age()
 
-    def kept(self, lingering: Lingering, goal: Snapshot) -> Names:
+    def names_missing_in(self, lingering: Lingering, goal: Snapshot) -> NamesByType:
         """The lingering names that ``goal`` lacks."""
         if not lingering.removals:
             return NO_NAMES_BY_TYPE
-        return self._kept.get((lingering, goal), lambda: _kept(lingering, goal))
+        return self._names.get((lingering, goal), lambda: _names_missing_in(lingering, goal))
 
-    def with_removed(self, lingering: Lingering, revision: int, names: Names) -> Lingering:
-        """``lingering`` and the removal of these names by a push."""
+    def with_removed(self, lingering: Lingering, revision: int, names: NamesByType) -> Lingering:
+        """``lingering`` with one more removal: of these names, by the push of this revision."""
         if not names:
             return lingering
         key = (lingering, revision, names)
         return self._made.get(key, lambda: Lingering((*lingering.removals, Removal(revision, dict(names)))))
 
     def missing_in(self, lingering: Lingering, goal: Snapshot) -> Lingering:
-        """What still lingers when ``goal`` is pushed.
+        """``lingering`` without the names that ``goal`` has.
 
         docs/protocol.md#removals: "a resource that is pushed again stops lingering".
         """
@@ -121,38 +122,40 @@ class Lingerings:
             return lingering
         return self._made.get(("missing", lingering, goal), lambda: _missing_in(lingering, goal))
 
-    def together(self, several: Iterable[Lingering]) -> Lingering:
-        """All removals of several lingerings, each once."""
+    def merge(self, several: Iterable[Lingering]) -> Lingering:
+        """All removals of several `Lingering` values, each once."""
         removals: dict[tuple[object, ...], Removal] = {}
         for each in (each for lingering in several for each in lingering.removals):
-            key = (each.revision, keep_of(each.names), each.ends_s)
+            key = (each.revision, names_by_type(each.names), each.ends_s)
             removals[key] = each
         return self._of(tuple(removals.values()))
 
-    def besides(self, lingering: Lingering, names: Names) -> Lingering:
+    def without_names(self, lingering: Lingering, names: NamesByType) -> Lingering:
         """``lingering`` without these names."""
         if not names:
             return lingering
-        left = (replace(each, names=dict(without(keep_of(each.names), names))) for each in lingering.removals)
-        return self._of(tuple(each for each in left if each.names))
+        remaining = (
+            replace(each, names=dict(without_names(names_by_type(each.names), names))) for each in lingering.removals
+        )
+        return self._of(tuple(each for each in remaining if each.names))
 
-    def with_ends(self, lingering: Lingering, ends_s: float, used: Names = NO_NAMES_BY_TYPE) -> Lingering:
-        """``lingering`` with this end for all removals that have none, but those of names in ``used``."""
+    def with_ends(self, lingering: Lingering, ends_s: float, used: NamesByType = NO_NAMES_BY_TYPE) -> Lingering:
+        """``lingering`` with this end for the removals without an end, except removals of names in ``used``."""
         return self._made.get((lingering, ends_s, used), lambda: _with_ends(lingering, ends_s, used))
 
-    def without_ends(self, lingering: Lingering, names: Names) -> Lingering:
-        """``lingering`` where these names have no end yet."""
+    def without_ends(self, lingering: Lingering, names: NamesByType) -> Lingering:
+        """``lingering`` with these names in removals without an end."""
         if not names:
             return lingering
         return self._made.get(("no end", lingering, names), lambda: _without_ends(lingering, dict(names)))
 
     def without_ended(self, lingering: Lingering, now_s: float) -> Lingering:
-        """What still lingers at ``now_s``."""
-        left = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
-        return lingering if len(left) == len(lingering.removals) else self._of(left)
+        """``lingering`` without the removals that have ended at ``now_s``."""
+        remaining = tuple(each for each in lingering.removals if each.ends_s is None or each.ends_s > now_s)
+        return lingering if len(remaining) == len(lingering.removals) else self._of(remaining)
 
     def latest(self, lingering: Lingering, limit: int) -> Lingering:
-        """The latest ``limit`` removals."""
+        """``lingering`` with its latest ``limit`` removals only."""
         if len(lingering.removals) <= limit:
             return lingering
         return self._of(lingering.removals[-limit:])
@@ -165,13 +168,13 @@ class Lingerings:
 
 def removed_names(
     released: Snapshot, goal: Snapshot, change: Mapping[str, Change], lingering: Lingering, *, is_draining: bool
-) -> Names:
-    """The names that a push removes from a release and that linger; ``change`` has the changes by type URL.
+) -> NamesByType:
+    """The names that a push removes from a release and that linger. ``change`` has the changes, by type URL.
 
     docs/protocol.md#removals: "virtual hosts and scoped routes are removed at once, except those of a lingering route
-    configuration", because Envoy looks them up for each request. Scoped routes also linger when the push removes all
-    of them while a listener drains. Of listeners only internal ones linger: "an internal listener stays as long as a
-    cluster whose endpoints name it".
+    configuration", because Envoy looks them up for each request. Scoped routes also linger if the push removes all of
+    them while a listener drains (``is_draining``). Of the listeners only internal ones linger: "an internal listener
+    stays as long as a cluster whose endpoints name it".
     """
     found: dict[str, frozenset[str]] = {}
     for type_url, each in change.items():
@@ -184,18 +187,18 @@ def removed_names(
             continue
         if type.narrowed_by:
             routes = found.get(type.narrowed_by, frozenset()) | lingering.names.get(type.narrowed_by, frozenset())
-            under = (name for name in each.removed if name.rpartition("/")[0] in routes)
-            found[type_url] = frozenset(under) - lingering.names.get(type_url, frozenset())
+            hosts = (name for name in each.removed if name.rpartition("/")[0] in routes)
+            found[type_url] = frozenset(hosts) - lingering.names.get(type_url, frozenset())
         elif type.alias == "listeners":
             internal = frozenset().union(*map(internal_listeners, released.sets.values()))
             found[type_url] = internal.intersection(each.removed) - lingering.names.get(type_url, frozenset())
         elif type.alias == "scoped_routes" and is_draining and not _has_scopes(goal, type_url):
             found[type_url] = frozenset(each.removed) - lingering.names.get(type_url, frozenset())
-    return keep_of(found)
+    return names_by_type(found)
 
 
 def internal_listeners(held: ResourceSet) -> frozenset[str]:
-    """The internal listeners that endpoints in clusters or assignments name; none for sets of other types."""
+    """The internal listeners that the endpoints in a set of clusters or assignments name; none for other types."""
     if not (held.type.is_route_target or held.type.alias == "endpoints"):
         return frozenset()
     references = (each for resource in held.resources.values() for each in resource.references)
@@ -206,8 +209,8 @@ def _has_scopes(goal: Snapshot, type_url: str) -> bool:
     return bool(goal.get(type_url).resources)
 
 
-def _kept(lingering: Lingering, goal: Snapshot) -> Names:
-    return keep_of({url: names.difference(goal.get(url).resources) for url, names in lingering.names.items()})
+def _names_missing_in(lingering: Lingering, goal: Snapshot) -> NamesByType:
+    return names_by_type({url: names.difference(goal.get(url).resources) for url, names in lingering.names.items()})
 
 
 def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
@@ -215,32 +218,43 @@ def _missing_in(lingering: Lingering, goal: Snapshot) -> Lingering:
         return lingering
     removals = []
     for each in lingering.removals:
-        names = keep_of({url: names.difference(goal.get(url).resources) for url, names in each.names.items()})
+        names = names_by_type({url: names.difference(goal.get(url).resources) for url, names in each.names.items()})
         if names:
             removals.append(replace(each, names=dict(names)))
     return Lingering(tuple(removals)) if removals else NOTHING_LINGERS
 
 
-def _with_ends(lingering: Lingering, ends_s: float, used: Names) -> Lingering:
-    def starts(removal: Removal) -> bool:
-        has = removal.names.get
-        return removal.ends_s is None and all(names.isdisjoint(has(url, ())) for url, names in used)
+def _with_ends(lingering: Lingering, ends_s: float, used: NamesByType) -> Lingering:
+    def is_unused(removal: Removal) -> bool:
+        return all(names.isdisjoint(removal.names.get(url, ())) for url, names in used)
 
-    return Lingering(tuple(replace(each, ends_s=ends_s) if starts(each) else each for each in lingering.removals))
+    return Lingering(
+        tuple(
+            replace(each, ends_s=ends_s) if each.ends_s is None and is_unused(each) else each
+            for each in lingering.removals
+        )
+    )
 
 
 def _without_ends(lingering: Lingering, names: Mapping[str, frozenset[str]]) -> Lingering:
+    def has_ends(removal: Removal) -> bool:
+        return removal.ends_s is not None and any(
+            own & names.get(url, frozenset()) for url, own in removal.names.items()
+        )
+
+    if not any(map(has_ends, lingering.removals)):
+        return lingering  # the same object, so that no event reports it again
     removals = []
     for each in lingering.removals:
-        gone = keep_of(each.names)
-        found = keep_of({url: names[url] & wanted for url, wanted in gone if url in names})
-        parts = ((without(gone, found), each.ends_s), (found, None))
+        removed = names_by_type(each.names)
+        endless = names_by_type({url: names[url] & own for url, own in removed if url in names})
+        parts = ((without_names(removed, endless), each.ends_s), (endless, None))
         removals += [replace(each, names=dict(part), ends_s=ends_s) for part, ends_s in parts if part]
     return Lingering(tuple(removals))
 
 
 def served_size(lingering: Lingering, sets: Mapping[str, ResourceSet]) -> int:
-    """The number of lingering resources in these sets."""
+    """The number of lingering resources that these sets (by type URL) still have."""
     return sum(
         1 for url, names in lingering.names.items() for name in names if url in sets and name in sets[url].resources
     )

@@ -1,9 +1,9 @@
-"""Which group a node belongs to.
+"""The group that a node belongs to.
 
-A program that embeds the server may choose the group by a function (`Membership.choose`). Otherwise, in this order: the
-group of the first rule whose selector matches (highest priority first, then by name), the group
-with the name ``node.id``, the one with the name ``node.cluster``, ``default``. Only a group with a snapshot is chosen:
-a group that has a selector and nothing else would take all configuration away from the nodes that it matches.
+A program that embeds the server may choose the group by a function (`Membership.choose`). Otherwise the order is: the
+group of the first rule whose selector matches (highest priority first, then by name), the group with the name
+``node.id``, the group with the name ``node.cluster``, ``default``. Only groups with a snapshot are chosen. A group with
+a selector and without a snapshot would remove all configuration from its nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class GroupCandidate:
-    """A group that a node may belong to, and why it does or does not. ``match`` is as in `GroupMatch`."""
+    """A group that a node may belong to. ``detail`` says why it does or does not (``matched``)."""
 
     match: GroupMatch
     matched: bool
@@ -46,11 +46,11 @@ class GroupCandidate:
 class Membership:
     """The rules in force. ``exists`` says whether a group has a snapshot.
 
-    A selector that fails on a node does not match it. ``failures`` counts failures by group; ``on_failure`` is called
-    with the first failure of each rule.
+    A selector that fails on a node does not match it. ``failures`` counts the failures, by group. ``on_failure`` is
+    called with the first failure of each rule.
 
-    ``choose`` comes before all rules: the name of the group of a node, or None to leave it to the rules. A node whose
-    chosen group has no snapshot waits for it. It must not raise, and may be called from another thread.
+    ``choose`` takes precedence over all rules. It returns the group of a node, or None to apply the rules. A node whose
+    chosen group has no snapshot waits for the snapshot. ``choose`` must not raise, and may be called from any thread.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
@@ -64,11 +64,11 @@ class Membership:
         """Replace the rules."""
         before = {rule.group: rule.selector.text for rule in self._rules}
         self._rules = tuple(sorted(rules, key=lambda rule: (-rule.priority, rule.group)))
-        kept = {rule.group for rule in self._rules if before.get(rule.group) == rule.selector.text}
-        self.failures = Counter({group: count for group, count in self.failures.items() if group in kept})
+        unchanged = {rule.group for rule in self._rules if before.get(rule.group) == rule.selector.text}
+        self.failures = Counter({group: count for group, count in self.failures.items() if group in unchanged})
 
     def match(self, node: Node) -> GroupMatch | None:
-        """The group of a node, and why; None leaves the node waiting for one to appear."""
+        """The group of a node, and the rule that chose it; None while the node has to wait for a group."""
         chosen = self.choose(node)
         if chosen is not None:
             return GroupMatch(chosen, FUNCTION) if self._exists(chosen) else None
@@ -80,7 +80,7 @@ class Membership:
         return match_group(node, self._exists)
 
     def match_without(self, node: Node, group: str) -> GroupMatch | None:
-        """The group of a node if ``group`` did not exist. Counts no failures, and may run in another thread."""
+        """The group that a node would have without ``group``. Counts no failures; may run in another thread."""
         exists = self._exists
         chosen = self.choose(node)
         if chosen is not None:
@@ -93,7 +93,7 @@ class Membership:
         return match_group(node, lambda name: name != group and exists(name))
 
     def candidates(self, node: Node) -> Iterator[GroupCandidate]:
-        """All groups that the node may belong to by rule or name, in order; the first that matched is its group."""
+        """All groups that a node may belong to, in order of precedence. The first that matched is its group."""
         chosen = self.choose(node)
         if chosen is not None:
             yield _by_name(GroupMatch(chosen, FUNCTION), self._exists(chosen))

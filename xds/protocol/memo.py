@@ -1,4 +1,4 @@
-"""A bounded memo, which drops the entries first that were not used for the longest time, counted in ages."""
+"""A bounded memo. It drops the least recently used entries first, where use is counted in ages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ A = TypeVarTuple("A")
 
 
 class Memo(Generic[K, V]):
-    """Values computed once per key, bounded by entries and by total cost.
+    """Values that are computed once per key, bounded by the number of entries and by total cost.
 
-    ``cost`` returns the cost of a key and its value (bytes, for instance). A value that costs more than the whole
-    budget is not kept.
+    ``cost`` returns the cost of a key and its value, in bytes for instance. A value that costs more than ``budget`` is
+    not kept.
     """
 
     def __init__(self, entries: int, budget: int = 0, cost: Callable[[K, V], int] | None = None) -> None:
@@ -24,23 +24,24 @@ class Memo(Generic[K, V]):
         self._cost = cost
         self._total = 0
         self._age = 0
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age it was last used in
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()  # with the age of their last use
 
     def get(self, key: K, make: Callable[[*A], V], *arguments: *A) -> V:
-        """The value of ``key``; ``make`` is called with the arguments if it is not kept."""
+        """The value of ``key``. If it is not kept, ``make`` computes it from the arguments."""
         entry = self._values.get(key)
         if entry is None:
             value = make(*arguments)
             self._keep(key, value)
             return value
         if entry[1] != self._age:
-            # Moved once an age: to hash a key of eleven fields again costs 0.3 us for each stream and push.
+            # An entry is moved once per age. Hashing a key of eleven fields again costs 0.3 us for each stream and
+            # push.
             entry = self._values[key] = (entry[0], self._age)
             self._values.move_to_end(key)
         return entry[0]
 
     def find(self, key: K) -> V | None:
-        """The value of ``key`` if it is kept; else None."""
+        """The value of ``key`` if it is kept, else None. This does not count as a use."""
         entry = self._values.get(key)
         return entry[0] if entry is not None else None
 
@@ -50,7 +51,7 @@ class Memo(Generic[K, V]):
             self._keep(key, value)
 
     def begin_age(self) -> None:
-        """Drop what was not used since the age before began: it may refer to much that nothing else refers to."""
+        """Begin an age: drop the entries that were not used in the last one. They may keep old sets in memory."""
         while self._values and next(iter(self._values.values()))[1] < self._age:
             self._drop_oldest()
         self._age += 1

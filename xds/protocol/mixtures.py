@@ -1,12 +1,13 @@
-"""Finds a mixed set by its hash: a pushed set in which some names have the content of other revisions or are missing.
+"""Finds a mixed set by its hash. In a mixed set, some names have the content of other revisions or are missing.
 
-An earlier process made it and sent its hash to the client in the label. The hash of a set is a sum over its resources
-(`content_digest`), so each combination of contents costs one addition. The combinations are halved and sorted, and for
-each sum of one half the sum that is lacking is looked up in the other: 2^20 combinations cost some 2,000 sums.
+An earlier process made the set, and the client shows its hash in the label. The hash of a set is a sum over its
+resources (`content_digest`), so each combination of contents costs one addition. The choices are divided into two
+halves. The sums of one half are sorted, and for each sum of the other half the missing summand is looked up in them. So
+2^20 combinations cost some 2,000 sums.
 
-    search    what is tried together                                   finds
-    first     all names that one push removed                          what lingers, however many names that are
-    second    the same, and single names that the pushed set has       what lingers beside what is rejected or held
+    search    tried together                                           finds
+    first     all names that one push removed                          lingering names, however many
+    second    the same, and single names that the pushed set has       lingering names beside rejected or held ones
     third     single names                                             any mixture of few names
 """
 
@@ -21,16 +22,16 @@ from xds.model.resource import HASH_CHARS
 from xds.model.snapshot import DIGEST_BITS, ResourceSet, mix, pair_hash
 from xds.protocol.diffs import ChangeOf
 
-# Combinations in one search, which takes some 6 ms then. If there are more, the content of the sets that come last is
-# not tried. More would find sets that the client does not hold: a label has 32 bits of the hash, so by chance one
-# search in 4,096 that should find nothing finds a set already.
+# Combinations in one search, which takes some 6 ms at this limit. Beyond it, the content of the last sets is not tried.
+# With a higher limit, searches would find sets that the client does not hold: a label has 32 bits of the hash, so by
+# chance one search in 4,096 that should find nothing already finds a set.
 _COMBINATIONS_LIMIT = 1 << 20
 _HASH_SHIFT = DIGEST_BITS - 4 * HASH_CHARS
 _ALL_BITS = (1 << DIGEST_BITS) - 1
 
 
-class _Other(NamedTuple):
-    """Other content of names: their versions in the set ``earlier``, or None if they are missing.
+class _Alternative(NamedTuple):
+    """Alternative content of names: their versions in the set ``earlier``; None if the names are missing.
 
     ``difference`` is what this content adds to the hash.
     """
@@ -40,41 +41,41 @@ class _Other(NamedTuple):
     earlier: ResourceSet | None
 
 
-_Choices = list[list[_Other]]  # for each name, or names together, its other content
-_Sums = list[tuple[int, tuple[_Other, ...]]]
+_Choices = list[list[_Alternative]]  # for each name, or group of names, its alternatives
+_Sums = list[tuple[int, tuple[_Alternative, ...]]]
 
 
 def mixture_of(
-    base: ResourceSet, history: Sequence[ResourceSet], shown: str, change_of: ChangeOf
+    base: ResourceSet, history: Sequence[ResourceSet], digits: str, change_of: ChangeOf
 ) -> ResourceSet | None:
-    """The mixed set with the hash ``shown``: ``base`` with some names as other sets of ``history`` have them.
+    """The mixed set with this hash: ``base`` with some names as other sets of ``history`` have them.
 
-    ``history`` has the newest set first, ``base`` among them. ``shown`` has the 8 hex digits of a label. None if no
-    combination has this hash, or the one that has it is beyond the limit of combinations.
+    ``history`` has the newest set first, and contains ``base``. ``digits`` are the 8 hex digits of a label. None if no
+    combination within the limit has this hash.
     """
-    number = _number(shown)
-    if number is None:
+    wanted = _number(digits)
+    if wanted is None:
         return None
     total = int.from_bytes(base.digest, "big")
-    together = _lingering(base, history)
+    groups = _lingering(base, history)
     at = next(at for at, each in enumerate(history) if each is base)
-    # A mixed set has content of earlier sets; those before it in the history are newer, or of another group.
-    others = list(_differing(base, (*history[at + 1 :], *history[:at]), change_of))
-    present = [each for each in others if each[0] in base.resources]
-    searches = [together, _with_single(together, present)]
-    if together or len(present) < len(others):
-        searches.append(_with_single([], others))
+    # A mixed set has content of earlier sets. The sets before it in the history are newer, or of another group.
+    differing = list(_differing(base, (*history[at + 1 :], *history[:at]), change_of))
+    present = [each for each in differing if each[0] in base.resources]
+    searches = [groups, _with_single(groups, present)]
+    if groups or len(present) < len(differing):
+        searches.append(_with_single([], differing))
     for choices in searches:
-        found = _search(total, choices, number)
-        if found is not None:
-            return _made(base, found)
+        chosen = _search(total, choices, wanted)
+        if chosen is not None:
+            return _mixed_set(base, chosen)
     return None
 
 
 def _lingering(base: ResourceSet, history: Sequence[ResourceSet]) -> _Choices:
-    """For each earlier set, all names that it was the last one to have.
+    """For each earlier set, the group of names that no later set has.
 
-    What a push removes lingers together, and ends together. So there are few combinations, however many names linger.
+    Names that one push removed linger together and end together. So there are few combinations, even of many names.
     """
     found: _Choices = []
     seen, is_earlier = set(base.resources), False
@@ -83,7 +84,7 @@ def _lingering(base: ResourceSet, history: Sequence[ResourceSet]) -> _Choices:
             names = tuple(name for name in each.resources if name not in seen)
             if names:
                 difference = sum(pair_hash(name, each.resources[name].version) for name in names)
-                found.append([_Other(difference, names, each)])
+                found.append([_Alternative(difference, names, each)])
                 seen.update(names)
         is_earlier = is_earlier or each is base
     return found
@@ -93,7 +94,7 @@ _Differing = tuple[str, int, ResourceSet | None]
 
 
 def _differing(base: ResourceSet, history: Sequence[ResourceSet], change_of: ChangeOf) -> Iterator[_Differing]:
-    """Names, what their content in another set adds to the hash, and that set; None for it if it lacks the name."""
+    """Names, what their content in another set adds to the hash, and that set; None if the set lacks the name."""
     for older in history:
         change = change_of(older, base)
         for name in (*change.removed, *change.changed):
@@ -107,10 +108,10 @@ def _hash_in(found: ResourceSet, name: str) -> int:
     return pair_hash(name, held.version) if held is not None else 0
 
 
-def _with_single(together: _Choices, differing: Sequence[_Differing]) -> _Choices:
-    """``together``, and for each single name its other content, up to the limit of combinations."""
-    single: dict[str, dict[int, _Other]] = {}
-    combinations = 1 << len(together)
+def _with_single(groups: _Choices, differing: Sequence[_Differing]) -> _Choices:
+    """The choices in ``groups``, and the alternatives of each single name, up to the limit of combinations."""
+    single: dict[str, dict[int, _Alternative]] = {}
+    combinations = 1 << len(groups)
     for name, difference, earlier in differing:
         known = single.get(name, {})
         if difference in known:
@@ -118,26 +119,26 @@ def _with_single(together: _Choices, differing: Sequence[_Differing]) -> _Choice
         combinations = combinations // (len(known) + 1) * (len(known) + 2)
         if combinations > _COMBINATIONS_LIMIT:
             break
-        single.setdefault(name, {})[difference] = _Other(difference, (name,), earlier)
-    return [*together, *(list(each.values()) for each in single.values())]
+        single.setdefault(name, {})[difference] = _Alternative(difference, (name,), earlier)
+    return [*groups, *(list(each.values()) for each in single.values())]
 
 
-def _search(total: int, choices: _Choices, wanted: int) -> tuple[_Other, ...] | None:
-    """The choices that lead to the hash, the fewest ones; None if none do."""
+def _search(total: int, choices: _Choices, wanted: int) -> tuple[_Alternative, ...] | None:
+    """The smallest combination with the hash ``wanted``; None if there is none. ``total`` is the hash of the base."""
     left, right = _halved(choices)
-    starts = [(difference & _ALL_BITS, taken) for difference, taken in _sums(left)]
-    starts.sort(key=itemgetter(0))
-    best: tuple[_Other, ...] | None = None
-    for difference, taken in _sums(right):
-        lacking = ((wanted << _HASH_SHIFT) - total - difference) & _ALL_BITS
-        for found in _within(starts, lacking):
-            if best is None or len(found) + len(taken) < len(best):
-                best = (*found, *taken)
+    sums = [(difference & _ALL_BITS, chosen) for difference, chosen in _sums(left)]
+    sums.sort(key=itemgetter(0))
+    best: tuple[_Alternative, ...] | None = None
+    for difference, chosen in _sums(right):
+        missing = ((wanted << _HASH_SHIFT) - total - difference) & _ALL_BITS
+        for others in _within(sums, missing):
+            if best is None or len(others) + len(chosen) < len(best):
+                best = (*others, *chosen)
     return best
 
 
 def _halved(choices: _Choices) -> tuple[_Choices, _Choices]:
-    """The choices in two parts with about as many combinations each."""
+    """The choices in two halves with a similar number of combinations."""
     left: _Choices = []
     right: _Choices = []
     of_left = of_right = 1
@@ -152,45 +153,45 @@ def _halved(choices: _Choices) -> tuple[_Choices, _Choices]:
 
 
 def _sums(choices: _Choices) -> _Sums:
-    """All combinations of choices, with what each adds to the hash."""
-    found: _Sums = [(0, ())]
-    for others in choices:
-        found += [(total + other.difference, (*taken, other)) for total, taken in found for other in others]
-    return found
+    """All combinations of choices, each with the sum of its differences."""
+    sums: _Sums = [(0, ())]
+    for alternatives in choices:
+        sums += [(total + each.difference, (*chosen, each)) for total, chosen in sums for each in alternatives]
+    return sums
 
 
-def _within(starts: _Sums, lacking: int) -> Iterator[tuple[_Other, ...]]:
-    """The combinations whose sums are ``lacking``, up to the bits that a label does not have; ``starts`` are sorted."""
-    end = lacking + (1 << _HASH_SHIFT)
-    for first, last in ((lacking, end), (0, end - _ALL_BITS - 1)):  # sums begin again behind the last one
-        for at in range(bisect_left(starts, (first,)), len(starts)):
-            if starts[at][0] >= last:
+def _within(sums: _Sums, missing: int) -> Iterator[tuple[_Alternative, ...]]:
+    """The combinations with the sum ``missing``, whatever the bits that a label does not have; ``sums`` are sorted."""
+    end = missing + (1 << _HASH_SHIFT)
+    for first, last in ((missing, end), (0, end - _ALL_BITS - 1)):  # sums are modulo 2^DIGEST_BITS
+        for at in range(bisect_left(sums, (first,)), len(sums)):
+            if sums[at][0] >= last:
                 break
-            yield starts[at][1]
+            yield sums[at][1]
 
 
-def _made(base: ResourceSet, found: Sequence[_Other]) -> ResourceSet:
-    """``base`` with this other content."""
-    made = base
-    for earlier in dict.fromkeys(each.earlier for each in found):
-        names = [name for each in found if each.earlier is earlier for name in each.names]
-        made = mix(made, earlier, names) if earlier is not None else made.amended(made.version_info, {}, names)
-    return _labelled(made, base)
+def _mixed_set(base: ResourceSet, chosen: Sequence[_Alternative]) -> ResourceSet:
+    """``base`` with these alternatives."""
+    mixed = base
+    for earlier in dict.fromkeys(each.earlier for each in chosen):
+        names = [name for each in chosen if each.earlier is earlier for name in each.names]
+        mixed = mix(mixed, earlier, names) if earlier is not None else mixed.amended(mixed.version_info, {}, names)
+    return _labelled(mixed, base)
 
 
-def _labelled(made: ResourceSet, base: ResourceSet) -> ResourceSet:
-    """``made`` with the label and mixture of a set that is mixed from ``base`` in one step."""
+def _labelled(mixed: ResourceSet, base: ResourceSet) -> ResourceSet:
+    """``mixed`` with the label and the mixture of a set that is mixed from ``base`` in one step."""
     changed = [
         name
         for name in base.resources
-        if name not in made.resources or made.resources[name] is not base.resources[name]
+        if name not in mixed.resources or mixed.resources[name] is not base.resources[name]
     ]
-    return mix(base, made, [*changed, *(name for name in made.resources if name not in base.resources)])
+    return mix(base, mixed, [*changed, *(name for name in mixed.resources if name not in base.resources)])
 
 
-def _number(shown: str) -> int | None:
-    """The number that the digits of a label are; None if they are no digits."""
+def _number(digits: str) -> int | None:
+    """The value of the hex digits of a label; None if they are not 8 hex digits."""
     try:
-        return int(shown, 16) if len(shown) == HASH_CHARS else None
+        return int(digits, 16) if len(digits) == HASH_CHARS else None
     except ValueError:
         return None

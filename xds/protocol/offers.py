@@ -1,9 +1,8 @@
-"""The offers of one stream: for each type, the response to send now, or the reason to send none.
+"""The offers of one stream: for each type, the response to send now, or none.
 
-``DiscoveryStream`` decides when types are offered; ``content`` computes what a response contains. After a NACK, offers
-leave out the rejected resources (`Refusals`). Heartbeats are sent here too. `note_answer` notes what the ACK or NACK of
-an offer says about the content that a client holds; the kind of an answer is found by `AckState.classify`, and
-docs/protocol.md#response-states has the states.
+``DiscoveryStream`` decides when types are offered, and ``content`` computes the content of a response. After a NACK,
+offers leave out the rejected resources (`Rejections`). Heartbeats are sent here too. `note_answer` updates what is
+known of the client's content after an ACK or NACK. docs/protocol.md#response-states has the states.
 """
 
 from __future__ import annotations
@@ -40,76 +39,80 @@ class Offers:
 
     def copy(self, watches: Mapping[Watch, Watch]) -> Offers:
         """The offers of a copied stream; ``watches`` are the copies of its watches."""
-        made = Offers(self._cache, self._dialect, self._offer_timeout_s)
-        made.watches = {url: watches[watch] for url, watch in self.watches.items()}
-        return made
+        clone = Offers(self._cache, self._dialect, self._offer_timeout_s)
+        clone.watches = {url: watches[watch] for url, watch in self.watches.items()}
+        return clone
 
-    def offer_all(self, client: ClientState, events: list[Event], now: float, enough: int) -> bool:
-        """Offer type by type. True when types are left for the next call, which is due at once.
+    def offer_all(self, client: ClientState, events: list[Event], now_s: float, encoded_limit: int) -> bool:
+        """Offer type by type. True if types remain for the next call, which is due at once.
 
-        Types are left when the process has encoded more than ``enough`` bytes of responses. The first stream of a group
-        encodes for all others: 10,000 new resources in one call would stop the event loop for 25 ms.
+        Types remain once `ResponseBuilder.encoded_bytes` exceeds ``encoded_limit``. The first stream of a group encodes
+        for all other streams: 10,000 new resources in one call would stop the event loop for 25 ms.
         """
         responses = self._cache.responses
         for watch in self.watches.values():
-            if watch.lags or watch.type.narrowed_by:
-                if responses.encoded_bytes > enough:
+            if watch.is_pending or watch.type.narrowed_by:
+                if responses.encoded_bytes > encoded_limit:
                     return True
-                self._offer_type(watch, client, events, now)
+                self._offer_type(watch, client, events, now_s)
         return False
 
-    def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now: float) -> None:
-        """Offer what the client lacks of one type, unless its response state or its transition forbids it."""
-        if client.transition is not None and client.is_silent(watch.type.type_url):
+    def _offer_type(self, watch: Watch, client: ClientState, events: list[Event], now_s: float) -> None:
+        """Offer the resources of one type that the client lacks, if its response state and transition allow it."""
+        if client.transition is not None and client.is_withheld(watch.type.type_url):
             return
         released = client.release_of(watch.type.type_url)
         ack = watch.ack
         if watch.pending_release:
             self._collect_pending_release(watch, client, released)
         if watch.type.narrowed_by:
-            self._narrow(watch, client)
-            if watch.in_step_with(released):
+            self._narrow_wildcard(watch, client)
+            if watch.is_synced_with(released):
                 return
-        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now):
+        if ack.state is ResponseState.IN_FLIGHT and not self._may_supersede(watch, released, events, now_s):
             return
-        if watch.refusals is None:
-            self._offer(watch, client, released, events, now)
+        if watch.rejections is None:
+            self._offer(watch, client, released, events, now_s)
         else:
-            self._offer_rest(watch, client, released, events, now)
-        if not watch.lags:
-            client.update(watch, now)
+            self._offer_beside_rejected(watch, client, released, events, now_s)
+        if not watch.is_pending:
+            client.update(watch, now_s)
 
     def _collect_pending_release(self, watch: Watch, client: ClientState, released: ResourceSet) -> None:
-        is_released = client.coming(watch.type.type_url) is None and not watch.refusals
+        is_released = client.upcoming_set(watch.type.type_url) is None and not watch.rejections
         if is_released and watch.pending_release_from is released:
-            watch.known.mark_unanswered(watch.pending_release)  # held for `order_timeout_s`: reported as missing
+            watch.known.mark_unanswered(watch.pending_release)  # after `order_timeout_s`: reported as missing
             watch.pending_release = NO_NAMES
         watch.collect_pending_release(released)
 
-    def _offer_rest(
-        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now: float
+    def _offer_beside_rejected(
+        self, watch: Watch, client: ClientState, released: ResourceSet, events: list[Event], now_s: float
     ) -> None:
         """Offer a type of which the client rejects resources.
 
-        docs/protocol.md#refusals: "new content is sent without the suspects, alternating with halves of the suspects".
+        docs/protocol.md#rejections: "new content is sent without the suspects, alternating with halves of the
+        suspects".
         """
-        refusals = watch.refusals
-        assert refusals is not None
+        rejections = watch.rejections
+        assert rejections is not None
         is_full = self._dialect.sends_whole_set(watch.type)
-        if is_full and refusals.refused_set is released:
-            watch.ack.become_held()  # "a rejected full-state set ... waits until its content changes"
+        if is_full and rejections.rejected_set is released:
+            watch.ack.remain_rejected()  # "a rejected full-state set ... waits until its content changes"
             return
-        refusals.refused_set = None
-        refusals.forget_changed(released, client.goal.get(watch.type.type_url))
+        rejections.rejected_set = None
+        rejections.forget_changed(released, client.goal.get(watch.type.type_url))
         # A full-state set without all suspects would remove those that the client has applied.
-        is_probe = (is_full or not refusals.is_news_due) and refusals.begin_probe()
-        if self._offer_without(watch.left_out(released), watch, client, released, events, now):
-            refusals.is_news_due = is_probe
-        elif not is_probe and refusals.begin_probe():
-            self._offer_without(watch.left_out(released), watch, client, released, events, now)
-            refusals.is_news_due = True
-        if not refusals:
-            watch.refusals, watch.ack.rejected = None, b""  # the content changed; if pushed again, it is offered again
+        is_probe = (is_full or not rejections.is_new_content_due) and rejections.begin_probe()
+        if self._offer_without(watch.left_out(released), watch, client, released, events, now_s):
+            rejections.is_new_content_due = is_probe
+        elif not is_probe and rejections.begin_probe():
+            self._offer_without(watch.left_out(released), watch, client, released, events, now_s)
+            rejections.is_new_content_due = True
+        if not rejections:
+            watch.rejections, watch.ack.rejected_digest = (
+                None,
+                b"",
+            )  # the content changed, so it is offered if it is pushed again
 
     def _offer_without(
         self,
@@ -118,13 +121,13 @@ class Offers:
         client: ClientState,
         released: ResourceSet,
         events: list[Event],
-        now: float,
+        now_s: float,
     ) -> bool:
-        """Offer the released set, with the last accepted versions of the resources that are left out."""
+        """Offer the released set with the last accepted versions of the names ``left_out``."""
         url = watch.type.type_url
         held = watch.acked_set or client.watches.accepted(url, left_out) or empty_set(url)
-        aim = self._cache.releases.mixed(released, held, left_out)
-        return self._offer(watch, client, aim, events, now, left_out)
+        mixed = self._cache.releases.mixed(released, held, left_out)
+        return self._offer(watch, client, mixed, events, now_s, left_out)
 
     def _offer(
         self,
@@ -132,14 +135,14 @@ class Offers:
         client: ClientState,
         released: ResourceSet,
         events: list[Event],
-        now: float,
+        now_s: float,
         left_out: frozenset[str] = NO_NAMES,
     ) -> bool:
-        """Send what the client lacks of this set; False when nothing is sent.
+        """Send the resources of this set that the client lacks; False if nothing is sent.
 
-        The client may hold names in ``left_out`` in any version: the response does not correct them.
+        The client may hold the names ``left_out`` in any version. The response does not correct them.
         """
-        goal = released if watch.refusals is None else client.release_of(watch.type.type_url)
+        goal = released if watch.rejections is None else client.release_of(watch.type.type_url)
         key = self._response_key(watch, client, released)
         uncertain = watch.known.uncertain
         if uncertain and left_out:
@@ -148,65 +151,65 @@ class Offers:
         if built is None or built.response is None:
             pending_release = built.content.pending_release if built is not None else NO_NAMES
             self._settle(watch, released, pending_release, goal, events)
-            self._dialect.plan_heartbeat(watch, now, None)
-            client.update(watch, now)
+            self._dialect.plan_heartbeat(watch, now_s, None)
+            client.update(watch, now_s)
             return False
-        if built.response.digest == watch.ack.rejected:
-            watch.ack.become_held()  # rule 16: "Rejected content is not re-sent until it changes"
+        if built.response.digest == watch.ack.rejected_digest:
+            watch.ack.remain_rejected()  # rule 16: "Rejected content is not re-sent until it changes"
             return False
-        nonce, body = self._sign(watch, built.response)
+        nonce, body = self._nonce_and_body(watch, built.response)
         if watch.type.is_route_target:
             for child in self.watches.values():
                 if child is not watch:
-                    self.warm(watch, child, released, client, now)
+                    self.note_changed_clusters(watch, child, released, client, now_s)
         watch.offer(built.response, nonce, built.content, goal, client.next_position())
         events.append(Send(watch.type.type_url, nonce, body, built.response))
-        self._dialect.plan_heartbeat(watch, now, built.response)
+        self._dialect.plan_heartbeat(watch, now_s, built.response)
         return True
 
-    def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now: float) -> bool:
-        """Whether newer content may be sent although a response is in flight.
+    def _may_supersede(self, watch: Watch, released: ResourceSet, events: list[Event], now_s: float) -> bool:
+        """Whether newer content may be sent now, although a response is in flight.
 
         Rule 20: "At most one response per type is in flight". Newer content replaces it after ``offer_timeout_s``.
         docs/protocol.md#additions: "a CDS response counts as read when something sent after it is answered; a newer CDS
         response is then sent at once", because Envoy withholds the ACK of CDS while a cluster warms.
         """
         ack = watch.ack
-        if not watch.has_news(released):
-            ack.dirty_since = None
+        if not watch.has_newer_content(released):
+            ack.dirty_since_s = None
             return False
-        if ack.dirty_since is None:
-            ack.dirty_since = now
+        if ack.dirty_since_s is None:
+            ack.dirty_since_s = now_s
         if not (watch.type.is_route_target and watch.is_read):
-            if now - ack.dirty_since < self._offer_timeout_s:
+            if now_s - ack.dirty_since_s < self._offer_timeout_s:
                 return False
             events.append(OfferTimedOut(watch.type.type_url, ack.nonce))
-        self.lose_removed(watch, watch.supersede().resource_set)
+        self.note_removals(watch, watch.supersede().resource_set)
         return True
 
-    def lose_removed(self, watch: Watch, sent: ResourceSet) -> None:
-        """Count clusters that an unACKed response removes as removed. Rule 18: the client may have applied it."""
+    def note_removals(self, watch: Watch, sent: ResourceSet) -> None:
+        """Remove from ``acked_set`` the clusters that an unACKed response removed: it may be applied (rule 18)."""
         if watch.type.is_route_target and watch.acked_set is not None:
-            watch.acked_set = self._cache.releases.common(watch.acked_set, sent)
+            watch.acked_set = self._cache.releases.without_removed(watch.acked_set, sent)
 
     def _response_key(self, watch: Watch, client: ClientState, released: ResourceSet) -> ResponseKey:
         known = watch.known
-        coming = None
-        if watch.refusals is not None:
-            coming = client.goal.get(watch.type.type_url)
+        upcoming_set = None
+        if watch.rejections is not None:
+            upcoming_set = client.goal.get(watch.type.type_url)
         elif client.transition is not None:
-            coming = client.coming(watch.type.type_url)
+            upcoming_set = client.upcoming_set(watch.type.type_url)
         return ResponseKey(
             self._dialect,
             known.base,
             released,
             watch.subscription.interest,
-            coming,
+            upcoming_set,
             known.unanswered,
-            watch.resend,
+            watch.resend_names,
             watch.ack.state is ResponseState.NEW,
-            watch.placeholders,
-            watch.told_missing,
+            watch.allows_placeholders,
+            watch.reported_missing,
             watch.reads_errors,
         )
 
@@ -223,53 +226,58 @@ class Offers:
         if changed:
             events.append(Synced(watch.type.type_url, released))
 
-    def _sign(self, watch: Watch, response: Response) -> tuple[str, bytes]:
-        """Nonce and body of a response. Rule 12: "Nonces are unique per stream and type".
+    def _nonce_and_body(self, watch: Watch, response: Response) -> tuple[str, bytes]:
+        """The nonce and body of a response for this stream. Rule 12: "Nonces are unique per stream and type".
 
-        A shared body that may have been sent on this stream before gets a fresh nonce.
+        A response that may have been sent on this stream before gets a fresh nonce.
         """
-        if response.number > watch.ack.number:
+        if response.number > watch.ack.newest_number:
             return response.nonce, response.body
         body, nonce = self._cache.responses.with_fresh_nonce(response)
         return nonce, body
 
-    def warm(self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now: float) -> None:
-        """A CDS response is sent: send the assignments of its changed clusters after it (rule 43)."""
-        if warming.warm(parent, child, released, self._cache):
-            client.update(child, now)
+    def note_changed_clusters(
+        self, parent: Watch, child: Watch, released: ResourceSet, client: ClientState, now_s: float
+    ) -> None:
+        """A CDS response (``parent``) is sent: re-send the assignments of its changed clusters after it (rule 43)."""
+        if warming.note_changed_clusters(parent, child, released, self._cache):
+            client.update(child, now_s)
 
-    def _narrow(self, watch: Watch, client: ClientState) -> None:
-        """Narrow a VHDS wildcard. Rule 29: "An empty VHDS request means the hosts of the subscribed routes".
+    def _narrow_wildcard(self, watch: Watch, client: ClientState) -> None:
+        """Narrow a VHDS wildcard to the subscribed routes.
 
-        A route configuration without hosts needs an answer too. Envoy holds its listener for 15 s unless a VHDS
-        response concerns the route configuration; an empty response does not (docs/clients.md#vhds).
+        Rule 29: "An empty VHDS request means the hosts of the subscribed routes". A route configuration without hosts
+        needs an answer too. Envoy holds its listener for 15 s unless a VHDS response concerns the route configuration;
+        an empty response does not (docs/clients.md#vhds).
         """
         routes = client.names_wanted(watch.type.narrowed_by)
         before = watch.subscription.interest
         if not routes or not watch.subscription.narrow(routes, self._cache.interests):
             return
         resources = client.release_of(watch.type.type_url).resources
-        # The hosts of a newly named route configuration need an answer, even if the client got them by the wildcard:
-        # the listener waits for them. This happens when a listener has an inline route configuration beside one by RDS.
+        # The listener waits for the hosts of a newly named route configuration, so they need an answer even if the
+        # client got them by the wildcard. This happens if a listener has an inline route configuration beside one by
+        # RDS.
         named = routes - (before.routes or NO_NAMES)
         watch.known.mark_unanswered(name for name in resources if name.rpartition("/")[0] in named)
         empty = named - {name.rpartition("/")[0] for name in resources}
         watch.known.mark_unanswered(f"{route}/*" for route in empty)
 
-    def beat(self, events: list[Event], now: float) -> None:
+    def send_heartbeats(self, events: list[Event], now_s: float) -> None:
         """Send the heartbeats that are due."""
         for watch in self.watches.values():
             heartbeats, held = watch.heartbeats, watch.acked_set
-            if heartbeats is None or heartbeats.due_s > now:
+            if heartbeats is None or heartbeats.due_s > now_s:
                 continue
             held = held or empty_set(watch.type.type_url)
-            every = renewable(held, watch.ack.offered, watch.subscription.interest)
-            ttls_s = [each.ttl_s for each in every.values() if each.ttl_s is not None]
-            heartbeats.due_s = next_heartbeat_s(now, min(ttls_s)) if ttls_s else math.inf
-            doubtful = heartbeats.doubtful(watch)
-            found = {name: each for name, each in every.items() if name not in doubtful} if doubtful else every
-            if found:
-                response = self._cache.responses.heartbeat(held, found)
+            renewed = renewable(held, watch.ack.in_flight, watch.subscription.interest)
+            ttls_s = [each.ttl_s for each in renewed.values() if each.ttl_s is not None]
+            heartbeats.due_s = next_heartbeat_s(now_s, min(ttls_s)) if ttls_s else math.inf
+            uncertain = heartbeats.uncertain_names(watch)
+            if uncertain:
+                renewed = {name: each for name, each in renewed.items() if name not in uncertain}
+            if renewed:
+                response = self._cache.responses.heartbeat(held, renewed)
                 heartbeats.note_sent(response)
                 events.append(Send(watch.type.type_url, response.nonce, response.body, response))
 
@@ -277,9 +285,9 @@ class Offers:
 def note_answer(
     watch: Watch, kind: RequestKind, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases
 ) -> Event | None:
-    """Note what a request answers; returns what happened, None if it answers nothing.
+    """Note the ACK or NACK in a request; returns the event, None for a request without one.
 
-    ``offers`` are those of the stream of ``watch``.
+    ``kind`` is from `AckState.classify`. ``offers`` are those of the stream of ``watch``.
     """
     type_url = watch.type.type_url
     if kind is RequestKind.STALE:
@@ -291,37 +299,38 @@ def note_answer(
     if kind is RequestKind.NACK:
         if len(offers.watches) > 1:
             _note_read(watch, offers.watches.values())
-        return _refuse(watch, request, dialect, offers, releases)
+        return _note_nack(watch, request, dialect, offers, releases)
     return None
 
 
-def _refuse(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
+def _note_nack(watch: Watch, request: Request, dialect: AnyDialect, offers: Offers, releases: Releases) -> Event:
     assert request.error is not None, "a NACK has an error"
-    type_url, asked, shown = watch.type.type_url, watch.asked, watch.shown
+    type_url, answered, shown = watch.type.type_url, watch.answered_names, watch.shown_set
     watch.accept_superseded(dialect.accepted_version(request))
-    for later in watch.superseded:  # it may have applied those since the accepted one
-        offers.lose_removed(watch, later)
-    response, guilty = watch.refuse(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
-    offers.lose_removed(watch, response.resource_set)
-    if asked and watch.acked_set is not None:
-        # It does not hold the resources that it asked for, even if it had ACKed the rest of the set.
-        unproved = asked - _still_held(shown, response) if shown is not None else asked
-        watch.known.base = releases.mixed(watch.acked_set, empty_set(type_url), asked)
+    for later in watch.superseded_sets:  # the client may have applied these since the accepted one
+        offers.note_removals(watch, later)
+    response, guilty = watch.reject(request.error.message, is_whole=dialect.sends_whole_set(watch.type))
+    offers.note_removals(watch, response.resource_set)
+    if answered and watch.acked_set is not None:
+        # The client does not hold the resources that it requested, even if it had ACKed the rest of the set.
+        unproved = answered - _still_held(shown, response) if shown is not None else answered
+        watch.known.base = releases.mixed(watch.acked_set, empty_set(type_url), answered)
         watch.acked_set = releases.mixed(watch.acked_set, empty_set(type_url), unproved)
-    if watch.type.full_state and guilty and not (watch.refusals and watch.refusals.suspects):
+    if watch.type.full_state and guilty and not (watch.rejections and watch.rejections.suspects):
         # Rule 18: "clients apply the valid resources of CDS and LDS".
         held = watch.acked_set or empty_set(type_url)
         watch.acked_set = releases.mixed(response.resource_set, held, frozenset(guilty))
-        watch.superseded = ()
+        watch.superseded_sets = ()
     return Nacked(type_url, request.nonce, response, request.error, guilty)
 
 
-def _still_held(shown: ResourceSet, refused: Response) -> frozenset[str]:
-    """The names that a client showed when it reconnected, in another version than that of a response that it rejected.
+def _still_held(shown: ResourceSet, rejected: Response) -> frozenset[str]:
+    """The names that a client showed when it reconnected, in another version than that of the rejected response.
 
-    It has them in some version. The label of a partial type does not prove which: the rejected one it may lack.
+    The client holds them in some version. The label of a partial type does not prove in which: it may lack the rejected
+    one.
     """
-    versions = refused.versions()
+    versions = rejected.versions()
     return frozenset(name for name, held in shown.resources.items() if versions.get(name) != held.version)
 
 
@@ -331,7 +340,7 @@ def _is_of_earlier(watch: Watch, request: Request, dialect: AnyDialect) -> bool:
 
 
 def _note_read(answered: Watch, watches: Iterable[Watch]) -> None:
-    """Note that a client that answers a response has read all earlier ones, even if it withholds their answers."""
+    """Note that the client has read all responses before the answered one, even if it withholds their answers."""
     for watch in watches:
-        if watch.ack.offered is not None and watch.sent < answered.sent:
+        if watch.ack.in_flight is not None and watch.response_position < answered.response_position:
             watch.is_read = True

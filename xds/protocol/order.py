@@ -1,4 +1,4 @@
-"""Settings of make-before-break: how long content waits, and how long removed content stays.
+"""Settings of make-before-break: how long content waits, and how long removed content lingers.
 
 ``transition`` applies them to additions, ``linger`` to removals; docs/configuration.md explains them to users.
 """
@@ -12,16 +12,15 @@ from dataclasses import dataclass
 class OrderRules:
     """How pushes are ordered for a client. Times are in seconds.
 
-    * ``ordered=False`` releases and removes everything at once (to measure what the order prevents);
-    * ``removal_delay_s``: how long removed content stays after everything else is ACKed: retries and paused requests
-      look clusters up again (Envoy's route timeout is 15 s);
-    * ``listener_drain_s``: how much longer it stays if a listener changed or was removed: old connections stay on the
-      old filter chain for that time (Envoy's ``--drain-time-s``);
-    * ``linger_max``: the number of pushes with removed content that is kept for a client;
+    * ``ordered``: False releases and removes everything at once (to measure what the order prevents);
+    * ``removal_delay_s``: how long removed content lingers after everything else is ACKed, because retries and paused
+      requests look clusters up again (Envoy's route timeout is 15 s);
+    * ``listener_drain_s``: how much longer it lingers if a listener changed or was removed, because old connections
+      stay on the old filter chain for that time (Envoy's ``--drain-time-s``);
+    * ``linger_max``: the maximum number of pushes whose removed content lingers for a client;
     * ``order_timeout_s``: how long content waits for clusters that cannot be proved to be warm;
-    * ``offer_timeout_s``: how long the engine waits for the ACK of a CDS response before it looks for a proof for each
-      cluster;
-    * ``return_s``: how long a returning client has to ask for all its types.
+    * ``offer_timeout_s``: how long the engine waits for the ACK of a CDS response before it proves clusters one by one;
+    * ``return_s``: how long a reconnected client has to request all its types.
     """
 
     ordered: bool = True
@@ -35,9 +34,9 @@ class OrderRules:
 
 @dataclass(frozen=True, slots=True)
 class GroupOrder:
-    """The settings of one group; None where that of the server applies.
+    """The settings of one group; None for the setting of the server.
 
-    ``proceed_on_nack``: content is sent although the client rejected a cluster that it refers to.
+    ``proceed_on_nack``: content is sent even if the client rejected a cluster that the content refers to.
     """
 
     proceed_on_nack: bool | None = None

@@ -1,4 +1,4 @@
-"""The possible origins of what a client shows or needs that this server sent it on an earlier connection."""
+"""The possible origins of the content that a reconnected client holds: groups, memories, sent sets."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Origin(NamedTuple):
-    """Where the content of a client may come from.
+    """Where the content that a client holds of a type may come from.
 
-    * ``group``, ``api``: its group and the version of the resource API;
+    * ``group``, ``api``: its group, and the version of the resource API;
     * ``former``: the groups that it followed before, the latest first;
-    * ``past``: what is remembered of its node id;
-    * ``clusters``: the clusters that it is known to hold and that are not cold;
-    * ``released``: the set of the requested type that it would be sent;
+    * ``past``: the memories of its node id;
+    * ``clusters``: the clusters that it is known to hold and that are not cold; None if that is unknown;
+    * ``released``: the released set of the type;
     * ``is_aggregated``: it requests all types on one stream;
-    * ``has_returned``: it showed content of another type already;
-    * ``fed``: while it requests no clusters because one warms, the clusters whose assignments it requests. Some of
-      these may be cold;
-    * ``unready``: the names of the requested type that listeners refer to of which it showed an earlier version.
+    * ``has_returned``: it has shown content of another type;
+    * ``assigned_clusters``: the clusters whose assignments it requests, while it requests no clusters because one
+      warms; some of them may be cold;
+    * ``names_behind_listeners``: the names of the type that listeners refer to of which it showed an earlier version.
     """
 
     group: str
@@ -38,21 +38,21 @@ class Origin(NamedTuple):
     released: ResourceSet
     is_aggregated: bool = False
     has_returned: bool = False
-    fed: ResourceSet | None = None
-    unready: frozenset[str] = NO_NAMES
+    assigned_clusters: ResourceSet | None = None
+    names_behind_listeners: frozenset[str] = NO_NAMES
 
     @property
     def has_moved(self) -> bool:
-        """Whether the client followed another group before; True too if its groups are forgotten."""
+        """Whether the client followed another group before, or may have done so because its groups are forgotten."""
         return any(group != self.group for group in self.former) or (not self.former and bool(self.past.memories))
 
     @property
     def groups(self) -> Sequence[str]:
-        """The groups from whose history the content may come, the likelier ones first."""
+        """The groups from whose history the content may come, the most likely first."""
         return (*self.former, self.group)
 
     def is_guarded(self, type: ResourceType) -> bool:
-        """Whether labels and names do not prove that the client was sent resources of its former groups.
+        """Whether labels and names do not prove that resources of former groups were sent to the client.
 
         docs/protocol.md#removals: "Other secrets and assignments of that group are not sent to it, and those it has
         are not updated".
@@ -60,17 +60,18 @@ class Origin(NamedTuple):
         return type.kept_on_move and self.has_moved
 
     def named(self, type_url: str, label: str, names: frozenset[str]) -> Sequence[ResourceSet]:
-        """The remembered sets of a type with the version_info ``label`` that the client ACKed, or was sent last.
+        """The remembered sets of a type with the version_info ``label`` that the client ACKed, or that were sent to it.
 
-        ``names``: what the stream requests that shows the label; empty for a wildcard.
-        The ACK of what it was sent may be lost with the stream, or be held back while a cluster warms. There are
-        several sets if parts of a rejected response were applied, by another proxy of the node id or since a memory.
-        A stream of this connection that ended alone is surer than memories.
+        ``names``: the names that the stream with this label requests; empty for a wildcard.
+
+        The ACK of a sent set may be lost with the stream, or withheld while a cluster warms. Several sets have the
+        label if parts of a rejected response were applied, by another proxy with the node id or since a memory. A
+        stream of this connection that ended takes precedence over memories.
         """
-        if left := self.past.left_named(type_url, label):
-            return left
+        if ended := self.past.named_on_ended_stream(type_url, label):
+            return ended
         found: dict[bytes, ResourceSet] = {}
-        for memory in self.past.own:
+        for memory in self.past.own_memories:
             held = memory.sets.get(type_url)
             if held is not None and (label == held.version_info or memory.has_label(type_url, label, names)):
                 found.setdefault(held.digest, held)
@@ -80,9 +81,9 @@ class Origin(NamedTuple):
         return tuple(found.values())
 
     def surely_held(self, possible: Sequence[ResourceSet]) -> ResourceSet | None:
-        """What the client holds if it holds one of these sets; None if there is none.
+        """The content that a client with one of these sets holds; None if there is no set.
 
-        A resource that only some of them have counts as held only if it is no longer released, so that it lingers.
+        A resource that only some sets have counts as held only if it is no longer released, so that it lingers.
         """
         if len(possible) <= 1:
             return possible[0] if possible else None
@@ -91,9 +92,9 @@ class Origin(NamedTuple):
         return most.amended(most.version_info, {}, unsure)
 
     def needed(self, names: frozenset[str], type_url: str) -> frozenset[str]:
-        """The names among these to which clusters refer that the client may hold; all while its clusters are unknown.
+        """The names among these that clusters of the client refer to; all names if its clusters are unknown.
 
-        It may hold clusters that it was sent and had not ACKed.
+        Clusters that were sent and not ACKed count, because the client may hold them.
         """
         if self.clusters is None or not names:
             return names
@@ -112,21 +113,23 @@ def origin_of(
 ) -> Origin:
     """The origin of the content that a client may hold of a type, as far as it is known now."""
     url = client.url_of("clusters")
-    clusters, fed = client.last_acked(url), None
+    clusters, assigned_clusters = client.last_acked(url), None
     if clusters is None and client.has_returned and client.is_aggregated and resource_type(type_url).in_tree:
         assignments = client.names_wanted(client.url_of("endpoints"))
-        fed = cache.history.fed_by(assignments, url, (*former, group), api)
+        assigned_clusters = cache.history.assigned_clusters(assignments, url, (*former, group), api)
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    released, is_aggregated, unready = client.release_of(type_url), client.is_aggregated, _unready(client, type_url)
-    return Origin(group, api, former, client.past, clusters, released, is_aggregated, client.has_returned, fed, unready)
+    released, is_aggregated = client.release_of(type_url), client.is_aggregated
+    known = clusters, released, is_aggregated, client.has_returned, assigned_clusters
+    return Origin(group, api, former, client.past, *known, _names_behind_listeners(client, type_url))
 
 
-def _unready(client: ClientState, type_url: str) -> frozenset[str]:
+def _names_behind_listeners(client: ClientState, type_url: str) -> frozenset[str]:
+    """Their newest versions may open paths for which an earlier version of the listener has no filter."""
     url = client.url_of("listeners")
     held, goal = client.watches.acked(url), client.goal.get(url)
     if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):
         return NO_NAMES
-    earlier = client.releases.renewed(held, goal).intersection(held.resources)
+    earlier = client.releases.added_or_changed(held, goal).intersection(held.resources)
     return frozenset(name for kind, name in client.releases.used_by(earlier, client.released) if kind == type_url)

@@ -16,23 +16,23 @@ from xds.model.resource import Resource, derived_version_info
 from xds.model.snapshot import Derivation, ResourceSet, diff_among
 from xds.protocol.diffs import Diffs, set_ids
 
-_OVERRIDES_LIMIT = 64  # overlaid sets of a group that a client may return with
+_OVERRIDES_LIMIT = 64  # overlaid sets of a group that a reconnected client may show
 
 
 class Override:
     """The replacement of one resource, made once for each pushed version of it.
 
-    ``make`` must not fail, and returns the pushed resource where it changes nothing.
+    ``make`` must not raise. It returns the pushed resource if it changes nothing.
     """
 
     __slots__ = ("_made", "_make")
 
     def __init__(self, make: Callable[[Resource], Resource]) -> None:
         self._make = make
-        self._made: tuple[str, Resource] | None = None  # pushed version, and what is served
+        self._made: tuple[str, Resource] | None = None  # the pushed version, and its replacement
 
     def of(self, pushed: Resource) -> Resource:
-        """What is served in the place of a pushed resource."""
+        """The resource that is served in the place of a pushed one."""
         made = self._made
         if made is None or made[0] != pushed.version:
             made = self._made = (pushed.version, self._make(pushed))
@@ -44,17 +44,17 @@ class Overlay:
     """The overrides for resources of one type, by name."""
 
     type_url: str
-    stand_ins: Mapping[str, Override]
+    overrides: Mapping[str, Override]
 
-    def over(self, base: ResourceSet) -> dict[str, Resource]:
-        """What is served in the place of resources of a pushed set, by name: only what differs from them."""
-        pushed = ((base.resources.get(name), override) for name, override in self.stand_ins.items())
-        made = ((one, override.of(one)) for one, override in pushed if one is not None)
-        return {one.name: other for one, other in made if other.version != one.version}
+    def replacements(self, base: ResourceSet) -> dict[str, Resource]:
+        """The replacements of resources of a pushed set, by name, without those that change nothing."""
+        pushed = ((base.resources.get(name), override) for name, override in self.overrides.items())
+        replaced = ((one, override.of(one)) for one, override in pushed if one is not None)
+        return {one.name: other for one, other in replaced if other.version != one.version}
 
     def prepare(self, base: ResourceSet, observed: Container[str]) -> None:
-        """Compute what is served in the place of a pushed set, but for ``observed`` names: others are below these."""
-        for name, override in self.stand_ins.items():
+        """Compute the replacements of pushed resources, except ``observed`` names: live assignments replace these."""
+        for name, override in self.overrides.items():
             pushed = base.resources.get(name)
             if pushed is not None and name not in observed:
                 override.of(pushed)
@@ -65,7 +65,7 @@ ViewKey = tuple[str, Locality | None]  # API version, source
 
 
 def source_of(sources: Container[Locality], locality: Locality) -> Locality | None:
-    """The source that a node belongs to: its own locality, else its zone; None where neither is one."""
+    """The source of a node: its locality, else its zone; None if neither is a source."""
     if locality in sources:
         return locality
     zone = Locality(locality.region, locality.zone)
@@ -73,7 +73,7 @@ def source_of(sources: Container[Locality], locality: Locality) -> Locality | No
 
 
 def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceSet:
-    """A set with some resources replaced; the very ``base`` where ``put`` is empty."""
+    """The set ``base`` with some resources replaced; ``base`` itself if ``put`` is empty."""
     if not put:
         return base
     digest = base.amended_digest(put)
@@ -88,7 +88,7 @@ def apply_overrides(base: ResourceSet, put: Mapping[str, Resource]) -> ResourceS
 
 
 class _Overlaid(NamedTuple):
-    """``whole`` is ``base`` with an overlay of ``names``; the very ``base`` where the overlay changed nothing."""
+    """``whole`` is ``base`` with an overlay of ``names``; ``base`` itself if the overlay changes nothing."""
 
     base: ResourceSet
     whole: ResourceSet
@@ -96,21 +96,21 @@ class _Overlaid(NamedTuple):
 
 
 class OverlaidSets:
-    """The overlaid sets of one group: the latest of each view, and what a client may return with."""
+    """The overlaid sets of one group: the latest of each view, and earlier ones that a reconnected client may show."""
 
     __slots__ = ("_latest", "_overrides")
 
     def __init__(self) -> None:
         self._latest: dict[ViewKey, _Overlaid] = {}
-        # The resources that were put into sets, without the rest of the set; the latest last.
+        # Only the resources that were put into sets; the latest last.
         self._overrides: deque[ResourceSet] = deque(maxlen=_OVERRIDES_LIMIT)
 
     def apply(self, key: ViewKey, base: ResourceSet, put: Mapping[str, Resource], diffs: Diffs) -> ResourceSet:
-        """The set of a view; what differs from the view's set before is noted in ``diffs``."""
+        """The set of a view. The change from the view's previous set is stored in ``diffs``."""
         whole = apply_overrides(base, put)
         before, self._latest[key] = self._latest.get(key), _Overlaid(base, whole, tuple(put))
         if before is not None and before.whole is not whole:
-            # Without this, all names of both sets would be compared; the sets without overlay were compared before.
+            # Otherwise all names of both sets would be compared. Their bases were compared before.
             names = (*diffs.change(before.base, base).names, *before.names, *put)
             diffs.keep({set_ids(before.whole, whole): diff_among(before.whole, whole, names)}, {})
         if whole is not base:
@@ -119,7 +119,7 @@ class OverlaidSets:
         return whole
 
     def keep_sources(self, sources: Collection[Locality]) -> None:
-        """Forget the latest sets of all other sources."""
+        """Keep the latest sets of these sources only."""
         self._latest = {key: overlaid for key, overlaid in self._latest.items() if key[1] in sources}
 
     def latest(self) -> list[ResourceSet]:
@@ -131,15 +131,15 @@ class OverlaidSets:
         return list(reversed(self._overrides))
 
     def named(self, label: str, history: Sequence[ResourceSet]) -> ResourceSet | None:
-        """The overlaid set with this version_info that was made of a set of ``history``; None if there is none."""
+        """The overlaid set with this version_info whose base is a set of ``history``; None if there is none."""
         ids = {base.id for base in history}
         for base, whole, _ in self._latest.values():
             if whole.version_info == label and base.id in ids:
                 return whole
-        for made in self.overrides():
-            base_set = next((base for base in history if base.origin_id == made.origin_id), None)
-            if made.version_info == label and base_set is not None and base_set.type == made.type:
-                whole = apply_overrides(base_set, made.resources)
-                if whole.version_info == label:  # else other assignments were observed then
+        for put in self.overrides():
+            base_set = next((base for base in history if base.origin_id == put.origin_id), None)
+            if put.version_info == label and base_set is not None and base_set.type == put.type:
+                whole = apply_overrides(base_set, put.resources)
+                if whole.version_info == label:  # otherwise, other assignments were observed at that time
                     return whole
         return None

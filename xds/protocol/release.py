@@ -1,7 +1,8 @@
-"""Releases: the content between two snapshots that a client may be sent, made once for all clients alike.
+"""Releases: the content that a client may be sent now, between an older snapshot and the newest one.
 
-A release is a snapshot: the pushed one, except for names that stay as they were released before, because they linger or
-their tree is held. All results are kept in bounded memos, by the identity of the snapshots and sets involved.
+A release is a snapshot: the pushed one, but some names keep the version that was released before, because they linger
+or are held. Each release is made once for all clients: results are kept in bounded memos, keyed by the identity of the
+snapshots and sets involved.
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ from xds.protocol.linger import (
     NO_NAMES_BY_TYPE,
     Lingering,
     Lingerings,
-    Names,
+    NamesByType,
     internal_listeners,
-    keep_of,
+    names_by_type,
     removed_names,
 )
 from xds.protocol.memo import Memo
-from xds.protocol.trees import NewlyBehind, Part, Tree, changed_trees, newly_behind, newly_named, used_by
+from xds.protocol.trees import (
+    NewInternalListeners,
+    ResourceId,
+    Tree,
+    changed_trees,
+    newly_named,
+    newly_named_internal,
+    used_by,
+)
 
 _MEMO_ENTRIES = 1024
 NOTHING_ASSIGNED: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -36,54 +45,54 @@ class Step(NamedTuple):
     """The step from a release to a pushed snapshot.
 
     * ``removed``: the removed names that linger;
-    * ``is_simple``: no part of the step waits for another, so that all of it is released at once;
+    * ``is_simple``: no part of the step waits for another, so the whole step is released at once;
     * ``drains``: a listener changed or was removed, so old connections drain on its old filter chains;
-    * ``has_trees``: it changes types of listener trees, which may refer to clusters.
+    * ``has_trees``: the step changes types of listener trees, which may refer to clusters.
     """
 
-    removed: Names
+    removed: NamesByType
     is_simple: bool
     drains: bool
     has_trees: bool
 
 
 class Releases:
-    """Makes releases, and finds the differences between them."""
+    """Makes releases, and finds the differences between releases and sets; `ChangeOf` compares two sets."""
 
     def __init__(self, change_of: ChangeOf) -> None:
         self._change_of = change_of
         self.lingerings = Lingerings()
         self._mixed: Memo[tuple[int, int, frozenset[str]], ResourceSet] = Memo(_MEMO_ENTRIES)
-        self._same: Memo[tuple[int, bytes], ResourceSet] = Memo(_MEMO_ENTRIES)
-        self._releases: Memo[tuple[Snapshot, Snapshot, Names], Snapshot] = Memo(_MEMO_ENTRIES)
+        self._unique_sets: Memo[tuple[int, bytes], ResourceSet] = Memo(_MEMO_ENTRIES)
+        self._releases: Memo[tuple[Snapshot, Snapshot, NamesByType], Snapshot] = Memo(_MEMO_ENTRIES)
         self._changes: Memo[tuple[Snapshot, Snapshot], TypeChanges] = Memo(_MEMO_ENTRIES)
         self._steps: Memo[tuple[Snapshot, Snapshot, Lingering], Step] = Memo(_MEMO_ENTRIES)
         self._trees: Memo[tuple[Snapshot, Snapshot], tuple[Tree, ...]] = Memo(_MEMO_ENTRIES)
-        self._behind: Memo[tuple[Snapshot, Snapshot], NewlyBehind] = Memo(_MEMO_ENTRIES)
+        self._new_internal: Memo[tuple[Snapshot, Snapshot], NewInternalListeners] = Memo(_MEMO_ENTRIES)
         self._internal: Memo[int, frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._named: Memo[tuple[int, int], Names] = Memo(_MEMO_ENTRIES)
-        self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[Part]] = Memo(_MEMO_ENTRIES)
+        self._named: Memo[tuple[int, int], NamesByType] = Memo(_MEMO_ENTRIES)
+        self._used: Memo[tuple[frozenset[str], Snapshot], frozenset[ResourceId]] = Memo(_MEMO_ENTRIES)
         self._added: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._aggregates: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._assigned: Memo[tuple[int, int], Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
         self._redirected: Memo[tuple[int, int], tuple[str, ...]] = Memo(_MEMO_ENTRIES)
         self._members: Memo[int, Mapping[str, frozenset[str]]] = Memo(_MEMO_ENTRIES)
-        self._renewed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
-        self._orphans: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._added_or_changed: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
+        self._incomplete_aggregates: Memo[tuple[int, int], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._users: Memo[tuple[int, frozenset[str]], frozenset[str]] = Memo(_MEMO_ENTRIES)
         self._resumed: Memo[tuple[Snapshot, str, int, int, bool], Snapshot] = Memo(_MEMO_ENTRIES)
 
     def begin_age(self) -> None:
-        """Drop the results that were not used since the age before began."""
+        """Begin an age: drop the results that were not used in the last one (`Memo.begin_age`)."""
         for memo in (
             self.lingerings,
             self._mixed,
-            self._same,
+            self._unique_sets,
             self._releases,
             self._changes,
             self._steps,
             self._trees,
-            self._behind,
+            self._new_internal,
             self._internal,
             self._named,
             self._used,
@@ -92,39 +101,42 @@ class Releases:
             self._assigned,
             self._redirected,
             self._members,
-            self._renewed,
-            self._orphans,
+            self._added_or_changed,
+            self._incomplete_aggregates,
             self._users,
             self._resumed,
         ):
             memo.begin_age()
 
-    def mixed(self, base: ResourceSet, earlier: ResourceSet, keep: frozenset[str]) -> ResourceSet:
-        """``base`` with these names as ``earlier`` has them (`mix`).
+    def mixed(self, base: ResourceSet, earlier: ResourceSet, held: frozenset[str]) -> ResourceSet:
+        """``base`` with the names ``held`` as ``earlier`` has them (`mix`).
 
         Equal sets are one object, so that clients share the encoded responses.
         """
-        if not keep or base is earlier:
+        if not held or base is earlier:
             return base
-        return self._mixed.get((base.id, earlier.id, keep), lambda: self._mix(base, earlier, keep))
+        return self._mixed.get((base.id, earlier.id, held), lambda: self._mix(base, earlier, held))
 
-    def _mix(self, base: ResourceSet, earlier: ResourceSet, keep: frozenset[str]) -> ResourceSet:
-        made = mix(base, earlier, keep)
-        if made is base:
+    def _mix(self, base: ResourceSet, earlier: ResourceSet, held: frozenset[str]) -> ResourceSet:
+        mixed = mix(base, earlier, held)
+        if mixed is base:
             return base
-        if earlier.mixture is not None and earlier.mixture.base is base and earlier.digest == made.digest:
+        if earlier.mixture is not None and earlier.mixture.base is base and earlier.digest == mixed.digest:
             return earlier
-        return self._same.get((base.id, made.digest), lambda: made)
+        return self._unique_sets.get((base.id, mixed.digest), lambda: mixed)
 
-    def release(self, released: Snapshot, goal: Snapshot, keep: Names) -> Snapshot:
-        """``goal`` with these names as they were released; if equal to ``goal`` or ``released``, that very object."""
-        if not keep:
+    def release(self, released: Snapshot, goal: Snapshot, held: NamesByType) -> Snapshot:
+        """``goal`` with the names ``held`` as they were released.
+
+        A result that is equal to ``goal`` or ``released`` is that object.
+        """
+        if not held:
             return goal
-        return self._releases.get((released, goal, keep), lambda: self._release(released, goal, keep))
+        return self._releases.get((released, goal, held), lambda: self._release(released, goal, held))
 
-    def _release(self, released: Snapshot, goal: Snapshot, keep: Names) -> Snapshot:
-        mixed = {url: self.mixed(goal.get(url), released.get(url), names) for url, names in keep}
-        sets = {**goal.sets, **{url: made for url, made in mixed.items() if made is not goal.get(url)}}
+    def _release(self, released: Snapshot, goal: Snapshot, held: NamesByType) -> Snapshot:
+        mixed = {url: self.mixed(goal.get(url), released.get(url), names) for url, names in held}
+        sets = {**goal.sets, **{url: each for url, each in mixed.items() if each is not goal.get(url)}}
         if sets == goal.sets:
             return goal
         if sets == released.sets:
@@ -132,7 +144,7 @@ class Releases:
         return Snapshot(goal.group, goal.revision, sets)
 
     def changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
-        """The changes by type URL; types without a change are left out."""
+        """The changes from a release to a snapshot, by type URL; types without a change are left out."""
         return self._changes.get((released, goal), lambda: self._find_changes(released, goal))
 
     def _find_changes(self, released: Snapshot, goal: Snapshot) -> TypeChanges:
@@ -149,72 +161,72 @@ class Releases:
 
     def _find_step(self, released: Snapshot, goal: Snapshot, lingering: Lingering) -> Step:
         changes = self.changes(released, goal)
-        drains, is_simple, has_first, has_then = False, True, False, False
+        drains, is_simple, has_listener_parts, has_route_parts = False, True, False, False
         for url, change in changes.items():
             type = resource_type(url)
             drains = drains or (type.alias == "listeners" and bool(change.changed or change.removed))
             if type.is_route_target:
                 sets = released.get(url), goal.get(url)
                 is_simple = is_simple and not (change.added or self.aggregates(*sets) or self.newly_assigned(*sets))
-            has_first = has_first or (type.in_tree and not type.after_listeners)
-            has_then = has_then or type.after_listeners
+            has_listener_parts = has_listener_parts or (type.in_tree and not type.after_listeners)
+            has_route_parts = has_route_parts or type.after_listeners
         removed = removed_names(released, goal, changes, lingering, is_draining=drains)
         has_listeners = any(alias_of(url) == "listeners" for url in changes)
-        is_simple = is_simple and not removed and not has_listeners and not (has_first and has_then)
-        is_simple = is_simple and not newly_behind(released, goal, changes, self.redirected)
-        return Step(removed, is_simple, drains, has_first or has_then)
+        is_simple = is_simple and not removed and not has_listeners and not (has_listener_parts and has_route_parts)
+        is_simple = is_simple and not newly_named_internal(released, goal, changes, self.redirected)
+        return Step(removed, is_simple, drains, has_listener_parts or has_route_parts)
 
     def trees(self, released: Snapshot, goal: Snapshot) -> tuple[Tree, ...]:
         """The listener trees in which two snapshots differ."""
         return self._trees.get((released, goal), lambda: changed_trees(released, goal, self.changes(released, goal)))
 
-    def newly_behind(self, released: Snapshot, goal: Snapshot) -> NewlyBehind:
-        """The changed clusters and assignments that newly name internal listeners, with these listeners."""
-        return self._behind.get((released, goal), lambda: self._find_newly_behind(released, goal))
+    def newly_named_internal(self, released: Snapshot, goal: Snapshot) -> NewInternalListeners:
+        """The clusters and assignments in use that newly name internal listeners, each with these listeners."""
+        return self._new_internal.get((released, goal), lambda: self._find_new_internal(released, goal))
 
-    def _find_newly_behind(self, released: Snapshot, goal: Snapshot) -> NewlyBehind:
-        return newly_behind(released, goal, self.changes(released, goal), self.redirected)
+    def _find_new_internal(self, released: Snapshot, goal: Snapshot) -> NewInternalListeners:
+        return newly_named_internal(released, goal, self.changes(released, goal), self.redirected)
 
     def internal_listeners(self, held: ResourceSet) -> frozenset[str]:
         """The internal listeners that the endpoints in a set of clusters or assignments name."""
         return self._internal.get(held.id, lambda: internal_listeners(held))
 
-    def newly_named(self, before: ResourceSet, after: ResourceSet) -> Names:
-        """The names in changed listeners that no listener named before."""
+    def newly_named(self, before: ResourceSet, after: ResourceSet) -> NamesByType:
+        """The names in new and changed listeners that no listener named before."""
         if before is after:
             return NO_NAMES_BY_TYPE
         return self._named.get((before.id, after.id), lambda: newly_named(before, after))
 
-    def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
-        """All resources that these listeners of a snapshot refer to by name, directly or not."""
+    def used_by(self, listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
+        """All tree parts that these listeners of a snapshot refer to, directly or indirectly."""
         return self._used.get((listeners, snapshot), lambda: used_by(listeners, snapshot))
 
     def added(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
-        """Names that only ``new`` has."""
+        """The names that only ``new`` has."""
         if old is new:
             return NO_NAMES
         return self._added.get((old.id, new.id), lambda: frozenset(self._change_of(old, new).added))
 
-    def common(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
+    def without_removed(self, old: ResourceSet, new: ResourceSet) -> ResourceSet:
         """``old`` without the names that ``new`` lacks."""
-        gone = self._change_of(old, new).removed
-        return self.mixed(old, new, frozenset(gone)) if gone else old
+        removed = self._change_of(old, new).removed
+        return self.mixed(old, new, frozenset(removed)) if removed else old
 
-    def renewed(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
-        """Names that are new in ``new`` or have another version than in ``old``."""
+    def added_or_changed(self, old: ResourceSet, new: ResourceSet) -> frozenset[str]:
+        """The names that ``old`` lacks or has in another version."""
         if old is new:
             return NO_NAMES
-        return self._renewed.get((old.id, new.id), lambda: _renewed(self._change_of(old, new)))
+        return self._added_or_changed.get((old.id, new.id), lambda: _added_or_changed(self._change_of(old, new)))
 
     def aggregates(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        """Changed aggregate clusters with the names of their members.
+        """The changed aggregate clusters, each with the names of its members in the new version.
 
         docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster".
         """
         return self._aggregates.get((old.id, new.id), lambda: _members(new, self._change_of(old, new).changed))
 
     def newly_assigned(self, old: ResourceSet, new: ResourceSet) -> Mapping[str, frozenset[str]]:
-        """Changed clusters with the names of the assignments that only their new version refers to."""
+        """The changed clusters, each with the names of the assignments that only its new version refers to."""
         if old is new:
             return NOTHING_ASSIGNED
         return self._assigned.get((old.id, new.id), lambda: self._find_assigned(old, new))
@@ -225,18 +237,18 @@ class Releases:
         return {name: assignments for name, assignments in found.items() if assignments}
 
     def redirected(self, old: ResourceSet, new: ResourceSet) -> tuple[str, ...]:
-        """Changed names that refer to other resources than before."""
+        """The changed names whose resources refer to other resources than before."""
         return self._redirected.get((old.id, new.id), lambda: _redirected(old, new, self._change_of(old, new)))
 
     def members(self, held: ResourceSet) -> Mapping[str, frozenset[str]]:
-        """All aggregate clusters of a set with the names of their members."""
+        """All aggregate clusters of a set, each with the names of its members."""
         return self._members.get(held.id, lambda: _members(held, held.resources))
 
-    def orphans(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
-        """Aggregate clusters with members that ``released`` lacks: their next version counts as a new cluster."""
+    def incomplete_aggregates(self, held: ResourceSet, released: ResourceSet) -> frozenset[str]:
+        """The aggregate clusters with members that ``released`` lacks. Their next version counts as a new cluster."""
         if held is released:
             return NO_NAMES
-        return self._orphans.get((held.id, released.id), lambda: _orphans(held, released))
+        return self._incomplete_aggregates.get((held.id, released.id), lambda: _incomplete_aggregates(held, released))
 
     def clusters_of(self, clusters: ResourceSet, assignments: frozenset[str]) -> frozenset[str]:
         """The clusters whose endpoints are in one of these assignments."""
@@ -254,22 +266,22 @@ class Releases:
     ) -> Snapshot:
         """The release with the resources of a type that a reconnected client holds (``held``).
 
-        Clusters and the types of listener trees are taken from ``held``. Of other types only the names that the release
-        lacks are, and assignments that newly name an internal listener. ``is_first``: no other stream of the client
-        showed resources of the type, so that the client holds no others. The others are then left out of the release,
-        except those of partial types that refer only to ``clusters``: the client may request them next.
+        Clusters and tree types are taken from ``held`` as a whole. Of other types, only the names that the release
+        lacks and assignments that newly name an internal listener are taken. ``is_first``: no other stream of the
+        client showed resources of the type, so the client holds no others: they are left out of the release. Resources
+        of partial types that refer to no clusters but ``clusters`` stay in it, because the client may request them
+        next.
         """
         key = (released, type_url, held.id, clusters.id if clusters is not None else 0, is_first)
         return self._resumed.get(key, lambda: _resumed(self, released, type_url, held, clusters, is_first))
 
     def reverted(self, released: Snapshot, earlier: Snapshot, type_url: str, names: frozenset[str]) -> Snapshot:
         """The release with these names as an earlier release has them."""
-        keep = ((type_url, names),)
-        made = self.release(earlier, released, keep)
-        return released if made.sets == released.sets else made
+        reverted = self.release(earlier, released, ((type_url, names),))
+        return released if reverted.sets == released.sets else reverted
 
 
-def _renewed(change: Change) -> frozenset[str]:
+def _added_or_changed(change: Change) -> frozenset[str]:
     return frozenset((*change.added, *change.changed))
 
 
@@ -288,7 +300,7 @@ def _redirected(old: ResourceSet, new: ResourceSet, change: Change) -> tuple[str
     return tuple([name for name in change.changed if before[name].references != after[name].references])
 
 
-def _orphans(held: ResourceSet, released: ResourceSet) -> frozenset[str]:
+def _incomplete_aggregates(held: ResourceSet, released: ResourceSet) -> frozenset[str]:
     return frozenset(
         name
         for name, cluster in held.resources.items()
@@ -316,22 +328,22 @@ def _resumed(
     is_first: bool,
 ) -> Snapshot:
     type, present = resource_type(type_url), released.get(type_url)
-    keep = held.resources.keys() - present.resources.keys()
+    names = held.resources.keys() - present.resources.keys()
     if type.alias == "endpoints":
-        keep |= _newly_over_listeners(held, present)
+        names |= _newly_naming_listeners(held, present)
     elif type.is_route_target or type.in_tree:
-        keep = {*held.resources}
+        names = {*held.resources}
         if is_first:
             others = [(n, each) for n, each in present.resources.items() if n not in held.resources]
-            keep |= {n for n, each in others if type.full_state or not leads_within(each, clusters)}
-    made = releases.mixed(present, held, frozenset(keep))
-    if made is present:
+            names |= {n for n, each in others if type.full_state or not leads_within(each, clusters)}
+    mixed = releases.mixed(present, held, frozenset(names))
+    if mixed is present:
         return released
-    return Snapshot(released.group, released.revision, {**released.sets, type_url: made})
+    return Snapshot(released.group, released.revision, {**released.sets, type_url: mixed})
 
 
-def _newly_over_listeners(held: ResourceSet, present: ResourceSet) -> set[str]:
-    """The assignments that name internal listeners in ``present``, and others or none in ``held``."""
+def _newly_naming_listeners(held: ResourceSet, present: ResourceSet) -> set[str]:
+    """The assignments that name internal listeners in ``present`` that they do not name in ``held``."""
     return {
         name
         for name, before in held.resources.items()
@@ -339,13 +351,13 @@ def _newly_over_listeners(held: ResourceSet, present: ResourceSet) -> set[str]:
     }
 
 
-def joined(*parts: Names) -> Names:
-    """The union of names by type URL."""
-    found = [part for part in parts if part]
-    if len(found) <= 1:
-        return found[0] if found else ()
-    together: dict[str, frozenset[str]] = {}
-    for part in found:
+def merge_names(*parts: NamesByType) -> NamesByType:
+    """The union of names, by type URL."""
+    summands = [part for part in parts if part]
+    if len(summands) <= 1:
+        return summands[0] if summands else ()
+    union: dict[str, frozenset[str]] = {}
+    for part in summands:
         for url, names in part:
-            together[url] = together[url] | names if url in together else names
-    return keep_of(together)
+            union[url] = union[url] | names if url in union else names
+    return names_by_type(union)

@@ -1,6 +1,7 @@
-"""Decoded requests, and what one stream may ask for.
+"""Decoded requests, and the limits of one stream.
 
-Every check here runs before the request changes anything, so that a rejected request leaves the stream as it was.
+Every check of a request runs before it changes anything, so an invalid request leaves the state of the stream
+unchanged.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """``error_detail`` of a NACK: the client's own message. ``code`` is a gRPC status number."""
+    """The ``error_detail`` of a NACK: a gRPC status number, and the client's message."""
 
     code: int
     message: str
 
 
-# Requests are not frozen, because each ACK creates one and that takes a third of the time. They are never changed.
+# Requests are never changed. They are not frozen because each ACK creates one, and a frozen one takes three times as
+# long.
 @dataclass(slots=True)
 class SotwRequest:
     """A DiscoveryRequest.
 
-    ``names`` are canonical. ``node`` is still serialized: only the first node of a stream is decoded.
+    ``names`` are canonical. ``node`` is still serialized, because only the first node of a stream is decoded.
     """
 
     type_url: str
@@ -51,8 +53,8 @@ class SotwRequest:
 class DeltaRequest:
     """A DeltaDiscoveryRequest.
 
-    ``subscribe`` and ``unsubscribe`` are canonical names. ``initial_versions`` maps the names that the client holds
-    from an earlier stream to their resource versions. ``node`` is still serialized.
+    ``subscribe`` and ``unsubscribe`` are canonical names. ``initial_versions`` has the resources that the client holds
+    from an earlier stream, name to resource version. ``node`` is still serialized.
     """
 
     type_url: str
@@ -69,7 +71,7 @@ Request = SotwRequest | DeltaRequest
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Bounds of one stream.
+    """The limits of one stream.
 
     ``offer_timeout_s``: how long newer content waits for the answer to an older response.
     """
@@ -81,7 +83,7 @@ class StreamLimits:
     node_bytes: int = NODE_BYTES
 
     def reject_request(self, names: int) -> LimitError:
-        """The error for more names in one request than ``names_per_request``."""
+        """The error for a request with more names than ``names_per_request``."""
         message = f"{names} names in one request; at most {self.names_per_request} are accepted"
         return LimitError("names_per_request", message)
 
@@ -101,7 +103,7 @@ def check_node_id(node_id: str) -> None:
 
 
 def check_type(requested: str, served: str) -> str:
-    """Return the type URL of a request on a stream of the service type ``served`` (empty on ADS).
+    """The type URL of a request. ``served`` is the type of the stream's service, empty on ADS.
 
     Raises ``RemoteProtocolError``. Rule 4: "An absent `type_url` means the type of the service; on ADS it is an error.
     A per-type stream refuses other types".
@@ -115,7 +117,7 @@ def check_type(requested: str, served: str) -> str:
 
 
 class ParkedRequests:
-    """The requests of a stream while no group matches its node."""
+    """The requests of a stream that wait because no group matches its node."""
 
     __slots__ = ("_by_type", "_dialect", "_limits")
 
@@ -126,11 +128,11 @@ class ParkedRequests:
 
     @property
     def types(self) -> Collection[str]:
-        """The type URLs that were asked for."""
+        """The requested type URLs."""
         return self._by_type.keys()
 
     def park(self, type_url: str, request: Request) -> None:
-        """Keep a request. Raises ``LimitError`` for too many of them, or too many names."""
+        """Keep a request. Raises ``LimitError`` for too many requests or names."""
         parked = self._by_type.setdefault(type_url, [])
         if self._dialect.states_whole_interest:
             parked.clear()
@@ -140,13 +142,13 @@ class ParkedRequests:
         parked.append(request)
 
     def requests(self) -> Iterator[tuple[str, Request]]:
-        """All requests with their type URLs, type by type in the order of the first requests."""
+        """All requests with their type URLs, grouped by type in the order of the first requests."""
         for type_url, requests in self._by_type.items():
             for request in requests:
                 yield type_url, request
 
     def copy(self) -> ParkedRequests:
         """An independent object with the same requests."""
-        made = ParkedRequests(self._dialect, self._limits)
-        made._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
-        return made
+        clone = ParkedRequests(self._dialect, self._limits)
+        clone._by_type = {type_url: list(requests) for type_url, requests in self._by_type.items()}
+        return clone

@@ -1,11 +1,11 @@
-"""Encoded responses, each built once and shared by all streams in the same situation.
+"""Encoded responses. Each is built once, and shared by all streams with the same `ResponseKey`.
 
-The nonce is a prefix of the process and the number of the build, so that every stream is sent the very same bytes
-object. What is encoded of large sets is kept beside the sets, which are values: `ResponseBuilder.keep_parts`.
+The nonce is a prefix of the process and the number of the build, so all streams are sent the same bytes object. The
+encoded parts of large sets are kept beside the sets (`ResponseBuilder.keep_parts`).
 
-Responses are put together from encoded parts: the fields of a message may be concatenated in any order, and the last
-value of a repeated scalar field counts. So the parts of a resource are encoded once, and a response gets another nonce
-by appending it. Field numbers are those of envoy/service/discovery/v3/discovery.proto, which v2 shares.
+A response is concatenated from encoded parts, because the fields of a protobuf message may be in any order. The parts
+of a resource are encoded once. If a scalar field occurs twice, its last value counts, so a response gets another nonce
+by appending one. Field numbers are those of envoy/service/discovery/v3/discovery.proto, which v2 shares.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from xds.protocol.diffs import ChangeOf
 from xds.protocol.memo import Memo
 from xds.wire.fields import bytes_field, encode_duration, encode_varint, text_field, varint_field
 
-# A resource, what precedes and what follows its body in a Delta response; and the position in what precedes it from
-# which on it precedes the body in a SotW response.
+# A resource; the bytes before its body in a Delta response; the position in these bytes at which those begin that
+# precede the body in a SotW response; the bytes after its body in a Delta response.
 EncodedParts = tuple[Resource, bytes, int, bytes]
 
 SOTW_ERRORS_FIELD = 7
 
-PREPARED_FROM = 256  # resources of a set: fewer are encoded quickly when the first stream asks for them
+PREPARED_FROM = 256  # resources of a set; a smaller set is encoded quickly when the first stream needs it
 _MEMO_ENTRIES = 8192
 _TYPES_REMEMBERED = 64
 _ENTRY_OVERHEAD = 512
-_NAME_BYTES = 150  # of a name in the sets and tuples of a key and its content
+_NAME_BYTES = 150  # of one name in a key and its content
 
-Parts = Mapping[str, EncodedParts]  # by name
-NO_PARTS: Parts = MappingProxyType({})
+PartsByName = Mapping[str, EncodedParts]  # by name
+NO_PARTS: PartsByName = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
     """One encoded response.
 
-    ``body`` is the serialized message, ``nonce`` included. ``number`` grows with every build in the process, so that
-    a number above the last one sent on a stream was never sent there. ``digest`` is the hash of the content (names,
-    resource versions, removals), whatever its version_info: rejected content is recognised by it.
+    * ``body``: the serialized message with ``nonce``;
+    * ``number``: grows with every build in the process; a response with a higher number than the last one on a stream
+      was never sent there;
+    * ``digest``: the hash of the content (names, resource versions, removals) without version_info. It identifies
+      rejected content.
     """
 
     body: bytes
@@ -60,53 +62,52 @@ class Response:
     heartbeat: bool = False
 
     def versions(self) -> dict[str, str]:
-        """Name to resource version of all resources in it."""
+        """Name to resource version of all resources in the response."""
         resources = self.resource_set.resources
         return {name: resources[name].version for name in self.names}
 
     @property
     def version_info(self) -> str:
-        """That of the set it was made from."""
+        """The version_info of the set that the response was made from."""
         return self.resource_set.version_info
 
 
 class Built(NamedTuple):
-    """The content that was found, and its response; None while all of it waits for a transition."""
+    """The content of a response, and the response; None if all requested names wait for a transition."""
 
     content: ResponseContent
     response: Response | None
 
 
 class ResponseBuilder:
-    """Builds responses and keeps them, at most ``bytes_limit`` bytes."""
+    """Builds responses, and keeps at most ``bytes_limit`` bytes of them."""
 
     def __init__(self, identifier: str, nonce_prefix: str, change_of: ChangeOf, bytes_limit: int) -> None:
         self._control_plane = encode_control_plane(identifier)
         self._nonce_prefix = nonce_prefix
         self._change_of = change_of
         self._numbers = count(1)
-        self.encoded_bytes = 0  # of all responses so far
+        self.encoded_bytes = 0  # of all responses that were built so far
         self._built: Memo[ResponseKey, Built | None] = Memo(_MEMO_ENTRIES, bytes_limit, _built_cost)
-        # By lineage: a set that was amended a little shares the parts of its predecessor. One entry for each large set
-        # that is served.
-        self._parts: dict[int, Parts] = {}
+        # By lineage: an amended set shares the parts of its predecessor. There is one entry for each large served set.
+        self._parts: dict[int, PartsByName] = {}
 
     def build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
-        """The response for a key; None when the client holds all it wants. ``uncertain``: see `missing_content`."""
-        if uncertain:  # a client's own mixture of versions: of no use to others
+        """The response for a key; None if the client holds all it wants. ``uncertain`` is as in `missing_content`."""
+        if uncertain:  # only this client has this mixture of versions, so the response is not kept
             return self._build(key, uncertain)
         return self._built.get(key, self._build, key, uncertain)
 
     def begin_age(self) -> None:
-        """Drop the responses that were not used since the age before began.
+        """Begin an age: drop the responses that were not used in the last one (`Memo.begin_age`).
 
-        Each refers to the sets between which it is the difference: after many small pushes to a large group, the
-        responses would keep all earlier sets of the group in memory.
+        Each response refers to two sets. After many small pushes to a large group, the responses would keep all earlier
+        sets of the group in memory.
         """
         self._built.begin_age()
 
     def heartbeat(self, resource_set: ResourceSet, resources: Mapping[str, Resource]) -> Response:
-        """A heartbeat (rule 72): it restarts the TTLs of these resources and changes nothing else."""
+        """A heartbeat: it restarts the TTLs of these resources, and changes nothing else (rule 72)."""
         bodiless = [encode_heartbeat(resource) for resource in resources.values()]
         nonce, number = self._next_nonce()
         url, version = resource_set.type.type_url, resource_set.version_info
@@ -114,23 +115,23 @@ class ResponseBuilder:
         return Response(body, nonce, number, resource_set, tuple(resources), (), b"", heartbeat=True)
 
     def with_fresh_nonce(self, response: Response) -> tuple[bytes, str]:
-        """The body with a fresh nonce, and the nonce, for a stream that was sent the response before (rule 12)."""
+        """The body with a fresh nonce, and the nonce, for a stream on which the response was sent before (rule 12)."""
         nonce, _ = self._next_nonce()
         return append_nonce(response.body, nonce), nonce
 
-    def parts_of(self, resource_set: ResourceSet) -> Parts:
-        """What is kept of the resources of a set or its predecessors, by name. May run in another thread.
+    def parts_of(self, resource_set: ResourceSet) -> PartsByName:
+        """The kept parts of a set or of its predecessors, by name. May run in another thread.
 
-        Parts of another resource than the set has under the name are void.
+        Parts of a resource that the set does not have must not be used (`encode_all` checks this).
         """
         return self._parts.get(resource_set.lineage_id, NO_PARTS)
 
-    def keep_parts(self, parts: Mapping[int, Parts]) -> None:
-        """Keep what `prepare_parts` made of sets that are served from now on, by lineage."""
+    def keep_parts(self, parts: Mapping[int, PartsByName]) -> None:
+        """Keep results of `prepare_parts` for sets that are served from now on, by lineage."""
         self._parts.update(parts)
 
     def drop_parts(self, old: Snapshot, new: Snapshot | None) -> None:
-        """Drop the encoded parts of sets that are replaced, because few clients will need them."""
+        """Drop the parts of replaced sets, because few clients will need them."""
         for type_url, resource_set in old.sets.items():
             successor = new.sets.get(type_url) if new is not None else None
             if successor is None or successor.lineage_id != resource_set.lineage_id:
@@ -138,7 +139,7 @@ class ResponseBuilder:
 
     @property
     def prepared_sets(self) -> int:
-        """The number of large sets of which parts are kept."""
+        """The number of large sets whose parts are kept."""
         return len(self._parts)
 
     def _build(self, key: ResponseKey, uncertain: Mapping[str, str]) -> Built | None:
@@ -162,29 +163,29 @@ class ResponseBuilder:
         return f"{self._nonce_prefix}{number:x}", number
 
 
-def prepare_parts(resource_set: ResourceSet, before: Parts) -> Parts:
-    """Encode all resources of a large set; those that its predecessor shares with it are taken from ``before``.
+def prepare_parts(resource_set: ResourceSet, before: PartsByName) -> PartsByName:
+    """The parts of all resources of a large set. ``before`` has those of its predecessor, which may be reused.
 
-    Pure: it may run in another thread than the streams.
+    Pure, so it may run in another thread than the streams.
     """
     names = list(resource_set.resources)
     return dict(zip(names, encode_all(resource_set, names, before), strict=True))
 
 
-def encode_all(goal: ResourceSet, names: Sequence[str], prepared: Parts) -> list[EncodedParts]:
-    """The parts of some of a set's resources; ``prepared`` ones are used as far as they are of the same resources."""
+def encode_all(goal: ResourceSet, names: Sequence[str], prepared: PartsByName) -> list[EncodedParts]:
+    """The parts of some resources of a set. ``prepared`` parts are used if they are of the same resource."""
     resources = goal.resources
     if not prepared:
         return [encode_parts(resources[name]) for name in names]
-    members, made = map(resources.__getitem__, names), map(prepared.get, names)
+    members, kept = map(resources.__getitem__, names), map(prepared.get, names)
     return [
         parts if parts is not None and parts[0] is resource else encode_parts(resource)
-        for resource, parts in zip(members, made, strict=True)
+        for resource, parts in zip(members, kept, strict=True)
     ]
 
 
 def _built_cost(key: ResponseKey, built: Built | None) -> int:
-    names = len(key.interest.names) + len(key.unanswered) + len(key.resend)
+    names = len(key.interest.names) + len(key.unanswered) + len(key.resend_names)
     if built is not None:
         names += len(built.content.names) + len(built.content.removed) + len(built.content.absent)
     body = built.response.body if built is not None and built.response is not None else b""
@@ -192,9 +193,10 @@ def _built_cost(key: ResponseKey, built: Built | None) -> int:
 
 
 def encode_parts(resource: Resource) -> EncodedParts:
-    """What surrounds a resource's body in a Delta response: version, type, name, aliases and TTL.
+    """The bytes around a resource's body: version, name, aliases, TTL and type in a Delta response.
 
-    In a SotW response it is the type alone, which is the end of what precedes the body: both call that field 2.
+    In a SotW response only the type precedes the body. Its bytes are the end of those that precede the body in Delta,
+    because both responses have the resource in field 2.
     """
     body, version, name = resource.body, resource.version.encode(), resource.name.encode("utf-8", "replace")
     lead = _type_field(resource.type_url)
@@ -203,11 +205,11 @@ def encode_parts(resource: Resource) -> EncodedParts:
     size = encode_varint(len(lead) + len(body))
     field_any = b"\x12" + size + lead
     before = b"\x0a" + encode_varint(len(version)) + version + field_any
-    behind = b"\x1a" + encode_varint(len(name)) + name
+    after = b"\x1a" + encode_varint(len(name)) + name
     if resource.aliases or resource.ttl_s is not None:
-        behind += _aliases_and_ttl(resource)
-    before = b"\x12" + encode_varint(len(before) + len(body) + len(behind)) + before
-    return resource, before, len(before) - len(field_any), behind
+        after += _aliases_and_ttl(resource)
+    before = b"\x12" + encode_varint(len(before) + len(body) + len(after)) + before
+    return resource, before, len(before) - len(field_any), after
 
 
 @lru_cache(_TYPES_REMEMBERED)
@@ -245,9 +247,9 @@ def encode_delta(
     control_plane: bytes,
     bodiless: Iterable[bytes] = (),
 ) -> bytes:
-    """A DeltaDiscoveryResponse. ``bodiless`` are from `encode_heartbeat` or `encode_alias_only`."""
+    """A DeltaDiscoveryResponse. ``bodiless`` resources are from `encode_heartbeat` or `encode_alias_only`."""
     pieces = [text_field(1, version_info)]
-    pieces += [piece for resource, before, _, behind in parts for piece in (before, resource.body, behind)]
+    pieces += [piece for resource, before, _, after in parts for piece in (before, resource.body, after)]
     pieces += [bytes_field(2, one) for one in bodiless]
     pieces += (text_field(4, type_url), text_field(5, nonce))
     pieces += [text_field(6, name) for name in removed]
@@ -284,7 +286,7 @@ def _control_plane(number: int, message: bytes) -> bytes:
 
 
 def encode_errors(names: Iterable[str], code: StatusCode, message: str) -> bytes:
-    """The resource_errors fields of a DiscoveryResponse: these names do not exist (xRFC TP3, rule 39)."""
+    """The resource_errors fields of a DiscoveryResponse, one for each missing name (xRFC TP3, rule 39)."""
     status = varint_field(1, code.value) + text_field(2, message)
     return b"".join(
         bytes_field(SOTW_ERRORS_FIELD, bytes_field(1, text_field(1, name)) + bytes_field(2, status)) for name in names
@@ -292,5 +294,5 @@ def encode_errors(names: Iterable[str], code: StatusCode, message: str) -> bytes
 
 
 def append_nonce(body: bytes, nonce: str) -> bytes:
-    """The same response under another nonce: the last value of a scalar field counts."""
+    """The same response with another nonce: the last value of a scalar field counts."""
     return body + text_field(5, nonce)

@@ -1,7 +1,7 @@
-"""State of the World: what the SotW variant does differently from Delta (`Dialect`), and responses without a stream.
+"""The SotW dialect (State of the World), and responses without a stream.
 
-Unary Fetch and REST polling take one SotW response. Its version_info is that of the type with the hash of the resources
-that match the requested names, so that a request for one more name is never answered "not modified" (rule 76).
+Unary Fetch and REST polling get one SotW response. Its version_info is that of the type with the hash of the resources
+that match the requested names, so a request for another name is never answered with "not modified" (rule 76).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from xds.model.snapshot import content_digest
 from xds.protocol import warming
 from xds.protocol.dialect import Dialect, Variant
 from xds.protocol.origin import Origin
+from xds.protocol.reconnect import ShownContent, shown_by_version_info
 from xds.protocol.requests import SotwRequest, StreamLimits
 from xds.protocol.responses import (
     EncodedParts,
@@ -26,7 +27,6 @@ from xds.protocol.responses import (
     encode_parts,
     encode_sotw,
 )
-from xds.protocol.returning import Shown, shown_by_version_info
 from xds.protocol.subscription import InterestTable, Subscription
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NO_SUCH_RESOURCE = "no such resource"
 
 
 class SotwDialect(Dialect[SotwRequest]):
-    """Requests state the whole interest; a full-state type is sent whole, and absence means deletion."""
+    """Requests contain the whole interest. A full-state type is sent whole, and absence means deletion."""
 
     variant = Variant.SOTW
     states_whole_interest = True
@@ -58,7 +58,7 @@ class SotwDialect(Dialect[SotwRequest]):
     def count_names(self, request: SotwRequest) -> int:
         return len(request.names)
 
-    def names_asked(self, request: SotwRequest) -> frozenset[str]:
+    def requested_names(self, request: SotwRequest) -> frozenset[str]:
         return request.names
 
     def change_interest(
@@ -69,21 +69,23 @@ class SotwDialect(Dialect[SotwRequest]):
     def accepted_version(self, request: SotwRequest) -> str:
         return request.version_info
 
-    def answers_repeat(self, watch: Watch, watches: WatchesByType) -> bool:
+    def note_repeated_ack(self, watch: Watch, watches: WatchesByType) -> bool:
         """Rule 14: "a repeat of the last ACK after a changed parent is Envoy's re-request (rule 43)"."""
-        return warming.repeat(watch, watches)
+        return warming.note_repeated_ack(watch, watches)
 
     def note_names_added(
         self, watch: Watch, watches: WatchesByType, release_of: ReleaseOf, cache: SnapshotCache
     ) -> None:
-        """A request with other names may ask for the assignments of clusters that warm, too."""
-        warming.warm_doubted(watch, watches, release_of, cache)
+        """A request with other names may also request the assignments of warming clusters."""
+        warming.note_uncertain_clusters(watch, watches, release_of, cache)
 
-    def shown_by(self, watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin) -> Shown | None:
+    def shown_content(
+        self, watch: Watch, request: SotwRequest, cache: SnapshotCache, origin: Origin
+    ) -> ShownContent | None:
         return shown_by_version_info(watch, request, cache, origin)
 
     def note_subscribed(self, watch: Watch, names: frozenset[str], *, is_first: bool) -> None:
-        """Nothing: every SotW request repeats all names, so a repeated name asks for nothing."""
+        """Nothing to note: every SotW request repeats all names, so a repeated name needs no answer."""
 
     def unanswered_at_first(
         self, watch: Watch, names: frozenset[str], released: ResourceSet, cache: SnapshotCache
@@ -95,16 +97,16 @@ class SotwDialect(Dialect[SotwRequest]):
         """Rule 34: "SotW LDS and CDS responses are full state: absence is deletion"."""
         return type.full_state
 
-    def tell_absent(
+    def report_absent(
         self, type: ResourceType, removed: Sequence[str], missing: Sequence[str], *, has_placeholders: bool
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Rule 35: in a partial response "absence means nothing"; only a missing assignment has a placeholder."""
+        """Rule 35: in partial responses "absence means nothing". Only a missing assignment has a placeholder."""
         if type.missing is not Missing.EMPTY_ASSIGNMENT or not has_placeholders:
             return (), ()
         return (), tuple(name for name in missing if name)
 
-    def tell_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
-        """Rule 39: a missing name is reported when it is requested, and so once."""
+    def report_errors(self, type: ResourceType, missing: Sequence[str]) -> tuple[str, ...]:
+        """All of them: the engine passes each missing name once, when it is requested (rule 39)."""
         return () if type.missing is Missing.SILENT else tuple(missing)
 
     def encode(
@@ -123,7 +125,7 @@ class SotwDialect(Dialect[SotwRequest]):
         return encode_sotw(url, goal.version_info, nonce, parts, control_plane, errors)
 
     def plan_heartbeat(self, watch: Watch, now_s: float, sent: Response | None) -> None:
-        """Nothing. Rule 73: "No heartbeats in SotW", because one would remove the cluster in Envoy."""
+        """No heartbeat. Rule 73: "No heartbeats in SotW", because Envoy would remove the cluster."""
 
 
 SOTW: Dialect[SotwRequest] = SotwDialect()
@@ -131,7 +133,7 @@ SOTW: Dialect[SotwRequest] = SotwDialect()
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The response to one request. ``modified`` is False when the request already carries its version_info."""
+    """The response to one request. ``modified`` is False if the request already has its version_info."""
 
     type_url: str
     version_info: str
@@ -146,7 +148,7 @@ class Fetched:
 
 
 def fetch(view: View, request: SotwRequest) -> Fetched:
-    """Answer a request from a view. The ``type_url`` of the request must be set."""
+    """The response to one request from a view. The ``type_url`` of the request must be set."""
     type = resource_type(request.type_url)
     subscription = Subscription(legacy_wildcard=type.legacy_wildcard)
     subscription.replace(request.names, InterestTable())

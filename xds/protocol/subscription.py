@@ -1,7 +1,7 @@
-"""What one client wants of one type: wildcard, names, aliases, globs.
+"""The resources of one type that a client wants, by wildcard, names, aliases and globs.
 
-`Interest` is a frozen value, which keys caches. `Subscription` is the history of the interest on one stream, which
-decides what an empty list of names means (rules 27, 28, 61, 62).
+`Interest` is a frozen value that keys caches. `Subscription` has the interest of one stream and as much of its history
+as decides the meaning of an empty list of names (rules 27, 28, 61, 62).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from xds.model.snapshot import ResourceSet
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Interest:
-    """Everything (``wildcard``), or ``names``, or both.
+    """The wanted resources of one type: all (``wildcard``), those with these ``names``, or both.
 
-    ``routes`` narrows a wildcard to names under these route names; only VHDS has that (rule 29). ``globs`` are the
-    names among ``names`` that are xdstp collections. The hash is computed once, since interests key caches.
+    ``routes`` narrows a wildcard to names under these route names; only VHDS has it (rule 29). ``globs`` are the names
+    among ``names`` that are xdstp collections. The hash is computed once, because interests key caches.
     """
 
     wildcard: bool = False
@@ -61,13 +61,13 @@ class Interest:
         return any(matches_glob(glob, resource.name) for glob in self.globs)
 
     def wants_name(self, name: str) -> bool:
-        """As ``wants``, for a name without its resource: aliases do not count."""
+        """As ``wants``, for a name without a resource: aliases do not count."""
         if name in self.names or (self.wildcard and self._in_routes(name)):
             return True
         return any(matches_glob(glob, name) for glob in self.globs)
 
     def select(self, resource_set: ResourceSet) -> list[str]:
-        """Names of the set that the client wants, in the order of the set for a wildcard, else sorted."""
+        """The names of the set that the client wants; in the order of the set for a wildcard or glob, else sorted."""
         if self.wildcard or self.globs:
             return [name for name, resource in resource_set.resources.items() if self.wants(resource)]
         found = {name for name in self.names if name in resource_set.resources}
@@ -75,20 +75,20 @@ class Interest:
         return sorted(found)
 
     def missing(self, resource_set: ResourceSet, among: Iterable[str] | None = None) -> list[str]:
-        """Subscribed names (those ``among`` them, if given) that no resource of the set has, sorted."""
-        asked = self.names if among is None else frozenset(among)
-        left = asked.difference(resource_set.resources).difference(resource_set.by_alias)
-        return sorted(name for name in left if name != WILDCARD and not _is_answered_glob(name, resource_set))
+        """The subscribed names (or the names ``among`` them) that no resource of the set has, sorted."""
+        names = self.names if among is None else frozenset(among)
+        missing = names.difference(resource_set.resources).difference(resource_set.by_alias)
+        return sorted(name for name in missing if name != WILDCARD and not _is_answered_glob(name, resource_set))
 
     def _in_routes(self, name: str) -> bool:
         return self.routes is None or name.rpartition("/")[0] in self.routes
 
 
 class InterestTable:
-    """The interests of all streams: equal ones are one object.
+    """The interests of all streams. Equal interests are one object.
 
-    So the names of a fleet that subscribes to the same thousands are stored once, and results for one stream are found
-    for the others by identity.
+    So the thousands of names to which a whole fleet subscribes are stored once, and the results for one stream are
+    found for other streams by identity.
     """
 
     __slots__ = ("_interests",)
@@ -113,44 +113,44 @@ class InterestTable:
 
 @dataclass(slots=True)
 class InterestChange:
-    """What a request changed.
+    """The change of the interest by a request.
 
-    * ``added``: names that need an answer, even if the client was sent them before (rules 25, 53);
-    * ``dropped``: names that the client does not want any more;
-    * ``returned``: unsubscribed names that the wildcard still covers: they need an answer, too (rule 59);
-    * ``everything``: the client asked for the wildcard, maybe again.
+    * ``added``: names that need an answer, even if they were sent before (rules 25, 53);
+    * ``dropped``: names that the client no longer wants;
+    * ``still_covered``: unsubscribed names that the wildcard still covers: they need an answer too (rule 59);
+    * ``everything``: the client subscribed to the wildcard, perhaps again.
     """
 
     added: frozenset[str] = NO_NAMES
     dropped: frozenset[str] = NO_NAMES
-    returned: frozenset[str] = NO_NAMES
+    still_covered: frozenset[str] = NO_NAMES
     everything: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.dropped or self.returned or self.everything)
+        return bool(self.added or self.dropped or self.still_covered or self.everything)
 
     @property
     def unanswered(self) -> frozenset[str]:
-        """The names that the response must contain: new ones, and those that were asked for again."""
-        return self.added | self.returned if self.returned else self.added
+        """The names that need an answer."""
+        return self.added | self.still_covered if self.still_covered else self.added
 
 
 UNCHANGED = InterestChange()
 
 
 class Subscription:
-    """The interest of one type on one stream, and whether a legacy wildcard is possible."""
+    """The interest in one type on one stream. ``legacy_wildcard``: an empty first request means all resources."""
 
     __slots__ = ("_explicit", "_legacy_allowed", "_started", "interest")
 
     def __init__(self, *, legacy_wildcard: bool) -> None:
         self.interest = Interest()
         self._legacy_allowed = legacy_wildcard
-        self._explicit = False  # a name, or "*", was given on this stream
+        self._explicit = False  # a request on this stream had a name or "*"
         self._started = False
 
     def replace(self, names: frozenset[str], interests: InterestTable) -> InterestChange:
-        """SotW: the request states the whole interest.
+        """Replace the interest (SotW).
 
         Rule 27: "An empty list of names is a wildcard until the client names anything; then it means nothing".
         """
@@ -172,34 +172,34 @@ class Subscription:
     def change(
         self, subscribe: frozenset[str], unsubscribe: frozenset[str], interests: InterestTable
     ) -> InterestChange:
-        """Delta: the request states changes. Rule 63: "subscribe comes before unsubscribe".
+        """Change the interest (Delta). Rule 63: "subscribe comes before unsubscribe".
 
         Rule 61: "a legacy wildcard stays when names are added", until ``*`` is unsubscribed. Rule 62: "Unsubscribing
         the last name leaves an empty subscription, not a wildcard".
         """
         if self._started and not subscribe and not unsubscribe:
             return UNCHANGED  # an ACK alone must not cost a comparison of all names
-        added, gone, before = subscribe, unsubscribe, self.interest
-        legacy = not self._started and not added and self._legacy_allowed
+        before = self.interest
+        is_legacy = not self._started and not subscribe and self._legacy_allowed
         self._started = True
-        wildcard = (before.wildcard or legacy or WILDCARD in added) and WILDCARD not in gone
-        names = before.names | added if before.names else added
-        if gone or WILDCARD in names:
-            names = names - gone - {WILDCARD}
+        wildcard = (before.wildcard or is_legacy or WILDCARD in subscribe) and WILDCARD not in unsubscribe
+        names = before.names | subscribe if before.names else subscribe
+        if unsubscribe or WILDCARD in names:
+            names = names - unsubscribe - {WILDCARD}
         if names != before.names or wildcard != before.wildcard:
             self.interest = interests.get(wildcard, names, before.routes)
         names = self.interest.names
-        left = before.names & gone - {WILDCARD} if gone else NO_NAMES
-        returned = frozenset(name for name in left if self.interest.wants_name(name))
+        unsubscribed = before.names & unsubscribe - {WILDCARD} if unsubscribe else NO_NAMES
+        still_covered = frozenset(name for name in unsubscribed if self.interest.wants_name(name))
         return InterestChange(
-            added=added & names if before.names or gone else names,
-            dropped=left - returned,
-            returned=returned,
-            everything=wildcard and (not before.wildcard or WILDCARD in added),
+            added=subscribe & names if before.names or unsubscribe else names,
+            dropped=unsubscribed - still_covered,
+            still_covered=still_covered,
+            everything=wildcard and (not before.wildcard or WILDCARD in subscribe),
         )
 
     def narrow(self, routes: frozenset[str], interests: InterestTable) -> bool:
-        """Limit the wildcard to these route names; True when that changed what the client wants."""
+        """Narrow the wildcard to names under these route names; True if the wanted resources changed."""
         if self.interest.routes == routes:
             return False
         self.interest = interests.get(self.interest.wildcard, self.interest.names, routes)

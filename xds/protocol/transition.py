@@ -1,7 +1,7 @@
 """The transition of one client to the newest snapshot: what has to wait, and for what (docs/protocol.md#order).
 
-A transition is not tied to one push. What may be sent is always the difference between the content released to this
-client and the newest snapshot. The difference is split into listener trees (`trees`), and each tree is in one phase:
+A transition is not tied to one push. It always covers the difference between the content released to this client and
+the newest snapshot. The difference is split into listener trees (`trees`), and each tree is in one phase:
 
     phase of a tree  what the client is sent              what the tree waits for          what ends the phase
     CLUSTERS         the clusters that the tree refers    every cold cluster that it       the ACK of CDS, or proof for
@@ -16,9 +16,9 @@ client and the newest snapshot. The difference is split into listener trees (`tr
     LINGERING        everything but removals              nothing                          the end of lingering
 
     phase of a client
-    RETURNING        updates of what it shows that it     its requests for the types that  return_s; order_timeout_s
-                     holds; nothing of types of which     it had before, above all CDS     while it is known to use CDS
-                     the server knows nothing                                              and has not requested it
+    RETURNING        updates of the content that it       its requests for the types that  return_s; order_timeout_s
+                     shows; nothing of types whose        it had before, above all CDS     while it is known to use CDS
+                     content is unknown                                                    and has not requested it
 
 "Routes" are scoped routes, route configurations and virtual hosts. A tree with warm clusters only skips CLUSTERS.
 Lingering outlasts the transition (`ClientState.lingering`). A rejected resource stops its tree in the phase it is in.
@@ -32,171 +32,186 @@ from typing import TYPE_CHECKING
 from xds.model.names import NO_NAMES
 from xds.model.resource_type import resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
-from xds.protocol.awaited import may_have_unready, over_unshown_filters, takes_clusters
-from xds.protocol.kept import (
-    aggregates_of_cold,
-    outdated_names,
-    over_absent_listeners,
-    routes_in_use,
-    without_endpoints,
+from xds.protocol.expected_requests import (
+    listeners_with_unshown_filters,
+    may_have_warming_listeners,
+    subscribes_to_clusters,
 )
-from xds.protocol.linger import NO_NAMES_BY_TYPE, Names, keep_of, without
+from xds.protocol.held_resources import (
+    aggregates_of_cold_members,
+    clusters_of_rejected_assignments,
+    outdated_names,
+    routes_in_use,
+    users_of_absent_listeners,
+)
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type, without_names
 from xds.protocol.readiness import Readiness
-from xds.protocol.release import joined
-from xds.protocol.trees import Part, Tree, listeners_naming, without_parts
+from xds.protocol.release import merge_names
+from xds.protocol.trees import ResourceId, Tree, listeners_naming, without_resources
 
 if TYPE_CHECKING:
     from xds.protocol.client import ClientState
 
-_NO_PARTS: frozenset[Part] = frozenset()
-_MET_LIMIT = 8
+_NO_RESOURCES: frozenset[ResourceId] = frozenset()
+_ACKED_RELEASES_LIMIT = 8
 
 
 class Transition:
     """The transition of one client.
 
-    * ``origin``: the release under which all listeners were ready last, so that new connections use it;
-    * ``is_origin_shown``: a client that has returned shows these listeners, so it is not known whether they are ready:
-      all that they name counts as newly named;
-    * ``met``: the releases with listeners that were ACKed since; new connections may use these as well;
-    * ``held``: the trees of which nothing is released yet: they wait for clusters or internal listeners, or for the
+    * ``ready_release``: the last release whose listeners were all ready, so that new connections use it;
+    * ``is_ready_release_unproved``: a reconnected client showed the listeners of ``ready_release``, so they may still
+      be warming: all names in them count as newly named;
+    * ``acked_releases``: the releases with listeners that were ACKed since; new connections may use these as well;
+    * ``held_trees``: the trees of which nothing is released: they wait for clusters or internal listeners, or for the
       repair of a rejected resource;
-    * ``kept``: all names that keep their released version, except lingering ones;
+    * ``held_names``: all names that keep their released version, except lingering ones;
     * ``drains``: a listener changed or was removed, so old connections drain;
-    * ``silent``: the type URLs of which nothing is sent, because it is unknown what the client holds;
-    * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait was given up;
-    * ``is_pending_release_told``: names that only held content has are reported as missing;
+    * ``withheld_types``: the type URLs of which nothing is sent, because it is unknown what the client holds;
+    * ``fetch_since_s``: since when listeners are in the phase FETCHING; ``is_fetch_over``: this wait has timed out;
+    * ``is_pending_release_reported``: names that exist only in held content are reported as missing;
     * ``returning_until_s``: the end of the phase RETURNING; None outside of it;
-    * ``broken_until_s``: a stream ended during the transition, and until then the others may end as well.
+    * ``broken_until_s``: a stream ended during the transition; the other streams may end until this time.
     """
 
     __slots__ = (
+        "acked_releases",
         "began_s",
         "broken_until_s",
         "drains",
         "fetch_since_s",
-        "held",
+        "held_names",
+        "held_trees",
         "is_fetch_over",
-        "is_origin_shown",
-        "is_pending_release_told",
-        "kept",
-        "met",
-        "origin",
+        "is_pending_release_reported",
+        "is_ready_release_unproved",
         "readiness",
+        "ready_release",
         "returning_until_s",
-        "silent",
+        "withheld_types",
     )
 
     def __init__(self, client: ClientState, now_s: float) -> None:
         self.began_s = now_s
-        self.origin: Snapshot = client.released
-        self.met: tuple[Snapshot, ...] = ()
-        self.is_origin_shown = may_have_unready(client, now_s)
-        # A client that has just started goes live when its clusters are warm: the clusters that it ACKed count as warm.
+        self.ready_release: Snapshot = client.released
+        self.acked_releases: tuple[Snapshot, ...] = ()
+        self.is_ready_release_unproved = may_have_warming_listeners(client, now_s)
+        # A client that has just started goes live when its clusters are warm, so its ACKed clusters count as warm.
         acked = client.watches.acked(client.url_of("clusters"))
-        self.readiness = Readiness(client.warm or (acked if not client.has_returned else None))
-        self.held: tuple[Tree, ...] = ()
-        self.kept: Names = NO_NAMES_BY_TYPE
+        self.readiness = Readiness(client.warm_clusters or (acked if not client.has_returned else None))
+        self.held_trees: tuple[Tree, ...] = ()
+        self.held_names: NamesByType = NO_NAMES_BY_TYPE
         self.drains = False
-        self.silent: frozenset[str] = NO_NAMES
+        self.withheld_types: frozenset[str] = NO_NAMES
         self.fetch_since_s: float | None = None
         self.is_fetch_over = False
-        self.is_pending_release_told = False
+        self.is_pending_release_reported = False
         self.returning_until_s: float | None = None
         self.broken_until_s: float | None = None
 
     def copy(self) -> Transition:
         """An independent transition in the same state."""
-        made = copy(self)
-        made.readiness = self.readiness.copy()
-        return made
+        clone = copy(self)
+        clone.readiness = self.readiness.copy()
+        return clone
 
-    def begin_at(self, release: Snapshot) -> None:
-        """All listeners of this release are ready."""
-        self.origin, self.met, self.is_origin_shown = release, (), False
+    def set_ready_release(self, release: Snapshot) -> None:
+        """Note that all listeners of this release are ready."""
+        self.ready_release, self.acked_releases, self.is_ready_release_unproved = release, (), False
 
-    def keeps(self, type_url: str) -> bool:
-        """Whether some resources of this type stay as they were released."""
-        return any(url == type_url for url, _ in self.kept)
+    def holds_type(self, type_url: str) -> bool:
+        """Whether some resources of this type keep their released version."""
+        return any(url == type_url for url, _ in self.held_names)
 
-    # -- what may be released ---------------------------------------------------------------------------------------
+    # -- what is held -----------------------------------------------------------------------------------------------
 
-    def keep(self, client: ClientState, now_s: float) -> Names:
+    def find_held_names(self, client: ClientState, now_s: float) -> NamesByType:
         """The names that keep their released version, except lingering ones. All others may be released."""
-        awaited = self.returning_until_s is not None or self.broken_until_s is not None
-        cold = self.readiness.look(client, now_s, is_awaited=awaited)
-        if self.silent and not cold and self._is_known_what_is_there(client):
-            self.silent = NO_NAMES
-        back = self._take_back(client, now_s)
-        unready = self._unready_listeners(client, now_s, is_awaited=awaited)
-        self.held, kept = (), []
-        if cold or back or unready is None or unready:
-            absent = self._absent_listeners(client, unready, is_awaited=awaited) | self._new(client, back)
-            kept = [*self._held_parts(client, unready, back, absent), over_absent_listeners(client, absent)]
+        is_awaited = self.returning_until_s is not None or self.broken_until_s is not None
+        cold = self.readiness.update(client, now_s, is_awaited=is_awaited)
+        if self.withheld_types and not cold and self._are_clusters_known(client):
+            self.withheld_types = NO_NAMES
+        reverted = self._revert_listeners(client, now_s)
+        unready = self._unready_listeners(client, now_s, is_awaited=is_awaited)
+        self.held_trees, held = (), []
+        if cold or reverted or unready is None or unready:
+            absent = self._absent_listeners(client, unready, is_awaited=is_awaited)
+            absent |= self._unused_listeners(client, reverted)
+            held = [*self._held_by_trees(client, unready, reverted, absent), users_of_absent_listeners(client, absent)]
         if cold:
-            kept.append(aggregates_of_cold(client, self.readiness))
-        kept.append(without_endpoints(client))
-        self.kept = joined(*kept)
-        return self.kept
+            held.append(aggregates_of_cold_members(client, self.readiness))
+        held.append(clusters_of_rejected_assignments(client))
+        self.held_names = merge_names(*held)
+        return self.held_names
 
-    def _held_parts(
-        self, client: ClientState, unready: frozenset[str] | None, back: frozenset[str], absent: frozenset[str]
-    ) -> list[Names]:
+    def _held_by_trees(
+        self, client: ClientState, unready: frozenset[str] | None, reverted: frozenset[str], absent: frozenset[str]
+    ) -> list[NamesByType]:
+        """The names that are held because their tree is in the phase CLUSTERS, LISTENERS or FETCHING.
+
+        The arguments are names of listeners: not ready (None: all), taken back to an earlier version, not there yet.
+        """
         trees = client.releases.trees(client.released, client.goal)
         held = [
             tree
             for tree in trees
-            if not tree.needs.isdisjoint(absent)
-            or self.readiness.holds(client, tree.leads_to, is_unreadable=tree.is_unreadable)
-            or not tree.listeners.isdisjoint(back)
+            if not tree.needed_listeners.isdisjoint(absent)
+            or self.readiness.holds(client, tree.clusters, is_unreadable=tree.is_unreadable)
+            or not tree.listeners.isdisjoint(reverted)
         ]
-        partly = [tree for tree in trees if tree not in held and not tree.within.isdisjoint(absent)]
+        partly = [tree for tree in trees if tree not in held and not tree.own_internal_listeners.isdisjoint(absent)]
         unshown = self._used_by_unshown(client)
-        stale = outdated_names(client, (self.origin, *self.met), is_returning=self.returning_until_s is not None)
-        stale = without_parts(stale, unshown)
-        behind = listeners_naming(stale, client.goal) if stale else NO_NAMES
+        stale = outdated_names(
+            client, (self.ready_release, *self.acked_releases), is_returning=self.returning_until_s is not None
+        )
+        stale = without_resources(stale, unshown)
+        later = listeners_naming(stale, client.goal) if stale else NO_NAMES  # listeners that wait for these names
         changing = self._filters_changing(client)
         if changing:
             url = client.url_of("listeners")
-            changed = client.releases.renewed(client.released.get(url), client.goal.get(url))
-            behind |= changed & listeners_naming(changing, client.goal)
-        after = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(behind)]
-        if any(tree.has_added_listener for tree in (*held, *partly, *after)):
+            changed = client.releases.added_or_changed(client.released.get(url), client.goal.get(url))
+            later |= changed & listeners_naming(changing, client.goal)
+        in_order = [tree for tree in trees if tree not in held and not tree.listeners.isdisjoint(later)]
+        if any(tree.has_added_listener for tree in (*held, *partly, *in_order)):
             # "listeners are replaced within one response, because the old one may hold the port of the new one"
             # (docs/protocol.md#additions).
-            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly, *after)]
-        self.held = tuple(held)
-        kept = [part for tree in held for part in (tree.first, tree.then)]
-        kept += [tree.besides for tree in partly]
-        kept += [without(tree.first, joined(stale, changing)) for tree in after]
-        # Until a listener is ready, new connections use its earlier versions and what those refer to.
-        used = _NO_PARTS
+            held += [tree for tree in trees if tree.has_removed_listener and tree not in (*held, *partly, *in_order)]
+        self.held_trees = tuple(held)
+        names = [part for tree in held for part in (tree.listener_parts, tree.route_parts)]
+        names += [tree.waiting_parts for tree in partly]
+        names += [without_names(tree.listener_parts, merge_names(stale, changing)) for tree in in_order]
+        # Until a listener is ready, new connections use its earlier versions and the resources that these refer to.
+        used = _NO_RESOURCES
         if unready:
-            used = unshown.union(*(client.releases.used_by(unready, each) for each in (self.origin, *self.met)))
-        waiting = joined(*(tree.changed for tree in trees if tree not in held and _waits(tree, unready, used)))
+            used = unshown.union(
+                *(client.releases.used_by(unready, each) for each in (self.ready_release, *self.acked_releases))
+            )
+        waiting = merge_names(
+            *(tree.used_route_parts for tree in trees if tree not in held and _waits(tree, unready, used))
+        )
         if waiting:
-            # A listener does not become ready without the resources that it newly names: these do not wait for it.
+            # A listener needs the resources that it newly names to become ready, so these do not wait for it.
             waiting = self._without_needed(client, waiting, used)
-        return [*kept, without(waiting, stale)]
+        return [*names, without_names(waiting, stale)]
 
-    def _used_by_unshown(self, client: ClientState) -> frozenset[Part]:
-        """The routes in use that earlier versions of listeners may name, which a returned client does not show.
+    def _used_by_unshown(self, client: ClientState) -> frozenset[ResourceId]:
+        """The routes in use that earlier versions of listeners may name, which a reconnected client does not show.
 
-        New connections use these while a listener that it shows lacks something that this server serves or served. A
-        listener lacks nothing that the client rejects: it becomes ready without it.
+        New connections use these routes while a shown listener lacks a resource that this server serves or served. A
+        resource that the client rejects is not lacking: the listener becomes ready without it.
         """
-        if not self.is_origin_shown:
-            return _NO_PARTS
+        if not self.is_ready_release_unproved:
+            return _NO_RESOURCES
         missing = self._not_fetched(client, client.watches.never_accepted())
-        return routes_in_use(client) if any(_is_from_here(client, *each) for each in missing) else _NO_PARTS
+        return routes_in_use(client) if any(_is_served_here(client, *each) for each in missing) else _NO_RESOURCES
 
     def _absent_listeners(
         self, client: ClientState, unready: frozenset[str] | None, *, is_awaited: bool
     ) -> frozenset[str]:
-        """New listeners that are not ready: nothing may refer to an internal one of them yet.
+        """The new listeners that are not ready: no cluster may lead to an internal one of them yet.
 
-        A changed listener is not among them: it "serves its previous content meanwhile" (docs/protocol.md#additions).
-        All of them are while a client that has returned is still to show its listeners.
+        Changed listeners are not among them: each "serves its previous content meanwhile" (docs/protocol.md#additions).
+        All listeners are, as long as a reconnected client is expected to show its listeners.
         """
         if unready is not None and not unready:
             return NO_NAMES
@@ -204,57 +219,58 @@ class Transition:
         listeners = frozenset(client.goal.get(url).resources)
         if not client.watches.of(url):
             return listeners if is_awaited else NO_NAMES
-        return self._new(client, listeners if unready is None else unready & listeners)
+        return self._unused_listeners(client, listeners if unready is None else unready & listeners)
 
-    def _new(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
-        """Those of these listeners that no new connection uses yet, in any version, as far as that is known."""
+    def _unused_listeners(self, client: ClientState, listeners: frozenset[str]) -> frozenset[str]:
+        """The listeners among these that no new connection is known to use yet, in any version."""
         if not listeners:
             return listeners
         url = client.url_of("listeners")
-        used, acked = self.origin.get(url).resources.keys(), client.watches.acked(url)
-        # A listener that is rejected keeps the origin as it is while others are removed.
+        used, acked = self.ready_release.get(url).resources.keys(), client.watches.acked(url)
+        # While a listener is rejected, `ready_release` stays as it is and may have listeners that were removed since.
         new = listeners.difference(used if acked is None else used & acked.resources.keys())
-        if self.is_origin_shown and (missing := self._not_fetched(client)):
+        if self.is_ready_release_unproved and (missing := self._not_fetched(client)):
             new |= listeners & listeners_naming(missing, client.released)
         return new
 
-    def _without_needed(self, client: ClientState, waiting: Names, used: frozenset[Part]) -> Names:
-        """``waiting`` without the names that listeners newly name, and without what the client rejects and never had.
+    def _without_needed(self, client: ClientState, waiting: NamesByType, used: frozenset[ResourceId]) -> NamesByType:
+        """``waiting`` without the names that listeners newly name, and without rejected names of which no version was
+        accepted.
 
-        Rejected names do not wait, so that a repair is sent at once, except for the filters of the listeners that use
-        them; a client that serves an accepted version can wait for its listener. Names that an unready listener
-        ``used`` before wait in any case: its new version becomes ready with what the client holds under them.
+        These rejected names do not wait, so that a repair is sent at once, unless a listener that uses them waits for
+        its filters. A name of which the client accepted a version can wait for its listener. Names that an unready
+        listener ``used`` before wait in any case: its new version becomes ready with the content that the client holds.
         """
         url = client.url_of("listeners")
-        goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
-        in_flight = [watch.ack.offered for watch in client.watches.of(url) if watch.ack.offered is not None]
+        goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
+        in_flight = [watch.ack.in_flight for watch in client.watches.of(url) if watch.ack.in_flight is not None]
         needed = client.releases.newly_named(acked, goal)
         for each in in_flight:
             if needed:
-                needed = without(needed, client.releases.newly_named(acked, each.resource_set))
+                needed = without_names(needed, client.releases.newly_named(acked, each.resource_set))
         if filtered := self._filters_unready(client):
-            # The filters come on their own, so the listener gets both.
+            # The filters are sent before the listener, which then uses the new filters and the new routes.
             used |= client.releases.used_by(filtered, client.goal)
-        needed = without_parts(needed, used)
-        return without(without(waiting, needed), self._repairs(client))
+        needed = without_resources(needed, used)
+        return without_names(without_names(waiting, needed), self._repairs(client))
 
-    def _repairs(self, client: ClientState) -> Names:
-        """What the client rejects and never had, unless a listener that uses it lacks its newest version or others."""
-        refused = client.watches.never_accepted()
-        if not refused:
+    def _repairs(self, client: ClientState) -> NamesByType:
+        """The rejected names of which no version was accepted, unless a listener that uses them is not ready."""
+        rejected = client.watches.never_accepted()
+        if not rejected:
             return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
-        goal, acked = client.goal.get(url), client.watches.acked(url) or self.origin.get(url)
-        missing = self._not_fetched(client, refused)
-        unready = client.releases.renewed(acked, goal) | self._filters_unready(client)
+        goal, acked = client.goal.get(url), client.watches.acked(url) or self.ready_release.get(url)
+        missing = self._not_fetched(client, rejected)
+        unready = client.releases.added_or_changed(acked, goal) | self._filters_unready(client)
         used = client.releases.used_by(unready | listeners_naming(missing, client.released), client.goal)
-        return without_parts(refused, used)
+        return without_resources(rejected, used)
 
     def _unready_listeners(self, client: ClientState, now_s: float, *, is_awaited: bool) -> frozenset[str] | None:
-        """The listeners that are not ready: the client has not ACKed the newest version and all that it newly names.
+        """The listeners that are not ready, because the newest version or a name in it is not ACKed; None means all.
 
-        None means every listener. Routes do not overtake these: "within a tree a route never overtakes the listener
-        that refers to it, the resources that the listener newly names" (docs/protocol.md#additions).
+        docs/protocol.md#additions: "within a tree a route never overtakes the listener that refers to it, the resources
+        that the listener newly names".
         """
         url = client.url_of("listeners")
         goal = client.goal.get(url)
@@ -262,47 +278,49 @@ class Transition:
             return None if is_awaited and goal.resources else NO_NAMES
         acked = client.watches.acked(url)
         if acked is None:
-            return None if url in self.silent else NO_NAMES
-        self._note_met(client, acked)
-        unready = client.releases.renewed(acked, goal)
+            return None if url in self.withheld_types else NO_NAMES
+        self._note_acked_release(client, acked)
+        unready = client.releases.added_or_changed(acked, goal)
         if unready and client.order.proceed_on_nack:
-            unready = unready.difference(client.refused(url))
+            unready = unready.difference(client.rejected_versions(url))
         unready = unready | self._filters_unready(client) | self._fetching(client, now_s)
         if not unready and acked is client.released.get(url) and not self.is_fetch_over:
-            self.begin_at(client.released)  # new connections use this release from now on
+            self.set_ready_release(client.released)  # new connections use this release from now on
         return unready
 
-    def _note_met(self, client: ClientState, acked: ResourceSet) -> None:
+    def _note_acked_release(self, client: ClientState, acked: ResourceSet) -> None:
         url = acked.type.type_url
-        if acked is not client.goal.get(url) and all(acked is not each.get(url) for each in (self.origin, *self.met)):
-            met = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: acked})
-            self.met = (*self.met, met)[-_MET_LIMIT:]
+        if acked is not client.goal.get(url) and all(
+            acked is not each.get(url) for each in (self.ready_release, *self.acked_releases)
+        ):
+            release = Snapshot(client.released.group, client.released.revision, {**client.released.sets, url: acked})
+            self.acked_releases = (*self.acked_releases, release)[-_ACKED_RELEASES_LIMIT:]
 
     def _filters_unready(self, client: ClientState) -> frozenset[str]:
-        """The listeners that name a changed extension configuration that is not ACKed: no route may overtake that.
+        """The listeners that name a changed extension configuration that is not ACKed. No route may overtake it.
 
-        All that name any are while it is unknown which one a client that has returned holds.
+        In the phase RETURNING, also the listeners that name an extension configuration that was not requested yet.
         """
         changing = self._filters_changing(client)
         unready = listeners_naming(changing, client.goal) if changing else NO_NAMES
-        return unready | over_unshown_filters(client) if self.returning_until_s is not None else unready
+        return unready | listeners_with_unshown_filters(client) if self.returning_until_s is not None else unready
 
-    def _filters_changing(self, client: ClientState) -> Names:
+    def _filters_changing(self, client: ClientState) -> NamesByType:
         """The changed extension configurations that are not ACKed.
 
-        A listener that a client shows that has returned may still warm for one that it did not have before.
+        New ones count if the client has reconnected: a listener that it shows may still warm because of them.
         """
         url = client.url_of("extension_configs")
         goal = client.goal.get(url)
         if not goal.resources:
             return NO_NAMES_BY_TYPE
-        if url in self.silent:
-            return keep_of({url: goal.resources})
+        if url in self.withheld_types:
+            return names_by_type({url: goal.resources})
         proceeds, is_new = bool(client.order.proceed_on_nack), not client.has_returned
-        return keep_of({url: client.watches.changing(url, goal, besides_refused=proceeds, besides_new=is_new)})
+        return names_by_type({url: client.watches.changing(url, goal, except_rejected=proceeds, except_new=is_new)})
 
     def _fetching(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """The listeners in the phase FETCHING: released, but the client has not ACKed all that they newly name.
+        """The listeners in the phase FETCHING: released, but the client has not ACKed all names that they newly name.
 
         docs/protocol.md#additions: a route "waits at most `order_timeout_s` for resources that never come".
         """
@@ -314,23 +332,23 @@ class Transition:
             self.fetch_since_s = now_s
         return listeners_naming(missing, client.released)
 
-    def _not_fetched(self, client: ClientState, besides: Names = NO_NAMES_BY_TYPE) -> Names:
-        """The names that released listeners newly name and that the client did not ACK yet, without ``besides``.
+    def _not_fetched(self, client: ClientState, excluded: NamesByType = NO_NAMES_BY_TYPE) -> NamesByType:
+        """The names that released listeners newly name and that the client has not ACKed, without ``excluded``.
 
-        Those that listeners name which it shows and which were not replaced yet are among them.
+        Names in listeners that a reconnected client showed count as newly named (``is_ready_release_unproved``).
         """
         if self.is_fetch_over:
             return NO_NAMES_BY_TYPE
         url = client.url_of("listeners")
-        before = empty_set(url) if self.is_origin_shown else self.origin.get(url)
+        before = empty_set(url) if self.is_ready_release_unproved else self.ready_release.get(url)
         named = client.releases.newly_named(before, client.released.get(url))
-        if self.is_origin_shown:
-            named = joined(named, client.releases.newly_named(before, client.watches.acked(url) or before))
-        named = without(named, besides)
+        if self.is_ready_release_unproved:
+            named = merge_names(named, client.releases.newly_named(before, client.watches.acked(url) or before))
+        named = without_names(named, excluded)
         return client.watches.not_fetched(named) if named else NO_NAMES_BY_TYPE
 
-    def _is_known_what_is_there(self, client: ClientState) -> bool:
-        """Whether the client's clusters are known, so that silent types may be sent.
+    def _are_clusters_known(self, client: ClientState) -> bool:
+        """Whether the client's clusters are known, so that the withheld types may be sent.
 
         docs/protocol.md#coming-back: "if the content of a client is unknown, no removal is sent before its clusters are
         known".
@@ -340,90 +358,94 @@ class Transition:
             return self.returning_until_s is None
         return client.watches.acked(url) is not None
 
-    # -- refusals ---------------------------------------------------------------------------------------------------
+    # -- rejections -------------------------------------------------------------------------------------------------
 
-    def _take_back(self, client: ClientState, now_s: float) -> frozenset[str]:
-        """Release the last accepted version of listeners that newly name a rejected resource; returns the listeners.
+    def _revert_listeners(self, client: ClientState, now_s: float) -> frozenset[str]:
+        """Release the last accepted version of listeners that newly name a rejected resource; returns these listeners.
 
-        docs/protocol.md#refusals: "a rejected route or extension configuration that a listener newly names takes the
+        docs/protocol.md#rejections: "a rejected route or extension configuration that a listener newly names takes the
         listener back to its last accepted version, because Envoy would go live without it".
         """
-        back = self._refused_listeners(client)
-        stuck = self._stuck_listeners(client)
-        if back or stuck:
+        listeners = self._listeners_naming_rejected(client)
+        reverted = listeners | self._listeners_naming_removed(client)
+        if reverted:
             url = client.url_of("listeners")
-            client.release(client.releases.reverted(client.released, self.origin, url, back | stuck), now_s)
-        return back
+            client.release(client.releases.reverted(client.released, self.ready_release, url, reverted), now_s)
+        return listeners
 
-    def _stuck_listeners(self, client: ClientState) -> frozenset[str]:
-        """The released listeners that newly name a rejected resource that the newest snapshot lacks: it stays bad."""
-        never = client.watches.never_accepted()
-        if not never:
+    def _listeners_naming_removed(self, client: ClientState) -> frozenset[str]:
+        """The released listeners that newly name a resource that the client rejects and that a push has removed."""
+        rejected = client.watches.never_accepted()
+        if not rejected:
             return NO_NAMES
         url = client.url_of("listeners")
-        named = dict(client.releases.newly_named(self.origin.get(url), client.released.get(url)))
-        gone = {
-            kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys() for kind, names in never
+        named = dict(client.releases.newly_named(self.ready_release.get(url), client.released.get(url)))
+        removed = {
+            kind: names & named.get(kind, NO_NAMES) - client.goal.get(kind).resources.keys() for kind, names in rejected
         }
-        return listeners_naming(keep_of(gone), client.released)
+        return listeners_naming(names_by_type(removed), client.released)
 
-    def _refused_listeners(self, client: ClientState) -> frozenset[str]:
+    def _listeners_naming_rejected(self, client: ClientState) -> frozenset[str]:
         """The newest listeners that newly name a resource that the client rejects and never accepted."""
-        if not client.watches.refuses_anything:
+        if not client.watches.rejects_anything:
             return NO_NAMES
         url = client.url_of("listeners")
-        named = client.releases.newly_named(self.origin.get(url), client.goal.get(url))
+        named = client.releases.newly_named(self.ready_release.get(url), client.goal.get(url))
         bad = tuple(
-            (type_url, names.intersection(client.refused(type_url)))
+            (type_url, names.intersection(client.rejected_versions(type_url)))
             for type_url, names in named
-            if resource_type(type_url).in_tree and not names.isdisjoint(client.refused(type_url))
+            if resource_type(type_url).in_tree and not names.isdisjoint(client.rejected_versions(type_url))
         )
         return listeners_naming(bad, client.goal) if bad else NO_NAMES
 
-    # -- its end ----------------------------------------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------------------------
 
-    def is_shown(self, client: ClientState) -> bool:
-        """Whether the client has ACKed everything that can refer to clusters.
+    def is_acked(self, client: ClientState) -> bool:
+        """Whether the client has ACKed everything that may refer to clusters.
 
         docs/protocol.md#removals: "the clock starts when everything that could refer to the resource is ACKed".
         """
-        if self.kept or self.silent or self.fetch_since_s is not None:
+        if self.held_names or self.withheld_types or self.fetch_since_s is not None:
             return False
         if self.returning_until_s is not None or self.broken_until_s is not None:
             return False
-        return not any(resource_type(url).in_tree for url in client.watches.lagging_types)
+        return not any(resource_type(url).in_tree for url in client.watches.pending_types)
 
     def is_over(self, client: ClientState) -> bool:
         """Whether all clusters are warm, CDS is ACKed, and all removals have an end.
 
-        Once `is_shown` holds as well, the transition ends.
+        Once `is_acked` holds as well, the transition ends.
         """
-        if self.readiness.cold or client.lingering.is_pending:
+        if self.readiness.cold or client.lingering.lacks_end:
             return False
-        return not any(resource_type(url).is_route_target for url in client.watches.lagging_types)
+        return not any(resource_type(url).is_route_target for url in client.watches.pending_types)
 
     def expire(self, client: ClientState, now_s: float) -> bool:
-        """Give up waits that lasted too long; True when content is released without proof that the client is ready."""
+        """End waits that have timed out; True if content is released without proof that the client is ready for it."""
         rules = client.rules
-        over = self.readiness.expire(client, now_s)
-        is_unreadable = any(tree.is_unreadable for tree in self.held)
-        ended = any(is_unreadable or not self.readiness.is_endless(client, name) for name in over if self.held)
+        timed_out = self.readiness.expire(client, now_s)
+        is_unreadable = any(tree.is_unreadable for tree in self.held_trees)
+        ended = any(
+            is_unreadable or not self.readiness.waits_without_limit(client, name)
+            for name in timed_out
+            if self.held_trees
+        )
         if self.returning_until_s is not None and now_s >= self._returning_until_s(client):
             self.returning_until_s = None
-            ended = ended or (takes_clusters(client) and not client.has_clusters)
+            ended = ended or (subscribes_to_clusters(client) and not client.has_requested_clusters)
         if self.broken_until_s is not None and now_s >= self.broken_until_s:
             self.broken_until_s = None
-        if self.silent and now_s >= self.began_s + rules.order_timeout_s:
-            self.silent = NO_NAMES
+        if self.withheld_types and now_s >= self.began_s + rules.order_timeout_s:
+            self.withheld_types = NO_NAMES
         if self.fetch_since_s is not None and now_s >= self.fetch_since_s + rules.order_timeout_s:
             self.fetch_since_s, self.is_fetch_over, ended = None, True, True
-        if not self.is_pending_release_told and now_s >= self.began_s + rules.order_timeout_s:
-            self.is_pending_release_told = True
-            client.look_at_pending_release(now_s)
+        if not self.is_pending_release_reported and now_s >= self.began_s + rules.order_timeout_s:
+            self.is_pending_release_reported = True
+            client.offer_pending_release(now_s)
         return ended
 
     def deadline_s(self, client: ClientState) -> float | None:
-        """When `expire` should be called although nothing happened."""
+        """When `expire` is due if no request or push comes before; None if it is not needed."""
         rules, due = client.rules, []
         ready_s = self.readiness.deadline_s(client)
         if ready_s is not None:
@@ -434,7 +456,7 @@ class Transition:
             due.append(self.broken_until_s)
         if self.fetch_since_s is not None:
             due.append(self.fetch_since_s + rules.order_timeout_s)
-        if self.silent or (self.kept and not self.is_pending_release_told):
+        if self.withheld_types or (self.held_names and not self.is_pending_release_reported):
             due.append(self.began_s + rules.order_timeout_s)
         return min(due, default=None)
 
@@ -445,19 +467,20 @@ class Transition:
         `order_timeout_s`".
         """
         assert self.returning_until_s is not None
-        if not client.watches.of(client.url_of("clusters")) and takes_clusters(client):
+        if not client.watches.of(client.url_of("clusters")) and subscribes_to_clusters(client):
             return self.began_s + client.rules.order_timeout_s
         return self.returning_until_s
 
 
-def _waits(tree: Tree, unready: frozenset[str] | None, used: frozenset[Part]) -> bool:
+def _waits(tree: Tree, unready: frozenset[str] | None, used: frozenset[ResourceId]) -> bool:
+    """Whether the routes of a tree wait: a listener of it is in ``unready`` (None: all), or they are in ``used``."""
     if unready is None or not tree.listeners.isdisjoint(unready):
         return True
-    return any((url, name) in used for url, names in tree.changed for name in names)
+    return any((url, name) in used for url, names in tree.used_route_parts for name in names)
 
 
-def _is_from_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
-    """Whether one of these names is in the newest snapshot, the released one or a retained revision."""
+def _is_served_here(client: ClientState, type_url: str, names: frozenset[str]) -> bool:
+    """Whether one of these names is in the newest snapshot, in the released content or in a retained revision."""
     if any(not names.isdisjoint(each.get(type_url).resources) for each in (client.goal, client.released)):
         return True
     return bool(client.cache.no_longer_served(client.goal, type_url, names))

@@ -1,11 +1,13 @@
-"""Listener trees: the difference between two snapshots, in the units in which it is released.
+"""Listener trees: the units in which the difference between two snapshots is released.
 
 docs/protocol.md#order: "The unit is the *listener tree*: a listener and the scoped routes, route configurations,
 virtual hosts and extension configurations that it refers to by name, as far as they differ. Trees that share a part
 are one tree. A resource that no listener refers to is a tree of its own." A tree also has the clusters that its new
 content refers to, so that it can be held while one of them is cold.
 
-Pure functions of values: `Releases` keeps the results for all clients alike.
+An *internal listener* is a listener that endpoints name as their address, so that requests pass several listeners.
+
+All functions are pure. `Releases` keeps their results for all clients.
 """
 
 from __future__ import annotations
@@ -17,38 +19,40 @@ from xds.model.names import WILDCARD
 from xds.model.resource import Resource
 from xds.model.resource_type import alias_of, resource_type
 from xds.model.snapshot import Change, ResourceSet, Snapshot
-from xds.protocol.linger import Names, keep_of
+from xds.protocol.linger import NamesByType, names_by_type
 
-Part = tuple[str, str]  # type URL and name
-NewlyBehind = Mapping[Part, frozenset[str]]  # the internal listeners that clusters and assignments newly name
+ResourceId = tuple[str, str]  # type URL and name
+NewInternalListeners = Mapping[ResourceId, frozenset[str]]  # by cluster or assignment: the names of internal listeners
 RedirectedOf = Callable[[ResourceSet, ResourceSet], Iterable[str]]  # `Releases.redirected`
 
 
 class Tree(NamedTuple):
-    """The differences of one listener tree between two snapshots.
+    """The difference of one listener tree between two snapshots.
 
-    * ``first``: its extension configurations and listeners;
-    * ``then``: its scoped routes, route configurations and virtual hosts;
-    * ``changed``: those of ``then`` that the client may use already, so that they must not overtake their listener; new
-      ones are not used before a listener that names them;
+    * ``listener_parts``: its listeners and extension configurations;
+    * ``route_parts``: its scoped routes, route configurations and virtual hosts;
+    * ``used_route_parts``: the ``route_parts`` that the client may already use, so they must not overtake their
+      listener; a new one is not used before a listener that names it;
     * ``listeners``: the names of all listeners that refer to a part of the tree, changed or not;
-    * ``leads_to``: the names of the clusters that the new content refers to;
-    * ``needs``: the internal listeners that endpoints in these clusters name, except those that refer back to this
-      tree. The tree waits for new ones;
-    * ``within``: the internal listeners among its own that endpoints in these clusters name, and that refer to none of
-      its listeners; ``besides``: the names that wait for new ones of these: all but resources that nothing uses yet;
+    * ``clusters``: the names of the clusters that the new content refers to;
+    * ``needed_listeners``: the internal listeners of other trees that endpoints of these clusters name and that do not
+      refer back to this tree; the tree waits for those that are new;
+    * ``own_internal_listeners``: the internal listeners of this tree that endpoints of these clusters name and that
+      refer to no listener of this tree;
+    * ``waiting_parts``: the parts that wait for new ``own_internal_listeners``: all but resources that nothing uses
+      yet;
     * ``is_unreadable``: the new content has references that cannot be read, so it may refer to any cluster;
     * ``has_added_listener``, ``has_removed_listener``: a listener is new, or was removed.
     """
 
-    first: Names
-    then: Names
-    changed: Names
+    listener_parts: NamesByType
+    route_parts: NamesByType
+    used_route_parts: NamesByType
     listeners: frozenset[str]
-    leads_to: frozenset[str]
-    needs: frozenset[str]
-    within: frozenset[str]
-    besides: Names
+    clusters: frozenset[str]
+    needed_listeners: frozenset[str]
+    own_internal_listeners: frozenset[str]
+    waiting_parts: NamesByType
     is_unreadable: bool
     has_added_listener: bool
     has_removed_listener: bool
@@ -61,16 +65,16 @@ def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Chang
         for url, each in change.items()
         if resource_type(url).in_tree
         for name in each.names
-        if not (resource_type(url).lingers and name in each.removed)  # it lingers, and waits for no tree
+        if not (resource_type(url).lingers and name in each.removed)  # a lingering resource waits for no tree
     }
     if not changed:
         return ()
     groups = _Groups(changed)
-    listeners: dict[Part, frozenset[Part]] = {}
+    listeners: dict[ResourceId, frozenset[ResourceId]] = {}
     for url in (url for url in {**released.sets, **goal.sets} if alias_of(url) == "listeners"):
         before, after = released.get(url).resources, goal.get(url).resources
         for name in {**before, **after}:
-            parts = _below(before.get(name), released, changed) | _below(after.get(name), goal, changed)
+            parts = _parts_below(before.get(name), released, changed) | _parts_below(after.get(name), goal, changed)
             if (url, name) in changed:
                 parts |= {(url, name)}
             if parts:
@@ -80,12 +84,12 @@ def changed_trees(released: Snapshot, goal: Snapshot, change: Mapping[str, Chang
 
 
 class _Groups:
-    """Groups of parts that belong to one tree; each part is a group of its own at first."""
+    """Groups of parts that belong to one tree. At first, each part is a group of its own."""
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[ResourceId]) -> None:
         self._group_of = {part: [part] for part in sorted(parts)}
 
-    def join(self, parts: Iterable[Part]) -> None:
+    def join(self, parts: Iterable[ResourceId]) -> None:
         groups = {id(group): group for group in map(self._group_of.__getitem__, parts)}
         largest, *others = sorted(groups.values(), key=len, reverse=True)
         for group in others:
@@ -93,135 +97,151 @@ class _Groups:
             for part in group:
                 self._group_of[part] = largest
 
-    def __iter__(self) -> Iterator[list[Part]]:
+    def __iter__(self) -> Iterator[list[ResourceId]]:
         return iter({id(group): group for group in self._group_of.values()}.values())
 
 
-def _below(listener: Resource | None, snapshot: Snapshot, among: Iterable[Part]) -> frozenset[Part]:
-    """The parts in ``among`` that a listener refers to in a snapshot, directly or not."""
+def _parts_below(listener: Resource | None, snapshot: Snapshot, among: Iterable[ResourceId]) -> frozenset[ResourceId]:
+    """The parts in ``among`` that a listener of a snapshot refers to, directly or indirectly."""
     if listener is None:
         return frozenset()
-    return frozenset(part for part in _reached(listener, snapshot) if part in among)
+    return frozenset(part for part in _references_below(listener, snapshot) if part in among)
 
 
-def _reached(resource: Resource, snapshot: Snapshot) -> Iterator[Part]:
-    """All parts of trees that a listener, a scoped route or a route configuration refers to, directly or not."""
+def _references_below(resource: Resource, snapshot: Snapshot) -> Iterator[ResourceId]:
+    """All tree parts that a listener, a scoped route or a route configuration refers to, directly or indirectly."""
     for reference in resource.references:
         url, type = reference.type_url, resource_type(reference.type_url)
         if not type.in_tree or type.alias == "listeners":
             continue
         members = snapshot.get(url).resources
-        names = _named(resource, reference.name, members, is_under_route=bool(type.narrowed_by))
+        names = _expand(resource, reference.name, members, is_under_route=bool(type.narrowed_by))
         for name in names:
             yield url, name
             below = members.get(name)
             if below is not None and below is not resource:
-                yield from _reached(below, snapshot)
+                yield from _references_below(below, snapshot)
 
 
-def _named(resource: Resource, name: str, members: Mapping[str, Resource], *, is_under_route: bool) -> Iterable[str]:
+def _expand(resource: Resource, name: str, members: Mapping[str, Resource], *, is_under_route: bool) -> Iterable[str]:
+    """The names among ``members`` that a reference of ``resource`` to ``name`` means: the name, unless it is ``*``."""
     if name != WILDCARD:
         return (name,)
     if is_under_route and alias_of(resource.type_url) == "routes":
         return [each for each in members if each.rpartition("/")[0] == resource.name]
-    return members  # all scoped routes; or all virtual hosts, because an inline route configuration has no known name
+    return members  # all scoped routes, or all virtual hosts: an inline route configuration has no known name
 
 
-def _tree(parts: list[Part], listeners: Mapping[Part, frozenset[Part]], released: Snapshot, goal: Snapshot) -> Tree:
+def _tree(
+    parts: list[ResourceId], listeners: Mapping[ResourceId, frozenset[ResourceId]], released: Snapshot, goal: Snapshot
+) -> Tree:
     members = frozenset(parts)
-    first: dict[str, set[str]] = {}
-    then: dict[str, set[str]] = {}
-    leads_to: set[str] = set()
+    listener_parts: dict[str, set[str]] = {}
+    route_parts: dict[str, set[str]] = {}
+    led_to: set[str] = set()
     has_added = has_removed = False
     for url, name in parts:
         type = resource_type(url)
-        (then if type.after_listeners else first).setdefault(url, set()).add(name)
+        (route_parts if type.after_listeners else listener_parts).setdefault(url, set()).add(name)
         resource = goal.get(url).resources.get(name)
         if resource is not None:
-            leads_to |= _clusters(resource, goal)
+            led_to |= _clusters(resource, goal)
             has_added |= type.alias == "listeners" and name not in released.get(url).resources
         elif type.alias == "listeners":
             has_removed = True
     named_by = frozenset(name for (_, name), below in listeners.items() if not members.isdisjoint(below))
-    clusters = with_members(leads_to - {WILDCARD}, goal)
-    changed = {url: names.intersection(released.get(url).resources) for url, names in then.items()}
-    needs, within = _needs(clusters, named_by, goal)
+    clusters = with_members(led_to - {WILDCARD}, goal)
+    used = {url: names.intersection(released.get(url).resources) for url, names in route_parts.items()}
+    needed, own_internal = _needed_listeners(clusters, named_by, goal)
     return Tree(
-        keep_of(first),
-        keep_of(then),
-        keep_of(changed),
+        names_by_type(listener_parts),
+        names_by_type(route_parts),
+        names_by_type(used),
         named_by,
         clusters,
-        needs,
-        within,
-        _besides({**first, **then}, within, released, goal),
-        WILDCARD in leads_to,
+        needed,
+        own_internal,
+        _waiting_parts({**listener_parts, **route_parts}, own_internal, released, goal),
+        WILDCARD in led_to,
         has_added,
         has_removed,
     )
 
 
 def _clusters(resource: Resource, goal: Snapshot) -> set[str]:
-    """The clusters that a resource and all parts below it refer to; ``*`` for unreadable references."""
-    found = _mentioned(resource)
+    """The clusters that a resource and all parts below it refer to; ``*`` stands for unreadable references."""
+    found = _named_clusters(resource)
     if alias_of(resource.type_url) in ("listeners", "scoped_routes"):
-        for url, name in _reached(resource, goal):
+        for url, name in _references_below(resource, goal):
             below = goal.get(url).resources.get(name)
             if below is not None:
-                found |= _mentioned(below)
+                found |= _named_clusters(below)
     return found
 
 
-def _needs(clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot) -> tuple[frozenset[str], frozenset[str]]:
-    """The internal listeners that endpoints in clusters name: those beside ``listeners``, and those among them.
+def _needed_listeners(
+    clusters: Iterable[str], listeners: frozenset[str], goal: Snapshot
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The internal listeners that endpoints of clusters name: those that are not in ``listeners``, and those that are.
 
-    Both without those that refer back to ``listeners``. docs/protocol.md#additions: "Listeners that refer to each other
-    are sent together".
+    Listeners that refer back to ``listeners`` are left out of both. docs/protocol.md#additions: "Listeners that refer
+    to each other are sent together".
     """
-    needed = frozenset(name for name in _behind(clusters, goal) if listeners.isdisjoint(_all_behind(name, goal)))
+    needed = frozenset(
+        name
+        for name in _internal_listeners_of(clusters, goal)
+        if listeners.isdisjoint(_all_internal_listeners(name, goal))
+    )
     return needed - listeners, needed & listeners
 
 
-def _besides(parts: Mapping[str, Iterable[str]], within: frozenset[str], released: Snapshot, goal: Snapshot) -> Names:
-    """What waits for the internal listeners ``within``: other listeners, and what is in use already.
+def _waiting_parts(
+    parts: Mapping[str, Iterable[str]], internal: frozenset[str], released: Snapshot, goal: Snapshot
+) -> NamesByType:
+    """The parts that wait for these internal listeners: other listeners, and resources in use.
 
-    Not extension configurations that do not lead over these: the internal listeners may wait for their ACK.
+    An extension configuration whose clusters do not lead to an internal listener does not wait: the listener may wait
+    for the ACK of that configuration.
     """
-    if not within:
+    if not internal:
         return ()
     found = {}
     for url, names in parts.items():
         type, before, after = resource_type(url), released.get(url).resources, goal.get(url).resources
         if type.alias == "listeners":
-            found[url] = {name for name in names if name not in within}
+            found[url] = {name for name in names if name not in internal}
         elif type.after_listeners:
             found[url] = {name for name in names if name in before}
         else:
-            found[url] = {name for name in names if name in before and _leads_over(after.get(name), within, goal)}
-    return keep_of(found)
+            found[url] = {
+                name
+                for name in names
+                if name in before and _leads_to_internal_listener(after.get(name), internal, goal)
+            }
+    return names_by_type(found)
 
 
-def _leads_over(resource: Resource | None, listeners: frozenset[str], goal: Snapshot) -> bool:
-    """Whether the clusters that a resource refers to have endpoints that name one of these internal listeners."""
+def _leads_to_internal_listener(resource: Resource | None, listeners: frozenset[str], goal: Snapshot) -> bool:
+    """Whether clusters that a resource refers to have endpoints that name one of these internal listeners."""
     if resource is None:
         return False
     clusters = with_members(_clusters(resource, goal) - {WILDCARD}, goal)
-    return not listeners.isdisjoint(_behind(clusters, goal))
+    return not listeners.isdisjoint(_internal_listeners_of(clusters, goal))
 
 
-def _behind(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
+def _internal_listeners_of(clusters: Iterable[str], snapshot: Snapshot) -> set[str]:
     """The internal listeners that the endpoints of clusters name, in the clusters or in their assignments."""
     found = set[str]()
     for held in snapshot.sets.values():
         if held.type.is_route_target:
             for name in clusters:
                 if name in held.resources:
-                    found |= _behind_one(held.resources[name], snapshot)
+                    found |= _internal_listeners_named(held.resources[name], snapshot)
     return found
 
 
-def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
-    """The same of one cluster or assignment."""
+def _internal_listeners_named(resource: Resource, snapshot: Snapshot) -> set[str]:
+    """The internal listeners that the endpoints of one cluster or assignment name."""
     found = set[str]()
     for each in resource.references:
         alias = alias_of(each.type_url)
@@ -234,22 +254,23 @@ def _behind_one(resource: Resource, snapshot: Snapshot) -> set[str]:
     return found
 
 
-def newly_behind(
+def newly_named_internal(
     released: Snapshot, goal: Snapshot, change: Mapping[str, Change], redirected: RedirectedOf
-) -> NewlyBehind:
-    """The clusters and assignments in use that newly name internal listeners, with these listeners.
+) -> NewInternalListeners:
+    """The clusters and assignments in use that newly name internal listeners, each with these listeners.
 
-    A cluster also names those that its assignment names: a push may give it another assignment. An assignment is in use
-    too if it is new and a released cluster refers to it.
+    A cluster also names the listeners that its assignment names, because a push may give it another assignment. A new
+    assignment is in use if a released cluster refers to it.
     """
-    found = dict[Part, frozenset[str]]()
+    found = dict[ResourceId, frozenset[str]]()
     for url, each in change.items():
         type = resource_type(url)
         if type.is_route_target or type.alias == "endpoints":
             old, new = released.get(url), goal.get(url)
             before, after = old.resources, new.resources
             for name in redirected(old, new):
-                listeners = _behind_one(after[name], goal) - _behind_one(before[name], released)
+                listeners = _internal_listeners_named(after[name], goal)
+                listeners -= _internal_listeners_named(before[name], released)
                 if listeners:
                     found[url, name] = frozenset(listeners)
             if type.alias == "endpoints":
@@ -261,12 +282,19 @@ def newly_behind(
 
 def _added_in_use(
     url: str, added: Iterable[Resource], released: Snapshot, goal: Snapshot
-) -> dict[Part, frozenset[str]]:
-    """New assignments of released clusters, with the internal listeners that they name and that do not refer back."""
-    found = dict[Part, frozenset[str]]()
+) -> dict[ResourceId, frozenset[str]]:
+    """New assignments of released clusters, each with the internal listeners that it names.
+
+    Internal listeners that lead back to themselves are left out.
+    """
+    found = dict[ResourceId, frozenset[str]]()
     for assignment in added:
         if _has_user(url, assignment.name, released):
-            listeners = {name for name in _behind_one(assignment, goal) if name not in _all_behind(name, goal)}
+            listeners = {
+                name
+                for name in _internal_listeners_named(assignment, goal)
+                if name not in _all_internal_listeners(name, goal)
+            }
             if listeners:
                 found[url, assignment.name] = frozenset(listeners)
     return found
@@ -280,40 +308,40 @@ def _has_user(url: str, assignment: str, snapshot: Snapshot) -> bool:
     return any(each.type_url == url and each.name == assignment for cluster in clusters for each in cluster.references)
 
 
-def _all_behind(listener: str, goal: Snapshot) -> set[str]:
-    """The internal listeners that a listener refers to through clusters, directly or through other listeners."""
-    found, left = set[str](), [listener]
-    while left:
-        name = left.pop()
+def _all_internal_listeners(listener: str, goal: Snapshot) -> set[str]:
+    """The internal listeners to which a listener leads through clusters, directly or through other listeners."""
+    found, pending = set[str](), [listener]
+    while pending:
+        name = pending.pop()
         for url in (url for url in goal.sets if alias_of(url) == "listeners"):
             resource = goal.get(url).resources.get(name)
             if resource is not None:
-                more = _behind(with_members(_clusters(resource, goal) - {WILDCARD}, goal), goal) - found
+                more = _internal_listeners_of(with_members(_clusters(resource, goal) - {WILDCARD}, goal), goal) - found
                 found |= more
-                left += more
+                pending += more
     return found
 
 
-def _mentioned(resource: Resource) -> set[str]:
+def _named_clusters(resource: Resource) -> set[str]:
     return {each.name for each in resource.references if resource_type(each.type_url).is_route_target}
 
 
 def with_members(names: Iterable[str], goal: Snapshot) -> frozenset[str]:
-    """The clusters and all members of aggregates among them: Envoy activates an aggregate before its members."""
-    found, left = set[str](), list(names)
+    """The clusters, and all members of aggregates among them: Envoy activates an aggregate before its members."""
+    found, pending = set[str](), list(names)
     sets = [goal.sets[url].resources for url in goal.sets if resource_type(url).is_route_target]
-    while left:
-        name = left.pop()
+    while pending:
+        name = pending.pop()
         if name not in found:
             found.add(name)
             for resources in sets:
                 if name in resources:
-                    left += _mentioned(resources[name])
+                    pending += _named_clusters(resources[name])
     return frozenset(found)
 
 
-def newly_named(before: ResourceSet, after: ResourceSet) -> Names:
-    """The names in changed listeners that no listener named before, of resources that this server serves."""
+def newly_named(before: ResourceSet, after: ResourceSet) -> NamesByType:
+    """The names in new and changed listeners that no listener named before, as far as clients request them here."""
     old, found = before.resources, dict[str, set[str]]()
     changed = [each for name, each in after.resources.items() if name not in old or old[name].version != each.version]
     if not changed:
@@ -322,34 +350,34 @@ def newly_named(before: ResourceSet, after: ResourceSet) -> Names:
     for each in (each for listener in changed for each in listener.references):
         if each.source in ("ads", "api") and each.name != WILDCARD and (each.type_url, each.name) not in had:
             found.setdefault(each.type_url, set()).add(each.name)
-    return keep_of(found)
+    return names_by_type(found)
 
 
-def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[Part]:
-    """All parts of trees that these listeners of a snapshot refer to, directly or not."""
-    found: set[Part] = set()
+def used_by(listeners: frozenset[str], snapshot: Snapshot) -> frozenset[ResourceId]:
+    """All tree parts that these listeners of a snapshot refer to, directly or indirectly."""
+    found: set[ResourceId] = set()
     for url in snapshot.sets:
         if alias_of(url) == "listeners":
             resources = snapshot.get(url).resources
             for name in listeners & resources.keys():
-                found.update(_reached(resources[name], snapshot))
+                found.update(_references_below(resources[name], snapshot))
     return frozenset(found)
 
 
-def without_parts(names: Names, parts: frozenset[Part]) -> Names:
-    """``names`` without those of these parts."""
-    if not parts:
+def without_resources(names: NamesByType, excluded: frozenset[ResourceId]) -> NamesByType:
+    """``names`` without the names of these resources."""
+    if not excluded:
         return names
-    return keep_of({url: [name for name in each if (url, name) not in parts] for url, each in names})
+    return names_by_type({url: [name for name in each if (url, name) not in excluded] for url, each in names})
 
 
-def listeners_naming(names: Names, snapshot: Snapshot) -> frozenset[str]:
+def listeners_naming(names: NamesByType, snapshot: Snapshot) -> frozenset[str]:
     """The listeners of a snapshot that refer directly to one of these names."""
-    wanted = {(url, name) for url, each in names for name in each}
+    targets = {(url, name) for url, each in names for name in each}
     return frozenset(
         listener.name
         for url in snapshot.sets
         if alias_of(url) == "listeners"
         for listener in snapshot.get(url).resources.values()
-        if any((each.type_url, each.name) in wanted for each in listener.references)
+        if any((each.type_url, each.name) in targets for each in listener.references)
     )

@@ -51,7 +51,7 @@ class AuthInterceptor:
         self._wants_certificates = wants_certificates
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], call: Any) -> Any:
-        """gRPC asks for the handler of each call."""
+        """As `grpc.aio.ServerInterceptor.intercept_service`: the handler of a call, behind the check of its scopes."""
         handler = await continuation(call)
         if handler is None or call.method.startswith((_HEALTH, *_DISCOVERY)):
             return handler
@@ -63,7 +63,7 @@ class AuthInterceptor:
         return _guarded(handler, check)
 
     async def authenticate(self, context: CallContext) -> Identity:
-        """The identity of a client of discovery or load reporting. Aborts the call of a client that is refused."""
+        """The identity of a client of discovery or load reporting. Aborts the call if the client is refused."""
         identity = await self._check(context, (XDS,))
         if self.phase is not Phase.READY:
             await self._abort(context, AuthRefusal(self.phase.value, *self._unavailable()))
@@ -74,11 +74,11 @@ class AuthInterceptor:
         await self._check(context, (READ,))
 
     def unavailable(self) -> Status | None:
-        """The status for a stream that has waited for admission, if the server drains by now; else None."""
+        """The status for a stream that is admitted after the drain has begun; None while the server is ready."""
         return None if self.phase is Phase.READY else self._unavailable()
 
     def recheck(self, identity: Identity) -> tuple[Identity, AuthRefusal | None]:
-        """The renewed identity of an open stream, and why it is refused under the rules of now, if it is."""
+        """The renewed identity of an open stream; and why the current rules refuse it, or None if they do not."""
         renewed = self._access.renew(identity)
         return renewed or identity, self._refusal(renewed, (XDS,))
 
@@ -120,23 +120,23 @@ def _authorization(metadata: Iterable[tuple[str, str]] | None) -> str:
 
 
 def _guarded(handler: Any, check: Callable[[Any], Awaitable[None]]) -> Any:
-    """The same handler behind a check of its context. gRPC's own services have coroutines and generators."""
-    takes = "stream" if handler.request_streaming else "unary"
-    gives = "stream" if handler.response_streaming else "unary"
-    behaviour = getattr(handler, f"{takes}_{gives}")
+    """The same handler, which calls ``check`` first. gRPC's own services have coroutines and generators."""
+    requests = "stream" if handler.request_streaming else "unary"
+    responses = "stream" if handler.response_streaming else "unary"
+    behaviour = getattr(handler, f"{requests}_{responses}")
 
-    async def answer(request: Any, context: Any) -> Any:
+    async def respond(request: Any, context: Any) -> Any:
         await check(context)
         result = behaviour(request, context)
         return await result if isinstance(result, Awaitable) else result
 
-    async def answers(request: Any, context: Any) -> Any:
+    async def respond_many(request: Any, context: Any) -> Any:
         await check(context)
-        async for each in behaviour(request, context):
-            yield each
+        async for response in behaviour(request, context):
+            yield response
 
-    make = getattr(grpc, f"{takes}_{gives}_rpc_method_handler")
-    guarded = answers if handler.response_streaming else answer
+    make = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
+    guarded = respond_many if handler.response_streaming else respond
     return make(guarded, handler.request_deserializer, handler.response_serializer)
 
 
@@ -147,8 +147,8 @@ async def expire(
 ) -> None:
     """End streams whose client certificate has expired, spread over ``spread_s``, and close their connections.
 
-    A connection may outlive its certificate by years. A client that kept it would show no other certificate there. The
-    ends are spread because a fleet often gets its certificates within one hour. Runs until cancelled.
+    A connection may outlive its certificate by years, and a client shows a renewed certificate on a new connection
+    only. The ends are spread because a fleet often gets its certificates within one hour. Runs until cancelled.
     """
     while True:
         await asyncio.sleep(EXPIRY_CHECK_S)
@@ -163,5 +163,5 @@ async def expire(
 
 
 def _delay_s(peer: str, spread_s: float) -> float:
-    """The same for all streams of a connection."""
+    """How long after the expiry a stream ends; the same for all streams of a connection."""
     return spread_s * (crc32(peer.encode()) / 2**32)

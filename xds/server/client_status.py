@@ -1,8 +1,8 @@
 """``envoy.service.status.v3.ClientStatusDiscoveryService``: the status of all connected nodes, from the fleet.
 
-It needs the scope ``read``, as the same state has in the admin API. A response is bounded, and one is made at a time.
-``ClientConfig`` messages are encoded part by part; a part is one type of one stream. Nodes in the same state share it,
-so a fleet costs little more than its bytes.
+Callers need the scope ``read``, as for the same state in the admin API. The size of a response is bounded, and one
+response is made at a time. A ``ClientConfig`` message is encoded in parts, one for each type of each stream. Nodes in
+the same state share encoded parts, so that a large fleet takes little CPU.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _NO_STATE = TypeState("", "", Sync.PENDING)
 
 @dataclass(frozen=True, slots=True)
 class StatusPart:
-    """One type of one stream of a node: what it wants, was sent and has ACKed, and how it is (in whole seconds)."""
+    """One type of one stream of a node: the subscription, the sets that were sent and ACKed, and the rejection.
+
+    ``since_s`` is when the node entered its state of the type, in whole seconds of the epoch.
+    """
 
     type_url: str
     interest: Interest
@@ -63,7 +66,7 @@ class StatusPart:
 
     @property
     def size(self) -> int:
-        """About how many resources it tells of."""
+        """About how many resources the part describes."""
         return len(self.interest.names) + (len(self.sent.resources) if self.sent is not None else 0)
 
     @property
@@ -76,33 +79,33 @@ class StatusPart:
 def parts_of(holdings: list[Holding], state: NodeState) -> Iterator[StatusPart]:
     """The parts of a node."""
     types: Mapping[str, TypeState] = {each.type: each for each in state.types}
-    for held in holdings:
-        found = types.get(held.type, _NO_STATE)
-        is_refused = found.state is Sync.NACKED and held.state == Sync.NACKED
+    for holding in holdings:
+        type_state = types.get(holding.type, _NO_STATE)
+        is_rejected = type_state.state is Sync.NACKED and holding.state == Sync.NACKED
         yield StatusPart(
-            held.type_url,
-            held.interest,
-            held.sent,
-            held.acked,
-            found.error if is_refused else "",
-            frozenset(found.guilty) if is_refused else frozenset(),
-            found.version_sent if is_refused else "",
-            int(found.since),
+            holding.type_url,
+            holding.interest,
+            holding.sent,
+            holding.acked,
+            type_state.error if is_rejected else "",
+            frozenset(type_state.guilty) if is_rejected else frozenset(),
+            type_state.version_sent if is_rejected else "",
+            int(type_state.since),
         )
 
 
 def encode_node(node: Node) -> bytes:
     """A ``ClientConfig`` with the node alone. Parts are appended to it: protobuf merges them."""
     config: Any = schema.require(_CONFIG)()
-    told = config.node
-    told.id, told.cluster = node.id, node.cluster
-    told.user_agent_name = node.user_agent_name
-    told.locality.region, told.locality.zone, told.locality.sub_zone = (
+    message = config.node
+    message.id, message.cluster = node.id, node.cluster
+    message.user_agent_name = node.user_agent_name
+    message.locality.region, message.locality.zone, message.locality.sub_zone = (
         node.locality.region,
         node.locality.zone,
         node.locality.sub_zone,
     )
-    told.metadata.update(dict(node.metadata))
+    message.metadata.update(dict(node.metadata))
     return bytes(config.SerializeToString())
 
 
@@ -115,39 +118,40 @@ def encode_part(part: StatusPart, contents: bool) -> bytes:
 
 
 def _names(part: StatusPart) -> list[str]:
-    """Everything that the client wants or has, by name."""
-    found: set[str] = set()
-    for held in (part.sent, part.acked):
-        if held is not None:
-            found.update(part.interest.select(held))
+    """The names that the client subscribes to or has."""
+    names: set[str] = set()
+    for resources in (part.sent, part.acked):
+        if resources is not None:
+            names.update(part.interest.select(resources))
     if part.sent is not None:
-        found.update(part.interest.missing(part.sent))
+        names.update(part.interest.missing(part.sent))
     else:
-        found.update(part.interest.names)
-    return sorted(found)
+        names.update(part.interest.names)
+    return sorted(names)
 
 
-def _add(told: Any, part: StatusPart, name: str, contents: bool) -> None:
+def _add(config: Any, part: StatusPart, name: str, contents: bool) -> None:
+    """Fill a ``GenericXdsConfig`` with one resource of a part."""
     sent, acked = _find(part.sent, name), _find(part.acked, name)
-    told.type_url, told.name = part.type_url, name
-    told.last_updated.FromSeconds(part.since_s)
-    told.config_status, told.client_status = _status(part, name, sent, acked)
+    config.type_url, config.name = part.type_url, name
+    config.last_updated.FromSeconds(part.since_s)
+    config.config_status, config.client_status = _status(part, name, sent, acked)
     shown = acked if acked is not None else sent
     if acked is not None and part.acked is not None:
-        told.version_info = part.acked.version_info
+        config.version_info = part.acked.version_info
     elif shown is not None and part.sent is not None:
-        told.version_info = part.sent.version_info
-    if told.config_status == ERROR:
-        told.error_state.details = part.error
-        told.error_state.version_info = part.rejected_version
-        told.error_state.last_update_attempt.FromSeconds(part.since_s)
+        config.version_info = part.sent.version_info
+    if config.config_status == ERROR:
+        config.error_state.details = part.error
+        config.error_state.version_info = part.rejected_version
+        config.error_state.last_update_attempt.FromSeconds(part.since_s)
     if contents and shown is not None:
-        told.xds_config.type_url = shown.type_url
-        told.xds_config.value = redact_message(shown.type_url, shown.body)
+        config.xds_config.type_url = shown.type_url
+        config.xds_config.value = redact_message(shown.type_url, shown.body)
 
 
 def _status(part: StatusPart, name: str, sent: Resource | None, acked: Resource | None) -> tuple[int, int]:
-    """The status as the server sees it, and as the client does."""
+    """The ``ConfigStatus`` (of the server) and the ``ClientResourceStatus`` (of the client) of a resource."""
     if sent is None and acked is None:
         return NOT_SENT, DOES_NOT_EXIST if part.sent is not None else REQUESTED
     if sent is not None and acked is not None and sent.version == acked.version:
@@ -157,12 +161,12 @@ def _status(part: StatusPart, name: str, sent: Resource | None, acked: Resource 
     return STALE, ACKED if acked is not None else REQUESTED
 
 
-def _find(held: ResourceSet | None, name: str) -> Resource | None:
-    return held.resources.get(name) if held is not None else None
+def _find(resource_set: ResourceSet | None, name: str) -> Resource | None:
+    return resource_set.resources.get(name) if resource_set is not None else None
 
 
 class ClientStatusService:
-    """Both methods. ``check`` admits the caller of a call, or aborts it; ``count_limit`` counts limits that are hit."""
+    """The service. ``check`` aborts a call whose caller may not read; ``count_limit`` counts exceeded limits."""
 
     def __init__(
         self,
@@ -177,7 +181,7 @@ class ClientStatusService:
         self._check = check
         self._response_bytes = response_bytes
         self._nodes_at_once = flow.status_nodes_at_once
-        self._line = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
     def handlers(self) -> Any:
         """The handlers for a gRPC server."""
@@ -206,7 +210,7 @@ class ClientStatusService:
 
     async def _answer(self, data: bytes, context: Any) -> bytes:
         try:
-            async with self._line:
+            async with self._one_at_a_time:
                 return await self.status(data)
         except ValidationError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.violations[0].detail)
@@ -223,19 +227,20 @@ class ClientStatusService:
             raise LimitError("receive_bytes", f"a request of {len(data)} bytes; at most {REQUEST_BYTES} are accepted")
         request: Any = schema.require(_REQUEST).FromString(data)
         wanted = read_node_matchers(request.node_matchers)
-        building = _Building(not request.exclude_resource_contents, self._response_bytes)
+        builder = _ResponseBuilder(not request.exclude_resource_contents, self._response_bytes)
         for number, node_id in enumerate(sorted(self._fleet.connected()), 1):
             node = self._fleet.identity(node_id)
-            state = self._fleet.node(node_id) if node is not None and wanted(node) else None  # it is costly
+            # The state is computed for wanted nodes only: it is costly.
+            state = self._fleet.node(node_id) if node is not None and wanted(node) else None
             if node is not None and state is not None:
-                await building.add(encode_node(node), list(parts_of(self._fleet.holdings(node_id), state)))
+                await builder.add(encode_node(node), list(parts_of(self._fleet.holdings(node_id), state)))
             if number % self._nodes_at_once == 0:
                 await asyncio.sleep(0)
-        return building.response()
+        return builder.response()
 
 
-class _Building:
-    """A response that is being built. Large parts are encoded in a thread: their sets do not change."""
+class _ResponseBuilder:
+    """Builds one response. Large parts are encoded in a thread, which is safe: their sets are immutable."""
 
     def __init__(self, contents: bool, limit_bytes: int) -> None:
         self._contents = contents
@@ -251,9 +256,9 @@ class _Building:
         self._nodes_n += 1
         self._size += length
         if self._size > self._limit:
-            ways = "ask for fewer nodes (node_matchers)"
-            ways += ", or without contents (exclude_resource_contents)" if self._contents else ""
-            detail = f"the status of {self._nodes_n} nodes is above {self._limit} bytes: {ways}"
+            hint = "ask for fewer nodes (node_matchers)"
+            hint += ", or without contents (exclude_resource_contents)" if self._contents else ""
+            detail = f"the status of {self._nodes_n} nodes is above {self._limit} bytes: {hint}"
             raise LimitError("client_status_bytes", detail)
         self._pieces += [_CONFIG_TAG, encode_varint(length), *pieces]
 
@@ -261,8 +266,8 @@ class _Building:
         return b"".join(self._pieces)
 
     async def _part(self, part: StatusPart) -> bytes:
-        found = self._encoded.find(part.key)
-        if found is None:
-            found = await run_sized(encode_part, part, self._contents, resources=part.size)
-            self._encoded.put(part.key, found)
-        return found
+        encoded = self._encoded.find(part.key)
+        if encoded is None:
+            encoded = await run_sized(encode_part, part, self._contents, resources=part.size)
+            self._encoded.put(part.key, encoded)
+        return encoded

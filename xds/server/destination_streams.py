@@ -1,7 +1,7 @@
-"""A stream of the Linkerd API in the asyncio shell: one request in, messages out as its answer changes.
+"""A stream of the Linkerd API in the asyncio shell: one request in, messages out whenever its answer changes.
 
-The latest answer counts: while the client does not read, nothing new is computed, and what is sent then is the
-difference to what it was sent last. So a client that never reads costs the messages of one answer.
+While the client does not read, no new answer is computed. When it reads again, it is sent the difference between the
+latest answer and the one before. A client that never reads therefore costs the memory of one answer's messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xds.control.access import Identity
 from xds.control.destinations import Destinations, DestinationStream
 from xds.destination.context_token import NO_TOKEN, node_of
 from xds.destination.conversation import Conversation
-from xds.destination.world import DestinationClient
+from xds.destination.mesh_state import DestinationClient
 from xds.fleet.fleet import Fleet
 from xds.model.errors import RemoteProtocolError, StatusCode
 from xds.model.node import Locality, Node
@@ -30,13 +30,13 @@ from xds.server.flow.admission import AdmissionSlot
 from xds.server.logs import address_fields, get_logger, identity_fields, shorten
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import LINKERD_LABEL, LinkerdMethod
-from xds.server.stream import CALL_ERRORS, FINE, GONE, CallContext, Status, StreamHandler, check_size
+from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, OK_STATUS, CallContext, Status, StreamHandler, check_size
 
-UNSETTLED_EVERY_S = 0.2  # how often an answer that is awaited is looked for
+UNSETTLED_EVERY_S = 0.2  # how often an answer that waits for data is computed again
 SKIPPED_LOGGED = 5
 VARIANT = "linkerd"
-# Linkerd's clients retry on it, as on the end of a stream; only INVALID_ARGUMENT and FAILED_PRECONDITION are final.
-AWAY: Status = (grpc.StatusCode.UNAVAILABLE, "the server ends the stream; ask again")
+# Linkerd's clients retry after it, as after the end of a stream. INVALID_ARGUMENT and FAILED_PRECONDITION are final.
+RETRY_STATUS: Status = (grpc.StatusCode.UNAVAILABLE, "the server ends the stream; ask again")
 
 _log = get_logger("xds.server.destination")
 
@@ -46,8 +46,8 @@ class LinkerdServing:
     """What all Linkerd streams of a server share, in addition to what all streams share.
 
     ``periodic_s``: the interval of periodic updates to clients of 2018, ``periodic_today_s`` to those of today; 0 for
-    none. An answer waits ``settle_s`` for data that is not known yet. An unknown address is waited for until
-    ``start_s`` after the start of the server.
+    none. An answer waits ``settle_s`` for data that is not known yet. Until ``start_s`` after the start of the server,
+    an unknown address is not answered.
     """
 
     deps: DiscoveryDependencies
@@ -60,7 +60,7 @@ class LinkerdServing:
 
     @property
     def cache(self) -> SnapshotCache:
-        """The groups."""
+        """The groups and their snapshots."""
         return self.deps.cache
 
     @property
@@ -96,17 +96,17 @@ class LinkerdHandler(StreamHandler):
         self._conversation: Conversation | None = None
         self._node: Node | None = None
         self._group = ""
-        self._home_group = ""  # the node's by the selectors of ``_epoch`` of the cache
+        self._home_group = ""  # the result of ``home`` in ``_epoch`` of the cache
         self._epoch = -1
         self._snapshot: Snapshot | None = None  # of the last group: a node without one keeps what it has
-        self._awaits_since: float | None = None  # what is not known yet
+        self._awaits_since: float | None = None  # when the answer began to wait for data; None: it does not wait
         self._messages_n = 0
         self._sent_at = 0.0
         self._notified = self._periodic_due = self._warned = False
         self._periodic_s = serving.periodic_s if method.is_of_2018 else serving.periodic_today_s
         self._timer: asyncio.TimerHandle | None = None
 
-    # As the registry, and those who follow destinations, see it
+    # For the registry and `Destinations`
 
     @property
     def node(self) -> Node | None:
@@ -123,7 +123,7 @@ class LinkerdHandler(StreamHandler):
 
     @property
     def home(self) -> str:
-        """The group that the node belongs to by the selectors of now; empty for none."""
+        """The group that the node belongs to by the current selectors; empty for none."""
         node, cache = self._node, self._serving.cache
         if node is not None and self._epoch != cache.epoch:
             match = cache.match(node)
@@ -132,13 +132,13 @@ class LinkerdHandler(StreamHandler):
 
     @property
     def machine(self) -> str:
-        """The machine that the client says it runs on, where that decides its zone; empty if not."""
+        """The machine that the client claims to run on; empty if its zone does not depend on the machine."""
         token = self._conversation.token if self._conversation is not None else NO_TOKEN
         return token.node_name if not token.zone else ""
 
     @property
     def client_key(self) -> ClientKey | None:
-        """None: a Linkerd proxy has no content that lingers."""
+        """None: a Linkerd proxy has no transitions and no lingering resources."""
         return None
 
     def notify(self) -> None:
@@ -149,20 +149,20 @@ class LinkerdHandler(StreamHandler):
             self._notified = True
             self._submit_work()
 
-    def let_go(self) -> None:
-        """Nothing lingers."""
+    def end_lingering(self) -> None:
+        """Nothing to do: a Linkerd proxy has no lingering resources."""
 
     def state(self) -> DestinationStream:
         """The stream as the admin API shows it."""
         assert self._conversation is not None
         method = f"{self._method.service.rpartition('.')[2]}/{self._method.method}"
-        return DestinationStream(self.id, method, self._conversation.told, self._messages_n, self._sent_at)
+        return DestinationStream(self.id, method, self._conversation.answer, self._messages_n, self._sent_at)
 
-    def finish(self, status: Status = AWAY) -> None:
-        """As `StreamHandler.finish`; the client asks again by default."""
+    def finish(self, status: Status = RETRY_STATUS) -> None:
+        """As `StreamHandler.finish`. By default the client is made to open a new stream."""
         super().finish(status)
 
-    # Life
+    # Lifecycle
 
     def _on_open(self) -> None:
         serving = self._serving
@@ -189,7 +189,7 @@ class LinkerdHandler(StreamHandler):
     # Reading
 
     async def _read(self) -> None:
-        """Take the one request. The client may end its side at once: the stream goes on."""
+        """Handle the one request. The stream goes on when the client ends its side."""
         try:
             data = await self._context.read()
             if data is grpc.aio.EOF:
@@ -199,12 +199,12 @@ class LinkerdHandler(StreamHandler):
         except RemoteProtocolError as error:
             self._refuse(error)
         except CALL_ERRORS:
-            self.finish(GONE)
+            self.finish(CLIENT_LEFT)
         except Exception:
             self._fail()
 
     def _begin(self, data: bytes) -> None:
-        """Raises ``RemoteProtocolError`` for a request that is malformed, and for a client that may not ask."""
+        """Start the conversation. Raises ``RemoteProtocolError``: a malformed request, or an unauthorised client."""
         serving = self._serving
         conversation: Conversation = getattr(serving.destinations.conversations, self._method.begin)(data)
         token = conversation.token
@@ -249,7 +249,7 @@ class LinkerdHandler(StreamHandler):
         self._periodic_due = False
         self._send(messages)
         if self._method.is_unary and messages:
-            self.finish(FINE)
+            self.finish(OK_STATUS)
         else:
             self._set_timer(bool(messages))
 
@@ -294,7 +294,7 @@ class LinkerdHandler(StreamHandler):
     def _note_awaiting(self, conversation: Conversation) -> None:
         if not conversation.is_awaiting:
             if self._awaits_since is not None:
-                self._cancel_timer()  # it is not that of periodic updates
+                self._cancel_timer()  # of the awaited answer
             self._awaits_since = None
         elif self._awaits_since is None:
             self._awaits_since = monotonic()
@@ -302,13 +302,13 @@ class LinkerdHandler(StreamHandler):
     def _warn(self) -> None:
         """Configuration that Linkerd's API cannot express is logged once per stream."""
         assert self._conversation is not None
-        told = self._conversation.told
-        if told.skipped and not self._warned:
+        answer = self._conversation.answer
+        if answer.skipped and not self._warned:
             self._warned = True
-            skipped = [shorten(each) for each in told.skipped[:SKIPPED_LOGGED]]
+            skipped = [shorten(each) for each in answer.skipped[:SKIPPED_LOGGED]]
             _log.warning("destination.skipped", skipped=skipped, **self._identity())
 
-    # Timer: for an answer that is awaited, and for periodic updates
+    # One timer, for an answer that waits for data or for periodic updates
 
     def _set_timer(self, has_sent: bool) -> None:
         assert self._conversation is not None
@@ -342,5 +342,5 @@ class LinkerdHandler(StreamHandler):
         return address_fields(LINKERD_LABEL, self._peer, self.identity.principal, method=method)
 
     def _identity(self) -> dict[str, Any]:
-        asked = {"authority": shorten(self._conversation.asked)} if self._conversation is not None else {}
+        asked = {"authority": shorten(self._conversation.target)} if self._conversation is not None else {}
         return {**identity_fields(self.id, self._node, self._group), **asked}

@@ -1,7 +1,7 @@
 """The discovery stream in the asyncio shell: bytes in, engine, bytes out. Both variants, all services.
 
-The engine runs in work items: one takes a request from the inbox, another offers what pushes, moves and deadlines
-brought. Nothing is read while the outbox is full, so a client that does not read costs bounded memory.
+The engine runs in work items. One kind handles a request of the inbox, the other offers changes after a push, a change
+of group or a deadline. Nothing is read while the outbox is full, so a client that does not read costs bounded memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xds.server.flow.work_queue import SingleWaiterEvent
 from xds.server.observer import StreamObserver
 from xds.server.registry import ClientKey, StreamRegistry
 from xds.server.services import DiscoveryService
-from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamDependencies, StreamHandler, check_size
+from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamDependencies, StreamHandler, check_size
 
 TIMER_RESOLUTION_S = 0.001
 
@@ -95,9 +95,9 @@ class DiscoveryHandler(StreamHandler):
             principal=identity.principal,
         )
         self._inbox: list[bytes] = []
-        self._consumed = SingleWaiterEvent()  # a request of the inbox was handled
+        self._consumed = SingleWaiterEvent()  # a request was taken from the inbox
         self._is_reading = False  # the reader waits for the next request and holds none back
-        self._delay_s = 0.0  # of the next request, if it is known already
+        self._delay_s = 0.0  # how long the next request must wait, if that is reserved already
         self._is_ending_linger = False
         self._notified = False
         self._notified_at = 0.0
@@ -105,7 +105,7 @@ class DiscoveryHandler(StreamHandler):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
-    # As the registry sees it
+    # For the registry
 
     @property
     def node(self) -> Node | None:
@@ -117,8 +117,8 @@ class DiscoveryHandler(StreamHandler):
 
     @property
     def home(self) -> str:
-        """The group that the node belongs to by the selectors of now; empty for none."""
-        return self._engine.home
+        """The group that the node belongs to by the current selectors; empty for none."""
+        return self._engine.matched_group
 
     @property
     def client_key(self) -> ClientKey | None:
@@ -134,16 +134,16 @@ class DiscoveryHandler(StreamHandler):
             self._notified_at = monotonic()
             self._submit_work()
 
-    def let_go(self) -> None:
-        """An operator ends the lingering of removed resources for the client."""
+    def end_lingering(self) -> None:
+        """End the lingering of removed resources for the client, on the order of an operator."""
         self._is_ending_linger = True
         self._submit_work()
 
     def _may_return(self, node: Node, group: str) -> bool:
-        """Whether the client may have content again of a group that it followed before. Without rules it may."""
+        """Whether the client may be sent content of a group that it followed before. True if there are no rules."""
         return self._deps.node_auth.allows(self.identity, node, group)
 
-    # Life
+    # Lifecycle
 
     def _on_open(self) -> None:
         self._registry.add(self)
@@ -153,13 +153,13 @@ class DiscoveryHandler(StreamHandler):
         if self._timer is not None:
             self._timer.cancel()
         registry, client_key = self._registry, self.client_key
-        amid_transition = self._engine.close(monotonic())
+        in_transition = self._engine.close(monotonic())
         registry.remove(self)
-        if amid_transition and client_key is not None:
+        if in_transition and client_key is not None:
             registry.wake_client(client_key)
         code, message = self._status
         must_report_again = self._observer.closed(lasted_s, code.name, message)
-        if must_report_again and client_key is not None and not amid_transition:
+        if must_report_again and client_key is not None and not in_transition:
             registry.wake_one(client_key)
 
     def _log_failure(self) -> None:
@@ -187,12 +187,12 @@ class DiscoveryHandler(StreamHandler):
                 await self._until_consumed()
             self.finish()
         except CALL_ERRORS:
-            self.finish(GONE)
+            self.finish(CLIENT_LEFT)
         except Exception:
             self._fail()
 
     def _on_message(self, data: bytes) -> bool:
-        """A request has arrived: True if it was put into the inbox, False if it has to wait for the reader."""
+        """Put a request that has arrived into the inbox; False if it has to wait for the reader."""
         flow = self._flow
         if not self._is_reading or len(self._inbox) >= flow.inbox_requests:
             return False
@@ -211,7 +211,7 @@ class DiscoveryHandler(StreamHandler):
         self._work_queue.submit(self._consume)
 
     async def _hold_back(self, delay_s: float) -> None:
-        """Read nothing meanwhile: HTTP/2 flow control passes the delay on to the client."""
+        """Wait ``delay_s``, and for room in the outbox. HTTP/2 flow control slows the client down meanwhile."""
         if delay_s > 0:
             self._deps.metrics.limit_hits["requests_per_second"] += 1
             await asyncio.sleep(delay_s)
@@ -225,7 +225,7 @@ class DiscoveryHandler(StreamHandler):
         await self._consumed.wait()
 
     def _consume(self) -> None:
-        """A work item: feed a request to the engine. A broken rule ends the stream."""
+        """A work item: pass a request to the engine. A request that breaks a rule ends the stream."""
         data = self._inbox.pop(0)
         self._consumed.set()
         if self._ending:
@@ -262,7 +262,7 @@ class DiscoveryHandler(StreamHandler):
             self._act(events, now)
         if self._is_ending_linger:
             self._is_ending_linger = False
-            self._act(self._engine.let_go(now), now)
+            self._act(self._engine.end_lingering(now), now)
         if self._deadline_due:
             self._deadline_due = False
             due = self._engine.deadline()
@@ -291,9 +291,9 @@ class DiscoveryHandler(StreamHandler):
     def _view_changed(self, event: ViewChanged) -> None:
         self._registry.regroup(self)
 
-    def _client_moved(self, event: TransitionAdvanced) -> None:
+    def _transition_advanced(self, event: TransitionAdvanced) -> None:
         if self.client_key is not None:
-            self._registry.wake_client(self.client_key, besides=self)
+            self._registry.wake_client(self.client_key, except_for=self)
 
     def _set_timer(self, now: float) -> None:
         """One timer at most: a later deadline waits until the earlier one fires and is set again then."""
@@ -316,5 +316,5 @@ _ACTIONS: Mapping[type, Callable[[DiscoveryHandler, Any], None]] = {
     Send: DiscoveryHandler._send,
     Identified: DiscoveryHandler._identified,
     ViewChanged: DiscoveryHandler._view_changed,
-    TransitionAdvanced: DiscoveryHandler._client_moved,
+    TransitionAdvanced: DiscoveryHandler._transition_advanced,
 }

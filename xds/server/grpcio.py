@@ -29,13 +29,13 @@ from xds.server.tls import PemFiles
 COPY_S_PER_BYTE = 1e-9  # grpcio copies each body that it is given, on the loop
 _CERTIFICATES_KEPT = 10_000  # grpcio hands over the PEM text again with each call
 _OPEN_FILES = Path("/dev/fd")
-_BYTES = 1 << 10  # a socket pair holds some 280 of them
-_LOOK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain number: to combine flags takes 1 us
+_PEEK_BYTES = 1 << 10  # a socket pair holds some 280 wake-up bytes
+_PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # a plain int: combining flags takes 1 us
 
-# Draining the bytes at each call costs a push a fifth to a third of its CPU: grpcio's thread never blocks then, and it
-# and the loop wake each other for each event. So the bytes are left to accumulate for some calls.
+# Draining the wake-up bytes at each call costs a fifth to a third of the CPU of a push: grpcio's thread never blocks
+# then, and thread and loop wake each other for each event. So the bytes accumulate over this many calls.
 SKIPPED = 31
-ARRIVING_S = 0.5  # after a stream has arrived nothing is skipped: each one is some four events, and many may follow
+ARRIVING_S = 0.5  # no call is skipped for this long after a new stream: each stream causes some four events
 
 _log = get_logger("xds.server.tls")
 
@@ -147,13 +147,13 @@ class CopyBudget:
     def __init__(self, flow: FlowLimits) -> None:
         self._flow = flow
         self._left_s = flow.share_s
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def spend(self, size: int) -> None:
         """Return when a body of ``size`` bytes may be copied."""
         if size <= self._flow.small_write_bytes:
             return
-        async with self._turn:
+        async with self._lock:
             if self._left_s <= 0:
                 await asyncio.sleep(0)
                 self._left_s = self._flow.share_s
@@ -161,7 +161,7 @@ class CopyBudget:
 
 
 class CallAdapter:
-    """An interceptor that hands each handler a `GrpcioCall`. It must come first: the others see what it makes."""
+    """An interceptor that hands each handler a `GrpcioCall`. It must come first, so that the others get it too."""
 
     def __init__(self, flow: FlowLimits) -> None:
         self._copies = CopyBudget(flow)
@@ -169,7 +169,7 @@ class CallAdapter:
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         """As `grpc.aio.ServerInterceptor.intercept_service`."""
         if isinstance(loop := asyncio.get_running_loop(), Loop):
-            loop.drain_always()  # a call has arrived, and others may be behind it
+            loop.drain_always()  # a call has arrived, and others may follow
         handler = await continuation(details)
         return self._adapted(handler) if handler is not None else None
 
@@ -180,14 +180,14 @@ class CallAdapter:
         )
         behaviour, copies = getattr(handler, kind), self._copies
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def respond(request: Any, context: Any) -> Any:
             return await behaviour(request, GrpcioCall(context, copies))
 
-        async def answers(request: Any, context: Any) -> Any:
-            async for each in behaviour(request, GrpcioCall(context, copies)):
-                yield each
+        async def respond_many(request: Any, context: Any) -> Any:
+            async for response in behaviour(request, GrpcioCall(context, copies)):
+                yield response
 
-        adapted = answers if inspect.isasyncgenfunction(behaviour) else answer
+        adapted = respond_many if inspect.isasyncgenfunction(behaviour) else respond
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(adapted, handler.request_deserializer, handler.response_serializer)
 
@@ -210,12 +210,12 @@ def _read_certificate(pem: bytes) -> Certificate:
 class Credentials:
     """The PEM files of the port for grpcio, read again when one of them has changed.
 
-    While a rotation is incomplete (the key does not match yet) the last pair that was read stays in use.
+    While a rotation is incomplete (the key does not match yet), the last valid pair stays in use.
     """
 
     def __init__(self, files: PemFiles) -> None:
         self._files = files
-        self._seen = files.stamp()
+        self._stamp = files.stamp()
 
     def server(self) -> Any:
         """Server credentials that follow the files. Raises ``OSError`` when one cannot be read."""
@@ -232,13 +232,13 @@ class Credentials:
         """grpcio calls this before each handshake, in a thread of its own; None keeps the configuration in use."""
         try:
             stamp = self._files.stamp()
-            if stamp == self._seen:
+            if stamp == self._stamp:
                 return None
             configuration = self._configuration()
         except OSError as error:
             _log.warning("tls.reload_failed", error_message=str(error))
             return None
-        self._seen = stamp
+        self._stamp = stamp
         _log.info("tls.reloaded", certificate=str(self._files.certificate))
         return configuration
 
@@ -282,7 +282,7 @@ class Loop(uvloop.Loop):
     drains_until = 0.0
 
     def drain_always(self) -> None:
-        """A stream has arrived, and others may be behind it."""
+        """Skip no call for ``ARRIVING_S``: a stream has arrived, and others may follow."""
         self.drains_until = self.time() + ARRIVING_S
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
@@ -301,7 +301,7 @@ def _is_grpc(callback: Callable[..., Any]) -> bool:
 
 
 class _DrainingReader:
-    """Takes the bytes that have accumulated, but for the one that ``handle`` reads before it takes all events."""
+    """Removes the accumulated wake-up bytes except one, which ``handle`` reads before it handles all events."""
 
     __slots__ = ("_loop", "_pair", "_skip")
 
@@ -318,7 +318,7 @@ class _DrainingReader:
         handle(*args)
 
     def _drain(self) -> None:
-        waiting = len(self._pair.recv(_BYTES, _LOOK))
+        waiting = len(self._pair.recv(_PEEK_BYTES, _PEEK))
         if waiting > 1:
             self._pair.recv(waiting - 1)
         self._skip = SKIPPED

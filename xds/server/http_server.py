@@ -1,9 +1,9 @@
 """The HTTP port: uvicorn, with limits that hold before a client has authenticated.
 
-httptools has no limit on the bytes of a request head, and uvicorn none on the time of a head or a body: one client
-could fill the memory, and a few hundred could hold every file descriptor. Connections are counted from the moment they
-are accepted, TLS handshakes included, and have their own share of the file descriptors, so that HTTP clients cannot
-keep xDS clients out.
+httptools does not limit the size of a request head, and uvicorn does not limit the time of a head or a body. Without
+limits of our own, one client could fill the memory, and a few hundred could take every file descriptor. Connections are
+counted from the moment they are accepted, TLS handshakes included, and have their own share of the file descriptors, so
+that HTTP clients cannot keep xDS clients out.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from xds.server.logs import get_logger
 from xds.server.process import NONE_LEFT, OpenFiles, file_limit
 
 HANDSHAKE_S = 10.0
-AT_ONCE = 64  # connections accepted in an iteration of the loop
-PAUSE_S = 0.2  # before accepting again when it failed
+ACCEPTED_AT_ONCE = 64  # connections accepted in an iteration of the loop
+PAUSE_S = 0.2  # before accepting again after a failure
 REPORT_EVERY_S = 60.0
-SHARE = 4  # one in this many file descriptors
+DESCRIPTORS_PER_CONNECTION = 4  # of the limit of the process: one in four may be an HTTP connection
 LEAST_CONNECTIONS, MOST_CONNECTIONS = 16, 20_000
 
 PIECE_BYTES = 16 << 10  # given to the parser at once, so that the bytes of a head are counted exactly
@@ -41,9 +41,9 @@ _log = get_logger("xds.http")
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Limits of a request that is not yet read.
+    """Limits of a request until all of it is read.
 
-    A body has ``body_s``, plus the time that its received bytes take at ``body_bytes_per_s``.
+    A body must arrive within ``body_s``, plus the time that its received bytes take at ``body_bytes_per_s``.
     """
 
     head_bytes: int = 64 << 10
@@ -53,7 +53,7 @@ class HttpLimits:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection. ``on_close`` is called when it is closed; limits that are hit are counted in ``limit_hits``.
+    """One connection. It calls ``on_close`` when it is closed, and counts exceeded limits in ``limit_hits``.
 
     Requests find the verified certificate of their client in ``request.state.certificate``.
     """
@@ -73,14 +73,14 @@ class HttpConnection(HttpToolsProtocol):
         self._on_close = on_close
         self._in_head = True
         self._in_body = False
-        self._heads = 0  # request heads that have begun
+        self._heads_n = 0  # request heads that have begun
         self._head_bytes = 0
         self._body_bytes = 0
         self._body_began = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Time for the first head begins."""
+        """Start the timeout of the first head."""
         super().connection_made(transport)
         certificate = peer_certificate(transport.get_extra_info("ssl_object"))
         if certificate is not None:
@@ -101,13 +101,13 @@ class HttpConnection(HttpToolsProtocol):
             self._feed(data[at : at + PIECE_BYTES])
 
     def _feed(self, piece: bytes) -> None:
-        heads, was_in_body = self._heads, self._in_body
+        heads_n, was_in_body = self._heads_n, self._in_body
         super().data_received(piece)
         if self.transport.is_closing():
             return
         if self._in_head:
-            self._count_head(len(piece), began=heads != self._heads)
-        elif heads == self._heads and not (was_in_body or self._in_body):
+            self._count_head(len(piece), began=heads_n != self._heads_n)
+        elif heads_n == self._heads_n and not (was_in_body or self._in_body):
             # Empty lines between two requests: the parser drops them, and they end uvicorn's keep-alive timeout.
             self._in_head = self.cycle.response_complete
             self._count_head(len(piece), began=True)
@@ -120,16 +120,16 @@ class HttpConnection(HttpToolsProtocol):
         elif self._timer is None and self._in_head:
             self._arm(self._limits.head_s, self._head_timed_out)
 
-    # As the parser calls it
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         """A head begins."""
         self._in_head = True
-        self._heads += 1
+        self._heads_n += 1
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is complete: time for the body begins."""
+        """The head is complete: start the timeout of the body."""
         self._in_head, self._in_body = False, True
         self._disarm()
         self._body_bytes = 0
@@ -148,7 +148,7 @@ class HttpConnection(HttpToolsProtocol):
         self._disarm()
         super().on_message_complete()
 
-    # Time
+    # Timeouts
 
     def _arm(self, delay_s: float, on_timeout: Callable[[], None]) -> None:
         self._timer = self.loop.call_later(delay_s, on_timeout)
@@ -168,20 +168,20 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()  # no request has begun
 
     def _body_timed_out(self) -> None:
-        """The time for the bytes received so far is over; bytes received meanwhile extend it."""
+        """The deadline has passed as it was when the timer was set. Bytes received since then extend it."""
         self._timer = None
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
             self._body_began = self.loop.time() - self._body_bytes / self._limits.body_bytes_per_s
-        ends = self._body_began + self._limits.body_s + self._body_bytes / self._limits.body_bytes_per_s
-        if self.loop.time() < ends:
-            self._timer = self.loop.call_at(ends, self._body_timed_out)
+        ends_at = self._body_began + self._limits.body_s + self._body_bytes / self._limits.body_bytes_per_s
+        if self.loop.time() < ends_at:
+            self._timer = self.loop.call_at(ends_at, self._body_timed_out)
         else:
             self._reject(HTTPStatus.REQUEST_TIMEOUT, "http_body_seconds")
 
     def _reject(self, status: HTTPStatus, limit: str) -> None:
-        """Send the status, unless a response has begun, and close."""
+        """Close the connection, and send the status before unless a response has begun."""
         self._limit_hits[limit] += 1
         self._disarm()
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
@@ -193,7 +193,7 @@ class HttpConnection(HttpToolsProtocol):
 class HttpServer(uvicorn.Server):
     """uvicorn on our event loop, with our signal handlers and our listening socket.
 
-    ``connections``: the most there may be; None: a quarter of the files that the process may open.
+    ``connections``: how many there may be at once; None: a quarter of the files that the process may open.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class HttpServer(uvicorn.Server):
         self._files = files
         self._limit = connections
         self._open_connections: set[int] = set()
-        self._numbers = 0
+        self._last_number = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
         self._reported_at: float | None = None
@@ -222,15 +222,15 @@ class HttpServer(uvicorn.Server):
 
     @property
     def connections(self) -> int:
-        """How many are open, those in their TLS handshake included."""
+        """How many connections are open, those in their TLS handshake included."""
         return len(self._open_connections)
 
     @property
-    def most_connections(self) -> int:
-        """The most there may be."""
+    def max_connections(self) -> int:
+        """How many connections there may be at once."""
         if self._limit is not None:
             return self._limit
-        return min(MOST_CONNECTIONS, max(LEAST_CONNECTIONS, file_limit() // SHARE))
+        return min(MOST_CONNECTIONS, max(LEAST_CONNECTIONS, file_limit() // DESCRIPTORS_PER_CONNECTION))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on ``sockets``, which listen already."""
@@ -258,20 +258,20 @@ class HttpServer(uvicorn.Server):
 
     def _accept(self, listening: socket.socket) -> None:
         """Accept the connections that are queued."""
-        for _ in range(AT_ONCE):
+        for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection = self._next(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # New connections wait in the system's queue.
+                # New connections wait in the queue of the operating system.
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
                 loop.call_later(PAUSE_S, self._listen, listening)
                 if error.errno not in NONE_LEFT:
                     _log.warning("http.accept_failed", error_message=str(error))
                 return
-            if len(self._open_connections) >= self.most_connections:
+            if len(self._open_connections) >= self.max_connections:
                 connection.close()
                 self._report_full()
             else:
@@ -295,14 +295,14 @@ class HttpServer(uvicorn.Server):
 
     def _start(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self._numbers += 1
-        self._open_connections.add(self._numbers)
-        task = asyncio.get_running_loop().create_task(self._open(connection, self._numbers))
+        self._last_number += 1
+        self._open_connections.add(self._last_number)
+        task = asyncio.get_running_loop().create_task(self._open(connection, self._last_number))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
     async def _open(self, connection: socket.socket, number: int) -> None:
-        """Do the TLS handshake, if there is TLS. The connection then lives on its own."""
+        """Do the TLS handshake, if there is TLS. Afterwards the connection needs no task."""
         on_close = partial(self._open_connections.discard, number)
         context = self.config.ssl
         try:

@@ -1,8 +1,8 @@
 """Who a client is: the address and the certificate of its connection, and which node it may be.
 
 Node authorisation is checked wherever a node names itself (gRPC streams, Fetch, REST). The rules are those of
-`xds.control.access`. A refusal goes to the client, the log, the events and a counter; in audit mode the client is
-accepted, and the refusal goes to the other three.
+`xds.control.access`. A refusal is sent to the client, logged, recorded as an event and counted. In audit mode the
+client is accepted, and the refusal is only logged, recorded and counted.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from xds.server.metrics.counters import Metrics
 
 _MAPPED = "::ffff:"  # an IPv4 client on a socket for both versions
 
-# A client that polls or reconnects at once would fill the log and the events; the counters have every refusal.
+# A refused client that polls or reconnects without delay would fill the log and the events. The counters have all.
 REPORTED_PER_S, REPORTED_BURST = 5.0, 100.0
 
 _log = get_logger("xds.server.auth")
 
 Authorize = Callable[[Node, str], None]
-"""Raises ``RemoteProtocolError`` where the client of a request may not be this node or follow this group."""
+"""Raises ``RemoteProtocolError`` if the client of a request may not be this node or follow this group."""
 
 
 def peer_name(address: Any) -> str:
-    """The address as gRPC writes it, ``ipv4:10.0.0.1:4711``; empty for a connection that is not of IP."""
+    """The address as gRPC writes it, ``ipv4:10.0.0.1:4711``; empty for a connection that does not use IP."""
     if not isinstance(address, tuple) or len(address) < 2:
         return ""
     host, port = address[:2]
@@ -45,7 +45,7 @@ def peer_name(address: Any) -> str:
 
 
 def peer_certificate(tls: Any) -> Certificate | None:
-    """The client certificate of a TLS connection, verified by OpenSSL; None without TLS or certificate.
+    """The client certificate of a TLS connection, verified by OpenSSL; None without TLS or without a certificate.
 
     ``tls`` is an ``SSLObject``. A certificate that cannot be read has no names and so no rights.
     """
@@ -75,12 +75,12 @@ class NodeAuthorizer:
         self.check(identity, node, group, service, peer)
 
     def allows(self, identity: Identity, node: Node, group: str) -> bool:
-        """Whether the client may have the content of a group. Reports nothing; in audit mode it may."""
+        """Whether the client may be sent the content of a group; True in audit mode. Reports no refusal."""
         refusal = self.access.refusal(identity, node, group)
         return refusal is None or not refusal.enforced
 
     def check(self, identity: Identity, node: Node, group: str, service: str, peer: str) -> None:
-        """Raises ``RemoteProtocolError`` (PERMISSION_DENIED). An empty group: none matches the node yet."""
+        """Raises ``RemoteProtocolError`` (PERMISSION_DENIED). ``group`` is empty while none matches the node."""
         refusal = self.access.refusal(identity, node, group)
         if refusal is None:
             return

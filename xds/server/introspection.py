@@ -14,19 +14,19 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 SERVER_ID = 1
-PAGE_LIMIT = 100  # sockets in an answer
+PAGE_LIMIT = 100  # sockets in a response
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 
 
 class Introspection:
-    """Health and reflection of one server. Health is NOT_SERVING before ``serving`` and from ``draining`` on."""
+    """Health and reflection of one server. Health is SERVING between ``set_serving`` and ``set_draining``."""
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = ("", *services)
         self._health = health.aio.HealthServicer()
 
     def add(self, services: Iterable[str]) -> None:
-        """Further services, before ``register``."""
+        """Announce more services. Call it before ``register``."""
         self._services = (*self._services, *services)
 
     def register(self, transport: Any, pool: DescriptorPool) -> None:
@@ -37,16 +37,16 @@ class Introspection:
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, transport)
         transport.add_generic_rpc_handlers((_reflection_v1(servicer),))
 
-    async def starting(self) -> None:
-        """NOT_SERVING, until ``serving``."""
+    async def set_starting(self) -> None:
+        """Report NOT_SERVING until ``set_serving``."""
         await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
 
-    async def serving(self) -> None:
-        """SERVING."""
+    async def set_serving(self) -> None:
+        """Report SERVING."""
         await self._set(health_pb2.HealthCheckResponse.SERVING)
 
-    async def draining(self) -> None:
-        """NOT_SERVING from now on."""
+    async def set_draining(self) -> None:
+        """Report NOT_SERVING from now on, and ignore later changes."""
         await self._health.enter_graceful_shutdown()
 
     async def _set(self, status: Any) -> None:
@@ -109,15 +109,15 @@ class ChannelzSocket(Protocol):
 
     @property
     def calls_started(self) -> int:
-        """How many calls began on it."""
+        """How many calls began on the connection."""
 
     @property
     def calls_open(self) -> int:
-        """How many of them are open."""
+        """How many of its calls are open."""
 
 
 class ChannelzSource(Protocol):
-    """The server, as channelz describes it. ``sockets`` are its connections by number."""
+    """The server, as channelz describes it."""
 
     @property
     def calls_started(self) -> int:
@@ -125,11 +125,11 @@ class ChannelzSource(Protocol):
 
     @property
     def calls_failed(self) -> int:
-        """How many ended with another status than OK."""
+        """How many calls ended with another status than OK."""
 
     @property
     def calls_succeeded(self) -> int:
-        """How many ended with OK."""
+        """How many calls ended with OK."""
 
     @property
     def sockets(self) -> Mapping[int, ChannelzSocket]:
@@ -137,7 +137,7 @@ class ChannelzSource(Protocol):
 
 
 class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc]
-    """Servers and their sockets; a server has no channels."""
+    """Describes the server and its connections. A server has no channels."""
 
     def __init__(self, source: ChannelzSource) -> None:
         self._source = source
@@ -159,10 +159,10 @@ class ChannelzServicer(channelz_pb2_grpc.ChannelzServicer):  # type: ignore[misc
     async def GetServerSockets(self, request: Any, context: Any) -> Any:  # noqa: N802
         """A page of the server's connections."""
         await _check_server(request.server_id, context)
-        wanted = min(request.max_results or PAGE_LIMIT, PAGE_LIMIT)
+        limit = min(request.max_results or PAGE_LIMIT, PAGE_LIMIT)
         ids = sorted(each for each in self._source.sockets if each >= request.start_socket_id)
-        references = [channelz_pb2.SocketRef(socket_id=each) for each in ids[:wanted]]
-        return channelz_pb2.GetServerSocketsResponse(socket_ref=references, end=len(ids) <= wanted)
+        references = [channelz_pb2.SocketRef(socket_id=each) for each in ids[:limit]]
+        return channelz_pb2.GetServerSocketsResponse(socket_ref=references, end=len(ids) <= limit)
 
     async def GetSocket(self, request: Any, context: Any) -> Any:  # noqa: N802
         """A connection, or NOT_FOUND."""

@@ -1,8 +1,8 @@
-"""The load report stream in the asyncio shell: reports in, requests for reports out. v3 and v2 differ in name alone.
+"""The load report stream in the asyncio shell: reports in, requests for reports out. v3 and v2 differ only in name.
 
-A report is handled in pieces, a work item each: a report of thousands of clusters takes longer than other streams
-should wait. All report streams share one place in the work queue, so that discovery waits for one piece at most. The
-reader takes one message at a time; what a client sends too fast waits in the transport.
+A report is handled in pieces, each a work item, because a report of thousands of clusters takes longer than other
+streams should wait. All report streams share one place in the work queue, so that discovery waits for at most one
+piece. The reader takes one message at a time. Messages of a client that sends too fast wait in the transport.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from xds.server.flow.limits import RateLimit
 from xds.server.load_streams import LoadReportCounts, LoadStreams
 from xds.server.logs import address_fields, get_logger, identity_fields
 from xds.server.services import LOAD_LABEL, LoadService
-from xds.server.stream import CALL_ERRORS, GONE, CallContext, StreamHandler, check_size
+from xds.server.stream import CALL_ERRORS, CLIENT_LEFT, CallContext, StreamHandler, check_size
 
-CLUSTER_BYTES = 512 * 1024  # a longer report of one cluster is skipped: it would have some 10,000 endpoints
+CLUSTER_BYTES = 512 * 1024  # a longer report of one cluster (some 10,000 endpoints) is skipped
 
 _log = get_logger("xds.server.lrs")
 
@@ -64,10 +64,10 @@ class LoadReportHandler(StreamHandler):
         self._service = service
         self._opened = time()
         self._group = ""
-        self._is_accepted = False  # its node is authorised
+        self._is_accepted = False  # the node is authorised
         self._engine = LoadReportStream(streams.clusters_of, streams.settings, options.limits.node_bytes)
         self._cpu = RateLimit(options.flow.report_work_share, options.flow.report_work_burst_s)
-        self._cpu_s = 0.0  # used by the last message
+        self._cpu_s = 0.0  # CPU time of the last message
         self._notified = False
         self._held_back = False
         self._reported = 0.0
@@ -93,22 +93,22 @@ class LoadReportHandler(StreamHandler):
         return ReportStream(*identity, *counts, self.identity.principal)
 
     def notify(self) -> None:
-        """The request for reports may have changed."""
+        """Send the request for reports again if it has changed."""
         self._notified = True
         self._submit_work()
 
-    # Life
+    # Lifecycle
 
     def _on_open(self) -> None:
         self._streams.add(self)
 
     def _on_close(self, lasted_s: float) -> None:
-        """Requests that were in progress on the client are no longer counted."""
+        """Close the stream everywhere. The client's requests in progress are no longer counted."""
         now = time()
         code, message = self._status
         self._streams.remove(self, code.name, lasted_s)
         if self.node is not None and self._is_accepted:
-            self._streams.book.close_stream(self.id, now)
+            self._streams.aggregates.close_stream(self.id, now)
             self._streams.record("closed", self.node.id, self._group, self._address(), now)
         status = {"duration_ms": round(lasted_s * 1000), "error_code": code.name, "error_message": message}
         _log.info("stream.closed", **self._address(), **status, **self._identity())
@@ -119,7 +119,7 @@ class LoadReportHandler(StreamHandler):
     # Reading
 
     async def _read(self) -> None:
-        """Handle messages one by one until the client ends its side (rule 17: a last report may precede the end)."""
+        """Handle messages one by one until the client ends its side (rule 17: it may send a last report before)."""
         read = self._context.read
         try:
             while (data := await read()) is not grpc.aio.EOF and not self._ending:
@@ -133,25 +133,25 @@ class LoadReportHandler(StreamHandler):
         except RemoteProtocolError as error:
             self._refuse(error)
         except CALL_ERRORS:
-            self.finish(GONE)
+            self.finish(CLIENT_LEFT)
         except Exception:
             self._fail()
 
     async def _hold_back(self) -> None:
-        """Wait as the limits demand: HTTP/2 flow control passes the delay on to the client."""
+        """Wait until both rate limits allow the message. HTTP/2 flow control slows the client down meanwhile."""
         now = monotonic()
         requests_s, cpu_s = self._rate.reserve(now), self._cpu.reserve(now, self._cpu_s)
         if requests_s <= 0 and cpu_s <= 0:
             return
         limit = "requests_per_second" if requests_s >= cpu_s else "load_work"
         self._deps.metrics.limit_hits[limit] += 1
-        if not self._held_back:  # logged once per stream: it may go on for hours
+        if not self._held_back:  # logged once per stream: the client may exceed the limit for hours
             self._held_back = True
             _log.warning("lrs.held_back", limit=limit, **self._address(), **self._identity())
         await asyncio.sleep(max(requests_s, cpu_s))
 
     async def _receive(self, data: bytes) -> None:
-        """Handle a message. Raises ``RemoteProtocolError``; the pieces before the wrong one are counted."""
+        """Handle a message. Raises ``RemoteProtocolError``; pieces before the malformed one are counted."""
         check_size(data, self._deps.options.max_receive_bytes)
         self._cpu_s = 0.0
         if len(data) <= PIECE_BYTES:
@@ -163,7 +163,7 @@ class LoadReportHandler(StreamHandler):
         self._streams.note_reading(self._cpu_s, monotonic())
 
     async def _receive_piece(self, piece: bytes, continues: bool = False) -> None:
-        """One work item, and one more for each pause of the book."""
+        """Decode a piece in one work item, and count it in one or more."""
         if len(piece) > CLUSTER_BYTES and piece[0] == CLUSTER_STATS_TAG:
             self._deps.metrics.limit_hits["load_cluster_bytes"] += 1
             self._note_counted(IngestResult(refused=1), len(piece), time(), not continues)
@@ -172,49 +172,49 @@ class LoadReportHandler(StreamHandler):
             began_at = thread_time()
             events = self._engine.receive(LoadStatsRequest(piece, continues))
             self._cpu_s += thread_time() - began_at
-        for event in events:  # all of them before counting, during which a newer request may be sent
+        for event in events:  # all before counting: a newer request for reports may be sent meanwhile
             self._act(event)
         for event in events:
             if isinstance(event, LoadReported):
                 await self._count(event.report, len(piece))
 
     async def _count(self, report: LoadStatsRequest, size: int) -> None:
-        now, taken = time(), None
+        now, result = time(), None
         self._follow_group(now)
-        adding = self._streams.book.add_in_steps(self.id, report, now)
-        while taken is None:
+        adding = self._streams.aggregates.add_in_steps(self.id, report, now)
+        while result is None:
             async with self._streams.turn(self._deps.options.flow.report_count_s):
-                taken = self._advance(adding)
-        self._note_counted(taken, size, now, not report.continues)
+                result = self._advance(adding)
+        self._note_counted(result, size, now, not report.continues)
 
     def _follow_group(self, now: float) -> None:
-        """Move with the node: a changed selector may put it into another group. Raises ``RemoteProtocolError``."""
+        """Follow the node into another group after a change of selectors. Raises ``RemoteProtocolError``."""
         if self.node is None:
             return
         group = self._streams.group_of(self.node)
         if group != self._group:
             self._authorize(self.node, group)
             self._group = group
-            self._streams.book.move_stream(self.id, group, now)
+            self._streams.aggregates.move_stream(self.id, group, now)
 
     def _advance(self, adding: Generator[None, None, IngestResult]) -> IngestResult | None:
-        """Count up to the next pause; None when there is more."""
+        """Count up to the next pause; the result, or None while counting goes on."""
         began_at = thread_time()
         try:
             next(adding)
-        except StopIteration as ended:
-            return cast(IngestResult, ended.value)
+        except StopIteration as stop:
+            return cast(IngestResult, stop.value)
         finally:
             self._cpu_s += thread_time() - began_at
         return None
 
-    def _note_counted(self, taken: IngestResult, size: int, now: float, is_report: bool) -> None:
+    def _note_counted(self, result: IngestResult, size: int, now: float, is_report: bool) -> None:
         self._reported = now
-        self._streams.counts.add(taken, size, is_report)
-        had_none = not (self._totals.refused or self._totals.left_out)
-        self._totals.add(taken, size, is_report)
-        counts = {"clusters_n": taken.clusters, "refused_n": taken.refused, "left_out_n": taken.left_out}
-        if had_none and (taken.refused or taken.left_out):  # logged once per stream: such clients repeat it
+        self._streams.counts.add(result, size, is_report)
+        is_first = not (self._totals.refused or self._totals.left_out)
+        self._totals.add(result, size, is_report)
+        counts = {"clusters_n": result.clusters, "refused_n": result.refused, "left_out_n": result.left_out}
+        if is_first and (result.refused or result.left_out):  # logged once per stream: such clients repeat it
             _log.warning("lrs.refused", **counts, **self._address(), **self._identity())
         if _log.is_enabled_for(DEBUG):
             _log.debug("lrs.report", bytes=size, **counts, **self._identity())
@@ -237,8 +237,8 @@ class LoadReportHandler(StreamHandler):
         if act is not None:
             act(self, event)
 
-    def _requested(self, event: SendLoadResponse) -> None:
-        self._streams.counts.asked += 1
+    def _send(self, event: SendLoadResponse) -> None:
+        self._streams.counts.responses += 1
         self._outbox.append(event.body)
         self._wake.set()
 
@@ -252,7 +252,7 @@ class LoadReportHandler(StreamHandler):
         self._authorize(event.node, group)
         self._is_accepted, self._group = True, group
         self._streams.identify(self, event.node.id)
-        self._streams.book.open_stream(self.id, event.node, now, self._group)
+        self._streams.aggregates.open_stream(self.id, event.node, now, self._group)
         self._streams.record("opened", event.node.id, self._group, self._address(), now)
         _log.info("stream.opened", **self._address(), **self._identity())
 
@@ -266,7 +266,7 @@ class LoadReportHandler(StreamHandler):
 
 
 _ACTIONS: Mapping[type, Callable[[LoadReportHandler, Any], None]] = {
-    SendLoadResponse: LoadReportHandler._requested,
+    SendLoadResponse: LoadReportHandler._send,
     EndLoadStream: LoadReportHandler._restart,
     LoadNodeIdentified: LoadReportHandler._identified,
 }

@@ -28,7 +28,8 @@ _log = get_logger("xds.server.lrs")
 class LoadReportCounts:
     """Counters of reports and of requests for reports since the start. The first five are those of `IngestResult`.
 
-    ``reading_s``: CPU seconds, from the bytes of reports to what is counted.
+    ``responses``: requests for reports that were sent. ``restarts``: streams that were ended so that the client reads a
+    new request. ``reading_s``: CPU seconds for decoding and counting reports.
     """
 
     clusters: int = 0
@@ -38,23 +39,23 @@ class LoadReportCounts:
     ignored: int = 0
     reports: int = 0
     bytes: int = 0
-    asked: int = 0
+    responses: int = 0
     restarts: int = 0
     reading_s: float = 0.0
 
-    def add(self, taken: IngestResult, size: int, is_report: bool = True) -> None:
-        """Add the result of ``size`` bytes: of a report, or of a further piece of one."""
+    def add(self, result: IngestResult, size: int, is_report: bool = True) -> None:
+        """Add the result of ``size`` bytes: of a report, or of a later piece of a report (``is_report`` False)."""
         self.reports += is_report
         self.bytes += size
-        self.clusters += taken.clusters
-        self.localities += taken.localities
-        self.refused += taken.refused
-        self.left_out += taken.left_out
-        self.ignored += taken.ignored
+        self.clusters += result.clusters
+        self.localities += result.localities
+        self.refused += result.refused
+        self.left_out += result.left_out
+        self.ignored += result.ignored
 
 
 class RegisteredLoadStream(Protocol):
-    """A load report stream, as the registry uses it."""
+    """A load report stream, as `LoadStreams` uses it."""
 
     @property
     def node(self) -> Node | None:
@@ -65,7 +66,7 @@ class RegisteredLoadStream(Protocol):
         """True for a client that must be sent the names of the clusters to report."""
 
     def notify(self) -> None:
-        """The clusters or the interval to report may have changed."""
+        """Send the request for reports again if its clusters or its interval have changed."""
 
     def state(self) -> ReportStream:
         """The stream as the admin API shows it."""
@@ -78,16 +79,18 @@ def _interval_of(settings: LoadSettings) -> ReportInterval:
 class LoadStreams:
     """The load report streams of one server."""
 
-    def __init__(self, cache: SnapshotCache, book: LoadAggregates, events: EventLog, deps: StreamDependencies) -> None:
+    def __init__(
+        self, cache: SnapshotCache, aggregates: LoadAggregates, events: EventLog, deps: StreamDependencies
+    ) -> None:
         flow = deps.options.flow
-        self.book = book
+        self.aggregates = aggregates
         self.counts = LoadReportCounts()
         self.deps = deps
         self.large = asyncio.Semaphore(flow.large_reports)
-        self.settings = deps.options.load  # what clients are asked for now
+        self.settings = deps.options.load  # of the current requests for reports
         self.interval = _interval_of(deps.options.load)
         self._flow = flow
-        self._turn = asyncio.Lock()
+        self._turn_lock = asyncio.Lock()
         self._cache = cache
         self._events = events
         self._streams: dict[RegisteredLoadStream, None] = {}
@@ -101,15 +104,15 @@ class LoadStreams:
     # Streams
 
     def add(self, stream: RegisteredLoadStream) -> None:
-        """A stream was opened."""
+        """Add a stream that was opened."""
         self._streams[stream] = None
 
     def identify(self, stream: RegisteredLoadStream, node_id: str) -> None:
-        """The stream's node is known from now on."""
+        """Index a stream whose node is known now."""
         self._by_node.setdefault(node_id, {})[stream] = None
 
     def remove(self, stream: RegisteredLoadStream, code: str, lasted_s: float) -> None:
-        """The stream is closed; ``code`` is the name of its final gRPC status."""
+        """Remove a closed stream; ``code`` is the name of its final gRPC status."""
         self._streams.pop(stream, None)
         self._to_notify.pop(stream, None)
         if stream.node is not None and (members := self._by_node.get(stream.node.id)) is not None:
@@ -129,32 +132,32 @@ class LoadStreams:
 
     @asynccontextmanager
     async def turn(self, takes_s: float) -> AsyncIterator[None]:
-        """A turn of the work queue for work that takes ``takes_s``. All report streams share one place in the queue."""
-        async with self._turn:
+        """Wait for a turn in the work queue, for work of about ``takes_s``. One report stream has a turn at a time."""
+        async with self._turn_lock:
             await self.deps.work_queue.barrier(takes_s)
             yield
 
     # Requests for reports
 
     def configure(self, settings: LoadSettings) -> None:
-        """Apply new settings: every client is sent them, or is made to reconnect if it reads one response only."""
+        """Apply new settings: each client is sent them, or is made to reconnect if it reads only one response."""
         self.settings = settings
         self.interval = _interval_of(settings)
-        self.book.interval_s = settings.interval_s
+        self.aggregates.interval_s = settings.interval_s
         self._notify(self._streams)
 
     def reporting(self) -> ReportingState:
-        """How often clients are asked to report."""
+        """The reporting interval, and the CPU share of reports."""
         return ReportingState(self.interval.interval_s, self.interval.set_s, self.interval.share)
 
     def note_reading(self, cpu_s: float, now: float) -> None:
-        """Reading a report took so much CPU. When all of them take too much, clients are asked for fewer."""
+        """Note the CPU time of a message. If all reports take too much, clients are asked to report less often."""
         self.counts.reading_s += cpu_s
         change = self.interval.add(cpu_s, now)
         if change is None:
             return
         self.settings = self.settings._replace(interval_s=change.interval_s)
-        self.book.interval_s = change.interval_s
+        self.aggregates.interval_s = change.interval_s
         action = "interval_lengthened" if change.interval_s > change.before_s else "interval_shortened"
         details = {
             "before_s": f"{change.before_s:g}", "interval_s": f"{change.interval_s:g}", "core": f"{change.share:.2f}"
@@ -184,7 +187,7 @@ class LoadStreams:
             self._notifying = asyncio.get_running_loop().create_task(self._notify_all())
 
     async def _notify_all(self) -> None:
-        """Notify in batches, each behind the work of the one before."""
+        """Notify streams in batches; each batch waits until the work of the one before has run."""
         batch = self._flow.report_notify_batch
         while self._to_notify:
             await asyncio.sleep(self._flow.report_notify_s)

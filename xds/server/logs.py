@@ -47,28 +47,28 @@ def configure_logging(level: str = "info", json: bool | None = None, stream: Tex
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
-    """A logger with a name. It is bound late, so it may be made before ``configure_logging``."""
+    """A logger with a name. It reads its configuration on first use, so modules may create it at import."""
     logger: FilteringBoundLogger = structlog.get_logger(logger_name=name)
     return logger
 
 
 def shorten(text: str) -> str:
-    """Text of a client, bounded for a log line."""
+    """Text from a client, cut to the length that a log line may have."""
     return text if len(text) <= ERROR_TEXT_LIMIT else text[:ERROR_TEXT_LIMIT] + "..."
 
 
 def address_fields(service: str, peer: str, principal: str = "", **more: str) -> dict[str, str]:
     """The fields of a log line that say where a stream comes from. ``service`` is the short name (``ADS``)."""
-    known = {"principal": shorten(principal)} if principal else {}
-    return {"service": service, **more, "peer": peer, **known}
+    principal_field = {"principal": shorten(principal)} if principal else {}
+    return {"service": service, **more, "peer": peer, **principal_field}
 
 
 def identity_fields(stream_id: int, node: Node | None, group: str) -> dict[str, Any]:
-    """The fields of a log line that say which stream of which node it is about."""
+    """The fields of a log line that identify a stream and its node."""
     if node is None:
         return {"stream_id": stream_id}
-    named = {"node_id": shorten(node.id), "node_cluster": shorten(node.cluster), "group": group}
-    return {"stream_id": stream_id, **named}
+    node_fields = {"node_id": shorten(node.id), "node_cluster": shorten(node.cluster), "group": group}
+    return {"stream_id": stream_id, **node_fields}
 
 
 def _rendering(as_json: bool) -> Sequence[Processor]:

@@ -38,12 +38,12 @@ class StreamObserver:
     """Observes one stream. ``peer`` is its address, ``label`` the short name of the service (``ADS``)."""
 
     __slots__ = (
-        "_debug",
         "_engine",
         "_fleet",
+        "_has_mismatched",
+        "_is_debug",
         "_label",
         "_metrics",
-        "_mismatched",
         "_peer",
         "_principal",
         "_sent_at",
@@ -71,23 +71,23 @@ class StreamObserver:
         self._engine = engine
         self._fleet = fleet
         self._metrics = metrics
-        self._debug = _log.is_enabled_for(DEBUG)  # asked once: the answer takes 4 us
-        self._mismatched = False
+        self._is_debug = _log.is_enabled_for(DEBUG)  # computed once: the call takes 4 us
+        self._has_mismatched = False
         self._sent_at: dict[str, float] = {}
 
     # Life
 
     def opened(self) -> None:
-        """The stream was opened."""
+        """Count the open stream, and add it to the fleet."""
         self._fleet.stream_opened(
             self.id, self._peer, self._label, self._variant, time(), self._engine.api_version, self._principal
         )
         self._metrics.streams[self._variant, self._label] += 1
 
     def closed(self, lasted_s: float, code: str, message: str) -> bool:
-        """``code`` is the name of the final gRPC status.
+        """Count and log the closed stream; ``code`` is the name of its final gRPC status.
 
-        True when another stream of the client must report its state again.
+        True if another stream of the client must report its state again.
         """
         must_report_again = self._fleet.stream_closed(self.id, time())
         self._metrics.streams[self._variant, self._label] -= 1
@@ -104,9 +104,9 @@ class StreamObserver:
     # Events
 
     def requested(self, request: Request, type_url: str, events: list[Event]) -> None:
-        """The engine has handled a request, with these events."""
+        """Count and log a request, by the events with which the engine handled it."""
         self._metrics.type(type_url).kinds[_kind(request, events)] += 1
-        if self._debug:
+        if self._is_debug:
             _log.debug("request.received", type=alias_of(type_url), nonce=request.nonce, **self._identity())
 
     def observe(self, events: list[Event], now: float) -> None:
@@ -123,14 +123,14 @@ class StreamObserver:
         counters = self._metrics.type(event.type_url)
         counters.responses += 1
         counters.resources += len(event.response.names)
-        if self._debug:
+        if self._is_debug:
             size = {"resources_n": len(event.response.names), "bytes": len(event.body)}
             _log.debug("response.sent", version_sent=event.response.version_info, **size, **self._exchange(event))
 
     def _acked(self, event: Acked, now: float) -> None:
         sent_at = self._sent_at.pop(event.type_url, now)
         self._metrics.type(event.type_url).ack_seconds.observe(now - sent_at)
-        if self._debug:
+        if self._is_debug:
             _log.debug("ack", version_acked=event.response.version_info, **self._exchange(event))
 
     def _nacked(self, event: Nacked, now: float) -> None:
@@ -147,8 +147,8 @@ class StreamObserver:
 
     def _node_mismatch(self, event: NodeMismatch, now: float) -> None:
         self._metrics.node_mismatches += 1
-        if not self._mismatched:  # logged once per stream: such clients repeat it with every request
-            self._mismatched = True
+        if not self._has_mismatched:  # logged once per stream: such clients repeat it with every request
+            self._has_mismatched = True
             _log.warning("node.mismatch", other_node_id=shorten(event.node.id), **self._identity())
 
     def _offer_timed_out(self, event: OfferTimedOut, now: float) -> None:

@@ -21,20 +21,20 @@ class ServerOptions:
     """Settings of the gRPC server.
 
     * ``port`` 0 lets the system choose; ``XdsServer.start`` returns the port.
-    * ``transport``: which one carries gRPC, ``ASYNCIO`` (our own) or ``GRPCIO``.
+    * ``transport``: ``ASYNCIO`` (our own) or ``GRPCIO``.
     * ``tls_certificate`` and ``tls_key`` (PEM files) turn TLS on; ``client_ca`` asks clients for certificates.
     * ``client_cert_optional``: a client without a certificate needs a token.
     * ``access``: the rules for clients and nodes. None: every client with one of ``tokens``, or every client if there
       are none.
     * ``expiry_spread_s``: streams whose certificate has expired are closed over this many seconds.
     * ``limits``: how much one stream may request; ``order``: how pushes are ordered (docs/design.md#order-of-updates).
-    * ``max_receive_bytes``: one request.
-    * ``requests_per_s``, ``requests_burst``: per stream. A faster stream is read more slowly, never closed: a client
-      cannot tell a closed stream from a failure and would reconnect with all its subscriptions.
-    * ``in_flight_bytes``: bytes written but not yet taken by clients, over all streams, in bodies larger than
-      ``flow.small_write_bytes``. A body larger than this is written alone.
+    * ``max_receive_bytes``: of one request.
+    * ``requests_per_s``, ``requests_burst``: per stream. Requests above the rate wait, and the stream is never closed
+      for it: the client could not tell that from a failure, and would reconnect with all its subscriptions.
+    * ``in_flight_bytes``: bytes written but not yet read by clients, over all streams, in bodies larger than
+      ``flow.small_write_bytes``. A body larger than ``in_flight_bytes`` is written alone.
     * ``nodes_shown``: how many nodes have metrics of their own.
-    * ``load``: which reports load reporting clients are asked for.
+    * ``load``: the requests for load reports.
     * ``drain_s``: existing streams are closed over this many seconds (rule 10).
     * ``flow``: constants of flow control.
     """

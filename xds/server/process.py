@@ -1,8 +1,8 @@
-"""What the process needs of the system and the interpreter: open files, memory, garbage collection, threads.
+"""Resources and tuning of the process: open files, memory, garbage collection, threads.
 
-Each connection takes a file descriptor, and a process without any accepts neither proxies nor operators. The event
-loop's listener silently closes new connections then, so `OpenFiles` detects, logs and counts the shortage. It reserves
-some descriptors for the HTTP port, whose timeouts soon free others: an operator can connect and see what happens.
+Each connection takes a file descriptor. Without a free descriptor the event loop silently closes new connections, of
+proxies and of operators. So `OpenFiles` detects, logs and counts the shortage, and reserves some descriptors for the
+HTTP port, where an operator can see what happens; the timeouts of that port soon free others.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class OpenFiles:
         return True
 
     def _count(self) -> int:
-        """How many descriptors are open; counting needs one of the reserve. -1: unknown."""
+        """How many descriptors are open; -1 if unknown. Counting takes one descriptor of the reserve."""
         self.release()
         try:
             return len(list(_OPEN_FILES.iterdir()))
@@ -138,13 +138,13 @@ def raise_file_limit() -> int:
 
 
 def tune_threads() -> None:
-    """Give the event loop the interpreter lock soon while threads are busy."""
+    """Shorten the wait of the event loop for the interpreter lock while threads are busy."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Collect nothing meanwhile. What is loaded stays alive, and each full collection traverses all of it."""
+    """Pause the cyclic collector while state is loaded: the state stays alive, and full collections traverse it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -155,9 +155,9 @@ def paused_gc() -> Iterator[None]:
 
 
 def tune_gc() -> None:
-    """Call once, after start-up state is loaded.
+    """Set the thresholds of the cyclic collector. Call it once, after the start-up state is loaded.
 
-    The collector's threshold was the largest single factor at 5,000 streams: 135 -> 74 us per push and ACK
+    The threshold was the largest single factor at 5,000 streams: 135 -> 74 us per push and ACK
     (docs/design.md#push-path). Objects alive after start-up stay alive and need not be traversed again.
     """
     gc.collect()
@@ -177,7 +177,7 @@ async def collect_young(every_s: float = _YOUNG_S) -> None:
 
 
 class ChurnDetector:
-    """Says when releasing memory is worth it: after streams were opened or closed, and once more when that has ended.
+    """Decides when to release memory: after streams were opened or closed, and once more after such changes end.
 
     The memory of a reconnecting fleet is free only when its last stream is in sync.
     """

@@ -14,7 +14,7 @@ from xds.server.flow.limits import DEFAULT_FLOW, FlowLimits
 from xds.server.flow.work_queue import WorkQueue
 from xds.server.metrics.counters import Metrics
 
-_NOWHERE: frozenset[Locality] = frozenset()
+_NO_LOCALITIES: frozenset[Locality] = frozenset()
 
 ClientKey = tuple[str, str]
 Key = TypeVar("Key", str, ClientKey)
@@ -22,7 +22,7 @@ Sources = frozenset[Locality] | None  # localities of the nodes to wake; None: a
 
 
 class RegisteredStream(Protocol):
-    """A stream, as the registry uses it: it follows ``group``, its node belongs to ``home`` by the selectors of now."""
+    """A stream, as the registry uses it. ``group`` and ``home`` differ after a change of selectors."""
 
     @property
     def node(self) -> Node | None:
@@ -34,17 +34,17 @@ class RegisteredStream(Protocol):
 
     @property
     def home(self) -> str:
-        """The group that the node belongs to by the selectors of now; empty for none."""
+        """The group that the node belongs to by the current selectors; empty for none."""
 
     @property
     def client_key(self) -> ClientKey | None:
         """The client, which all its streams share; None before the node is known."""
 
     def notify(self) -> None:
-        """There may be something to offer."""
+        """Check whether there are changes to offer."""
 
-    def let_go(self) -> None:
-        """An operator ends the lingering of removed resources for the client."""
+    def end_lingering(self) -> None:
+        """End the lingering of removed resources for the client, on the order of an operator."""
 
 
 class StreamRegistry:
@@ -69,37 +69,37 @@ class StreamRegistry:
         return iter(list(self._streams))
 
     def add(self, stream: RegisteredStream) -> None:
-        """A stream was opened."""
+        """Add a stream that was opened."""
         self._streams[stream] = None
 
     def identify(self, stream: RegisteredStream) -> None:
-        """The stream's node is known from now on."""
+        """Index a stream whose node is known now."""
         self.regroup(stream)
         if stream.client_key is not None:
-            _enter(self._by_client, stream.client_key, stream)
+            _add_to(self._by_client, stream.client_key, stream)
 
     def regroup(self, stream: RegisteredStream) -> None:
-        """The stream follows another group now."""
+        """Index a stream that follows another group now."""
         self._leave_group(stream)
-        _enter(self._by_group, stream.group, stream)
+        _add_to(self._by_group, stream.group, stream)
         self._streams[stream] = stream.group
 
     def remove(self, stream: RegisteredStream) -> None:
-        """The stream is gone."""
+        """Remove a stream that was closed."""
         self._leave_group(stream)
         self._streams.pop(stream, None)
         if stream.client_key is not None:
-            _leave(self._by_client, stream.client_key, stream)
+            _remove_from(self._by_client, stream.client_key, stream)
 
     def _leave_group(self, stream: RegisteredStream) -> None:
         group = self._streams.get(stream)
         if group is not None:
-            _leave(self._by_group, group, stream)
+            _remove_from(self._by_group, group, stream)
 
-    def wake_client(self, client_key: ClientKey, besides: RegisteredStream | None = None) -> None:
-        """The client's transition advanced: its other streams may have something to offer."""
+    def wake_client(self, client_key: ClientKey, except_for: RegisteredStream | None = None) -> None:
+        """Wake the streams of a client after its transition advanced on the stream ``except_for``."""
         for stream in self._by_client.get(client_key, ()):
-            if stream is not besides:
+            if stream is not except_for:
                 stream.notify()
 
     def wake_one(self, client_key: ClientKey) -> None:
@@ -108,11 +108,11 @@ class StreamRegistry:
             stream.notify()
             return
 
-    def let_go(self, node_ids: Collection[str]) -> None:
+    def end_lingering(self, node_ids: Collection[str]) -> None:
         """End the lingering of removed resources for these nodes, on one stream of each client."""
         for (_, node_id), streams in list(self._by_client.items()):
             if node_id in node_ids:
-                next(iter(streams)).let_go()
+                next(iter(streams)).end_lingering()
 
     def wake(self, groups: Collection[str], sources: Sources = None) -> None:
         """Wake the streams of groups with a new or deleted snapshot, in all localities or in ``sources``.
@@ -120,8 +120,8 @@ class StreamRegistry:
         Pushes during a fan-out are collected for the next one.
         """
         for group in groups:
-            others = self._pushed.get(group, _NOWHERE)
-            self._pushed[group] = others | sources if others is not None and sources is not None else None
+            known = self._pushed.get(group, _NO_LOCALITIES)
+            self._pushed[group] = known | sources if known is not None and sources is not None else None
         if self._pushed and (self._fan_out is None or self._fan_out.done()):
             self._fan_out = asyncio.get_running_loop().create_task(self._wake_all())
 
@@ -146,7 +146,7 @@ class StreamRegistry:
     async def _pause(self, took_s: float) -> None:
         """Coalesce frequent pushes: wait twice as long as the last fan-out took, at most 0.2 s.
 
-        Then wait until the work queue is empty, at most 0.3 s. HTTP requests and new streams get the time.
+        Then wait until the work queue is empty, at most 0.3 s, so that HTTP requests and new streams are served.
         """
         flow = self._flow
         await asyncio.sleep(min(flow.wake_pause_ratio * took_s, flow.wake_pause_s))
@@ -157,15 +157,15 @@ class StreamRegistry:
     def _to_wake(self, pushed: Mapping[str, Sources]) -> Iterator[RegisteredStream | None]:
         """The streams to wake: those of the pushed groups and, after a change of selectors, those whose node has moved.
 
-        None stands for a stream that is not woken: the caller counts time, not streams alone.
+        None stands for a stream that is not woken, so that the caller can check the time.
         """
-        moved, self._epoch = self._epoch != self._cache.epoch, self._cache.epoch
-        if not moved:
+        selectors_changed, self._epoch = self._epoch != self._cache.epoch, self._cache.epoch
+        if not selectors_changed:
             for group, sources in pushed.items():
                 for stream in list(self._by_group.get(group, ())):
                     yield stream if _is_affected(stream, sources) else None
             return
-        # Selectors are matched here, in slices: a match may be costly. The stream remembers its result.
+        # ``stream.home`` matches selectors, which may be costly: the caller does it in slices. Streams keep the result.
         for stream in list(self._streams):
             follows = stream.group in pushed and _is_affected(stream, pushed[stream.group])
             yield stream if follows or stream.home != stream.group else None
@@ -177,11 +177,11 @@ def _is_affected(stream: RegisteredStream, sources: Sources) -> bool:
     return source_of(sources, stream.node.locality) is not None
 
 
-def _enter(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
+def _add_to(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
     index.setdefault(key, {})[stream] = None
 
 
-def _leave(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
+def _remove_from(index: dict[Key, dict[RegisteredStream, None]], key: Key, stream: RegisteredStream) -> None:
     members = index.get(key)
     if members is not None:
         members.pop(stream, None)

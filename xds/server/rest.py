@@ -1,4 +1,4 @@
-"""Discovery without a stream: REST xDS, ``POST /v3/discovery:<type>``, and what it shares with unary Fetch.
+"""Discovery without a stream: REST xDS, ``POST /v3/discovery:<type>``, and the code that it shares with unary Fetch.
 
 The routes belong to the HTTP port, which checks tokens and readiness. Requests and responses are proto3 JSON (rules
 74-77): 200 with a DiscoveryResponse, 304 when the client names the current version, 404 without a body while no group
@@ -72,7 +72,7 @@ def rest_routes(
 
 
 class RestDiscovery:
-    """Answers polls. The JSON of each resource is rendered once."""
+    """Answers polls. Each resource is rendered as JSON once."""
 
     def __init__(
         self, cache: SnapshotCache, metrics: Metrics, node_auth: NodeAuthorizer, stream_limits: StreamLimits
@@ -125,18 +125,18 @@ class RestDiscovery:
 class RenderedJson:
     """JSON text of resources by type and content version; the least recently used are dropped first.
 
-    A client polls all its resources again and again. To render a cluster takes 170 us, to look it up 0.2 us.
+    A client polls all its resources repeatedly. Rendering a cluster takes 170 us, looking it up 0.2 us.
     """
 
     def __init__(self, limit: int) -> None:
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._held = 0
+        self._characters = 0
         self._limit = limit
 
     @property
     def size(self) -> int:
-        """Characters held."""
-        return self._held
+        """How many characters are stored."""
+        return self._characters
 
     def render(self, resource: Resource) -> str:
         """The JSON text of a resource, without its TTL and aliases."""
@@ -145,13 +145,13 @@ class RenderedJson:
         if text is not None:
             self._texts.move_to_end(key)
             return text
-        # The bare message: only Delta clients receive a TTL (rule 73), and REST has no aliases.
-        bare = replace(resource, ttl_s=None, aliases=())
-        text = json.dumps(render_resource(bare), separators=(",", ":"))
+        # Without TTL and aliases: only Delta clients receive a TTL (rule 73), and REST has no aliases.
+        message = replace(resource, ttl_s=None, aliases=())
+        text = json.dumps(render_resource(message), separators=(",", ":"))
         self._texts[key] = text
-        self._held += len(text)
-        while self._held > self._limit and len(self._texts) > 1:
-            self._held -= len(self._texts.popitem(last=False)[1])
+        self._characters += len(text)
+        while self._characters > self._limit and len(self._texts) > 1:
+            self._characters -= len(self._texts.popitem(last=False)[1])
         return text
 
 
@@ -170,8 +170,8 @@ def decode_request(body: bytes, node_bytes: int = NODE_BYTES) -> tuple[Node, Sot
 
 
 def _bytes_besides_names(body: bytes) -> int:
-    """The size of a body without its list of names. It is not parsed: half a million members take half a second."""
-    return len(body) - max((found.end() - found.start() for found in _NAMES.finditer(body)), default=0)
+    """The size of a body without its list of names, found without parsing: half a million names take half a second."""
+    return len(body) - max((match.end() - match.start() for match in _NAMES.finditer(body)), default=0)
 
 
 def _decoded(fields: Json) -> tuple[Node, SotwRequest]:
@@ -229,7 +229,7 @@ def fetch_for(
     authorize: Callable[[Node, str], None],
     api: str = "",
 ) -> Fetched:
-    """The response of ``type_url`` for a node now. ``authorize`` raises where it may not follow its group.
+    """The current response of ``type_url`` for a node. ``authorize`` raises if the node may not follow its group.
 
     Raises ``RemoteProtocolError``: NOT_FOUND while no group matches the node, INVALID_ARGUMENT for a request without
     node id or for another type, RESOURCE_EXHAUSTED for too many names.

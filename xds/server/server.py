@@ -1,4 +1,4 @@
-"""The gRPC server: all discovery, load reporting and Linkerd services on the running loop, from start to drain."""
+"""The gRPC server, from start to drain: discovery, load reporting, client status and Linkerd services."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ from xds.wire.node import decode_node
 
 OBSERVE_EVERY_S = 0.5
 RELEASE_EVERY_S = 20.0
-CONVERGENCE_LIMIT_S = 600.0  # a push that has not reached every client by then is no longer observed
+CONVERGENCE_LIMIT_S = 600.0  # a push that has not reached every client after this time is no longer observed
 STOP_GRACE_S = 0.5
 
 _log = get_logger("xds.server")
 
 
 class XdsServer:
-    """The xDS port. Everything happens on the loop that calls ``start``. Load reports go into ``book``.
+    """The server of the xDS port. It runs on the event loop that calls ``start``. Load reports go into ``aggregates``.
 
-    Streams are refused until ``set_ready``; ``wake`` says that groups have new snapshots in the cache.
+    Streams are refused until ``set_ready``. Call ``wake`` after the cache has new snapshots of groups.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class XdsServer:
         fleet: Fleet,
         options: ServerOptions,
         metrics: Metrics,
-        book: LoadAggregates | None = None,
+        aggregates: LoadAggregates | None = None,
     ) -> None:
         self.access = options.access if options.access is not None else Access(options.tokens)
         self.clients = ClientTable(cache, options.order)
@@ -98,7 +98,7 @@ class XdsServer:
         self._metrics = metrics
         self._options = options
         self._pushes: dict[str, float] = {}  # group -> epoch time of a push that has not reached all its clients
-        self._seen_changes = -1
+        self._observed_changes = -1
         self._streams: dict[StreamHandler, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._transport: Transport | None = None
@@ -116,8 +116,8 @@ class XdsServer:
             clients=self.clients,
             decoder=RequestDecoder(),
         )
-        book = book if book is not None else LoadAggregates(options.load.interval_s)
-        self.load = LoadStreams(cache, book, fleet.events, self._deps)
+        aggregates = aggregates if aggregates is not None else LoadAggregates(options.load.interval_s)
+        self.load = LoadStreams(cache, aggregates, fleet.events, self._deps)
         self._linkerd: LinkerdServing | None = None
         metrics.registry.register(FleetMetrics(metrics, cache, fleet, options.nodes_shown))
         metrics.registry.register(LoadMetrics(self.load))
@@ -144,7 +144,7 @@ class XdsServer:
                 transport.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         transport.add_generic_rpc_handlers((self._status.handlers(),))
         self._introspection.register(transport, schema.pool())
-        await self._introspection.starting()
+        await self._introspection.set_starting()
         self.port = await transport.listen(pem_files(self._options))
         work = [self._observe(), self._release_memory()]
         if self._options.client_ca is not None:
@@ -155,16 +155,16 @@ class XdsServer:
 
     @property
     def phase(self) -> Phase:
-        """Whether discovery is refused, served or ending."""
+        """The phase of the server: discovery is refused while it starts, and while it drains."""
         return self._auth.phase
 
     async def set_ready(self) -> None:
-        """The stored state is in the cache: streams are answered from now on."""
+        """Accept streams from now on. Call it when the stored state is in the cache."""
         self._auth.phase = Phase.READY
-        await self._introspection.serving()
+        await self._introspection.set_serving()
 
     def wake(self, groups: Collection[str]) -> None:
-        """These groups have a new snapshot, are new, or are gone."""
+        """Wake the streams of groups with a new snapshot, new groups and deleted groups."""
         now = time()
         self._pushes.update(dict.fromkeys(groups, now))
         self.registry.wake(groups)
@@ -178,7 +178,7 @@ class XdsServer:
         return len(streams)
 
     async def reauthorize(self) -> int:
-        """The rules have changed: end the streams that would not be accepted now; returns their number."""
+        """Check all streams against changed rules, and end those that they refuse; returns their number."""
         ended = 0
         for number, stream in enumerate(list(self._streams), 1):
             stream.identity, refusal = self._auth.recheck(stream.identity)
@@ -192,10 +192,10 @@ class XdsServer:
                 await self.registry.work_queue.barrier()
         return ended
 
-    async def let_go(self, node_ids: Collection[str]) -> None:
+    async def end_lingering(self, node_ids: Collection[str]) -> None:
         """End the lingering of removed resources for these nodes."""
-        self.registry.let_go(node_ids)
-        await self.registry.work_queue.barrier()  # behind the streams that do it
+        self.registry.end_lingering(node_ids)
+        await self.registry.work_queue.barrier()  # behind the work items of those streams
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Stop gracefully: NOT_SERVING, no new streams, existing ones closed spread over ``grace_s``.
@@ -205,26 +205,26 @@ class XdsServer:
         transport = self._transport
         if transport is None:
             return
-        over_s = self._options.drain_s if grace_s is None else grace_s
+        spread_s = self._options.drain_s if grace_s is None else grace_s
         self._auth.phase = Phase.DRAINING
-        await self._introspection.draining()
-        # GOAWAY at once: a client that reconnects opens another connection, which may lead to another replica.
-        stopping = asyncio.create_task(transport.stop(over_s + STOP_GRACE_S))
-        await self._close_streams(over_s)
+        await self._introspection.set_draining()
+        # GOAWAY at once: a client that reconnects opens a new connection, which may reach another replica.
+        stopping = asyncio.create_task(transport.stop(spread_s + STOP_GRACE_S))
+        await self._close_streams(spread_s)
         for task in self._tasks:
             task.cancel()
         await transport.stop(STOP_GRACE_S)
         await stopping
         await self.registry.work_queue.barrier_low()  # behind the last work items of the streams
 
-    async def _close_streams(self, over_s: float) -> None:
+    async def _close_streams(self, spread_s: float) -> None:
         """Rule 10: "A draining server closes streams after at least one response, and spreads the closes"."""
         streams = list(self._streams)
-        ends_at = monotonic() + over_s
-        for left in range(len(streams) - 1, -1, -1):
-            streams[-left - 1].finish()
-            if left:
-                await asyncio.sleep(max(0.0, ends_at - monotonic()) / left)
+        ends_at = monotonic() + spread_s
+        for remaining, stream in zip(range(len(streams) - 1, -1, -1), streams, strict=True):
+            stream.finish()
+            if remaining:
+                await asyncio.sleep(max(0.0, ends_at - monotonic()) / remaining)
 
     async def _disconnect_peers(self, peers: Collection[str]) -> None:
         assert self._transport is not None
@@ -294,7 +294,7 @@ class XdsServer:
         fetched = fetch_for(self._cache, limits, node, request, service.type_url, authorize, service.api)
         return fetched.encode()  # in full: gRPC has no "not modified"
 
-    # Self-observation
+    # Measurements of the server itself
 
     async def _observe(self) -> None:
         """Measure how late the loop is, and when pushes have reached every client."""
@@ -302,8 +302,8 @@ class XdsServer:
             due = monotonic() + OBSERVE_EVERY_S
             await asyncio.sleep(OBSERVE_EVERY_S)
             self._metrics.loop_lag_s = max(0.0, monotonic() - due)
-            if self._pushes and self._seen_changes != self._fleet.changes:
-                self._seen_changes = self._fleet.changes
+            if self._pushes and self._observed_changes != self._fleet.changes:
+                self._observed_changes = self._fleet.changes
                 await self._observe_pushes(time())
 
     async def _release_memory(self) -> None:
@@ -329,8 +329,8 @@ class XdsServer:
 
 def _by_service(methods: Iterable[LinkerdMethod]) -> Iterator[tuple[str, list[LinkerdMethod]]]:
     """The methods of each service."""
-    for name, found in groupby(sorted(methods, key=_service), _service):
-        yield name, list(found)
+    for name, methods_of_service in groupby(sorted(methods, key=_service), _service):
+        yield name, list(methods_of_service)
 
 
 def _service(method: LinkerdMethod) -> str:

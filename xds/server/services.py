@@ -111,7 +111,7 @@ SERVICES: tuple[DiscoveryService, ...] = (*_V3, *_V2)
 
 @dataclass(frozen=True, slots=True)
 class LoadService:
-    """A load reporting service; it has one method. ``api`` as in `DiscoveryService`."""
+    """A load reporting service, which has one method. ``api`` as in `DiscoveryService`."""
 
     service: str
     api: str = ""
@@ -129,7 +129,7 @@ LOAD_SERVICES = (
 class LinkerdMethod:
     """A method of the Linkerd API. ``begin`` is the method of `xds.destination.conversation.Conversations` for it.
 
-    ``is_unary``: it has one answer; else it goes on. ``is_of_2018``: its clients want periodic updates.
+    ``is_unary``: a call ends after its first answer. ``is_of_2018``: clients of 2018, which need periodic updates.
     """
 
     service: str

@@ -1,9 +1,9 @@
-"""A gRPC stream in the asyncio shell, whatever it carries: from its admission slot to its final status.
+"""A gRPC stream of any kind in the asyncio shell, from its admission slot to its final status.
 
 A stream has two tasks: a reader, and the gRPC handler itself as the writer. Engine work runs in the work queue, in turn
-with all other streams (`xds.server.flow.work_queue`). Nothing new is offered to a client before everything earlier is
-written. A stream is closed by a low-priority work item: closing takes some 100 us, a network failure ends thousands of
-streams at once, and the clients that reconnect come first.
+with all other streams (`xds.server.flow.work_queue`). Changes are offered to a client only after all earlier responses
+are written. A low-priority work item closes a stream: closing takes some 100 us, a network failure ends thousands of
+streams at once, and clients that reconnect come first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from xds.server.metrics.counters import Metrics
 from xds.server.options import ServerOptions
 
 Status = tuple[grpc.StatusCode, str]
-CALL_ERRORS = (grpc.RpcError, grpc.aio.BaseError)  # raised by reading and writing when the call is over
-FINE: Status = (grpc.StatusCode.OK, "")
-GONE: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
+CALL_ERRORS = (grpc.RpcError, grpc.aio.BaseError)  # raised by ``read`` and ``write`` after the call has ended
+OK_STATUS: Status = (grpc.StatusCode.OK, "")
+CLIENT_LEFT: Status = (grpc.StatusCode.CANCELLED, "the client is gone")
 _CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -67,21 +67,21 @@ class CallContext(Protocol):
         """The next message, or ``grpc.aio.EOF``."""
 
     async def write(self, message: bytes) -> None:
-        """Send a message, and return when the client's windows had room for it."""
+        """Send a message; returns when it has passed the client's flow-control windows."""
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         """End the call with this status. Raises."""
 
     def listen(self, on_message: Callable[[bytes], bool]) -> None:
-        """Offer each message to ``on_message`` first, where the transport can; those it refuses wait for ``read``."""
+        """Offer each message to ``on_message`` first, if the transport can; ``read`` returns those that it refuses."""
 
     def write_now(self, message: bytes) -> bool:
-        """Send a message if nothing has to be waited for; False: nothing was sent."""
+        """Send a message if that needs no waiting; False: nothing was sent."""
 
 
 @dataclass(slots=True)
 class StreamDependencies:
-    """What all streams of a server share. ``ids`` numbers them."""
+    """Objects that all streams of a server share. ``ids`` yields the ids of streams."""
 
     work_queue: WorkQueue
     write_limiter: WriteLimiter
@@ -92,10 +92,10 @@ class StreamDependencies:
 
 
 class StreamHandler(ABC):
-    """One stream. It holds ``slot`` until its first message is handled. ``identity`` is that of its client.
+    """One stream. It keeps ``slot`` until its first message is handled. ``identity`` is that of its client.
 
-    ``service`` is the short name of its service, for logs and authorisation. Where the transport can, ``on_message`` is
-    offered each message before the reader is (`CallContext.listen`): an ACK then needs no task switch.
+    ``service`` is the short name of its service, for logs and authorisation. ``on_message`` is offered each message
+    before the reader, if the transport can do that (`CallContext.listen`): an ACK then needs no task switch.
     """
 
     __slots__ = (
@@ -122,11 +122,11 @@ class StreamHandler(ABC):
         self._slot: AdmissionSlot | None = slot
         self._work_queue = deps.work_queue
         self._work_queued = False
-        self._outbox: list[bytes] = []  # short: an empty list has a tenth of the size of an empty deque
+        self._outbox: list[bytes] = []  # a list, because an empty deque takes ten times the memory
         self._drained = SingleWaiterEvent()  # a body of the outbox was written
         self._wake = SingleWaiterEvent()  # the writer has something to do
         self._ending = False
-        self._status = FINE
+        self._status = OK_STATUS
         self._write_now = context.write_now
         if on_message is not None:
             context.listen(on_message)
@@ -134,7 +134,7 @@ class StreamHandler(ABC):
     @property
     @abstractmethod
     def node(self) -> Node | None:
-        """The client's node, once it has named itself."""
+        """The client's node; None before the client has sent it."""
 
     @property
     @abstractmethod
@@ -154,7 +154,7 @@ class StreamHandler(ABC):
     # Authorisation
 
     def recheck(self) -> None:
-        """The rules or the client's identity have changed: end the stream if it would not be accepted now."""
+        """Check the stream against the current rules and the client's current identity, and end it if it is refused."""
         if self.node is not None:
             try:
                 self._authorize(self.node, self.group)
@@ -162,12 +162,12 @@ class StreamHandler(ABC):
                 self.finish(status_of(error))
 
     def _authorize(self, node: Node, group: str) -> None:
-        """Raises ``RemoteProtocolError`` where the client may not be this node or follow this group."""
+        """Raises ``RemoteProtocolError`` if the client may not be this node or follow this group."""
         self._deps.node_auth.check(self.identity, node, group, self._service_label, self._peer)
 
-    # Life
+    # Lifecycle
 
-    def finish(self, status: Status = FINE) -> None:
+    def finish(self, status: Status = OK_STATUS) -> None:
         """End the stream once its outbox is written. The first status counts."""
         if not self._ending:
             self._ending = True
@@ -175,14 +175,14 @@ class StreamHandler(ABC):
         self._wake.set()
 
     async def run(self) -> None:
-        """Run the whole stream, until either side ends it."""
+        """Serve the stream until either side ends it."""
         began_at = monotonic()
         self._on_open()
         reader = asyncio.create_task(self._read())
         try:
             await self._write()
         except (asyncio.CancelledError, *CALL_ERRORS):
-            self._status = GONE
+            self._status = CLIENT_LEFT
         except Exception:
             self._fail()
         finally:
@@ -190,13 +190,13 @@ class StreamHandler(ABC):
             self._ending = True  # work that is still queued does nothing
             self._release_slot()
             self._work_queue.submit_low(partial(self._on_close, monotonic() - began_at))
-        if self._status is GONE:
+        if self._status is CLIENT_LEFT:
             raise asyncio.CancelledError  # there is no client to send a status to
         if self._status[0] is not grpc.StatusCode.OK:
             await self._context.abort(*self._status)
 
     def _fail(self) -> None:
-        """A bug of the server ends one stream. Called while its exception is handled."""
+        """End the stream after a bug of the server. Called while the exception is handled."""
         self._log_failure()
         self.finish((grpc.StatusCode.INTERNAL, "internal error"))
 
@@ -206,7 +206,7 @@ class StreamHandler(ABC):
         self.finish(status_of(error))
 
     def _release_slot(self) -> None:
-        """The first message is handled, or none comes any more."""
+        """Give up the admission slot: the first message is handled, or the stream ends."""
         if self._slot is not None:
             self._slot.release()
             self._slot = None
@@ -214,7 +214,7 @@ class StreamHandler(ABC):
     # Writing
 
     async def _write(self) -> None:
-        """Write what is put into the outbox, until the stream ends."""
+        """Write the responses of the outbox until the stream ends."""
         outbox, write, limiter = self._outbox, self._context.write, self._deps.write_limiter
         small_bytes = self._deps.options.flow.small_write_bytes
         while not self._ending or outbox:
@@ -234,7 +234,7 @@ class StreamHandler(ABC):
     # Work
 
     def _submit_work(self) -> None:
-        """There may be something to offer. While the outbox is not empty, the writer submits it afterwards."""
+        """Submit a work item that offers changes. While the outbox is not empty, the writer submits it afterwards."""
         if not self._work_queued and not self._outbox:
             self._work_queued = True
             self._work_queue.submit(self._work)
@@ -251,11 +251,11 @@ class StreamHandler(ABC):
         except Exception:
             self._fail()
 
-    # What differs between kinds of streams
+    # For each kind of stream
 
     @abstractmethod
     def _on_open(self) -> None:
-        """The stream begins."""
+        """Register the stream: it begins."""
 
     @abstractmethod
     async def _read(self) -> None:
@@ -263,15 +263,16 @@ class StreamHandler(ABC):
 
     @abstractmethod
     def _has_work(self) -> bool:
-        """Is there something to offer?"""
+        """Whether `_offer` has something to do."""
 
     @abstractmethod
     def _offer(self) -> None:
-        """Put into the outbox what is to be sent. Raises ``RemoteProtocolError``."""
+        """Put the responses that are due into the outbox. Raises ``RemoteProtocolError``."""
 
     @abstractmethod
     def _on_close(self, lasted_s: float) -> None:
         """The last work item: remove the stream from everything. Must not raise."""
 
     @abstractmethod
-    def _log_failure(self) -> None: ...
+    def _log_failure(self) -> None:
+        """Log the exception that is handled."""

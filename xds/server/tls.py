@@ -1,4 +1,4 @@
-"""TLS of both ports: PEM files, the contexts made of them, and their reload when the files change."""
+"""TLS of both ports: PEM files, TLS contexts made from them, and reloading when the files change."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PemFiles:
-    """Paths of certificate, key and the authorities of client certificates.
+    """Paths of the certificate, the key, and the authorities of client certificates.
 
-    ``is_optional``: a client certificate is requested, and not required.
+    ``is_optional``: client certificates are requested but not required.
     """
 
     certificate: Path
@@ -32,14 +32,14 @@ class PemFiles:
     is_optional: bool = False
 
     def stamp(self) -> Stamp:
-        """A value that changes when a file is written. Raises ``OSError`` when a file is gone."""
+        """A value that changes when a file is written. Raises ``OSError`` if a file is missing."""
         files = (path for path in (self.certificate, self.key, self.client_ca) if path is not None)
         stats = (path.stat() for path in files)
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
 
 class TlsContexts:
-    """TLS contexts of the gRPC port: each connection gets one made of the current files.
+    """TLS contexts of the gRPC port: a new connection gets one made from the current files.
 
     During an incomplete rotation the last valid context stays in use. TLS sessions do not pass from one context to the
     next, so a client whose authority was removed cannot resume an earlier session.
@@ -47,15 +47,15 @@ class TlsContexts:
 
     def __init__(self, files: PemFiles) -> None:
         self._files = files
-        self._seen = files.stamp()
+        self._stamp = files.stamp()
         self._current = _context(files)
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection."""
         try:
             stamp = self._files.stamp()
-            if stamp != self._seen:
-                self._current, self._seen = _context(self._files), stamp
+            if stamp != self._stamp:
+                self._current, self._stamp = _context(self._files), stamp
                 _log.info("tls.reloaded", certificate=str(self._files.certificate))
         except OSError as error:  # ssl.SSLError included
             _log.warning("tls.reload_failed", error_message=str(error))
@@ -91,18 +91,18 @@ async def follow(context: ssl.SSLContext, files: PemFiles, every_s: float = FOLL
 
     New connections get the new certificate. After an incomplete rotation the files are tried again.
     """
-    seen = files.stamp()
+    loaded = files.stamp()
     while True:
         await asyncio.sleep(every_s)
         try:
             stamp = files.stamp()
-            if stamp == seen:
+            if stamp == loaded:
                 continue
             await asyncio.to_thread(_load, context, files)
         except OSError as error:  # ssl.SSLError included
             _http_log.warning("tls.reload_failed", error_message=str(error))
             continue
-        seen = stamp
+        loaded = stamp
         _http_log.info("tls.reloaded", certificate=str(files.certificate))
 
 

@@ -16,9 +16,9 @@ from xds.server.tls import PemFiles
 
 
 class Transport(Protocol):
-    """A gRPC server as `XdsServer` uses it. Handlers are made by grpc's own functions.
+    """A gRPC server as `XdsServer` uses it. grpc's own functions make the handlers.
 
-    Handlers and interceptors are given a context that is a `xds.server.stream.CallContext`.
+    Handlers and interceptors get an `xds.server.stream.CallContext` as their context.
     """
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
@@ -34,14 +34,14 @@ class Transport(Protocol):
         """Accept no more calls, and end open ones after ``grace_s``. Harmless when repeated."""
 
     async def disconnect(self, peers: Collection[str]) -> None:
-        """Close the connections of these peers by force. ``peers`` as calls name them, but not percent-encoded."""
+        """Close the connections of these peers by force. ``peers`` are addresses as ``peer()`` returns, unquoted."""
 
 
 def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Transport:
     """The transport that the options name; ``interceptors`` as those of ``grpc.aio.server``."""
     if options.transport == GRPCIO:
         return GrpcioTransport(options, interceptors)
-    # Twice the limit: a request that is too large must reach the stream, which counts it and says why it ends.
+    # Twice the limit: a request that is too large must reach the stream, which counts it and gives the reason.
     flow = options.flow
     limits = Http2Limits(
         options.max_streams_per_connection, 2 * options.max_receive_bytes, flow.frames_at_once, flow.streams_at_once
@@ -51,5 +51,5 @@ def open_transport(options: ServerOptions, interceptors: Iterable[Any]) -> Trans
 
 
 def loop_factory(transport: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes the event loop that a transport runs on."""
+    """The factory of the event loop that a transport needs."""
     return Loop if transport == GRPCIO else uvloop.new_event_loop

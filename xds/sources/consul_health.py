@@ -17,14 +17,14 @@ from xds.model.node import Locality
 Json = Mapping[str, Any]
 
 _STATUSES = {status.value: status for status in (Health.PASSING, Health.WARNING, Health.CRITICAL)}
-_TEXT_SHOWN = 60
+_TEXT_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InstanceOptions:
     """How instances are read.
 
-    * ``own_datacenter``: in another one, addresses that are tagged ``wan`` come first;
+    * ``own_datacenter``: instances in other datacenters are reached at the addresses tagged ``wan``, if they have any;
     * ``region_meta``, ``zone_meta``: keys of the metadata of services and nodes, for registrations without locality.
     """
 
@@ -33,24 +33,24 @@ class Reading:
     zone_meta: str = ""
 
 
-def read_instances(body: bytes, reading: Reading) -> list[Instance]:
-    """The instances of an answer. Raises ``SourceError`` for an answer that Consul does not give.
+def read_instances(body: bytes, options: InstanceOptions) -> list[Instance]:
+    """The instances of an answer. Raises ``SourceError`` for an answer that is not of Consul's form.
 
-    Addresses and ports are not checked here: the sink leaves out what cannot be used, and reports it.
+    Addresses and ports are not checked here: the sink leaves out unusable instances, and reports them.
     """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"the answer is no JSON: {error}") from error
-    return [_instance(entry, reading) for entry in _objects(answer, "the answer")]
+    return [_instance(entry, options) for entry in _objects(answer, "the answer")]
 
 
-def _instance(entry: Json, reading: Reading) -> Instance:
+def _instance(entry: Json, options: InstanceOptions) -> Instance:
     node, service = _object(entry, "Node"), _object(entry, "Service")
     name = _text(node, "Node")
     datacenter = _text(node, "Datacenter")
-    is_own = datacenter in ("", reading.own_datacenter)
-    address, port = _place(node, service, is_own=is_own)
+    is_own = datacenter in ("", options.own_datacenter)
+    address, port = _address(node, service, is_own=is_own)
     weights = _object(service, "Weights")
     return Instance(
         id=f"{name}/{_text(service, 'ID') or _text(service, 'Service')}",
@@ -60,7 +60,7 @@ def _instance(entry: Json, reading: Reading) -> Instance:
         tags=tuple(_strings(service, "Tags")),
         weight=_number(weights, "Passing", 1),
         warning_weight=_number(weights, "Warning", 1),
-        locality=_locality(node, service, reading),
+        locality=_locality(node, service, options),
         datacenter="" if is_own else datacenter,
         node=name,
         node_meta=_texts(node, "Meta"),
@@ -70,40 +70,40 @@ def _instance(entry: Json, reading: Reading) -> Instance:
 
 
 def _virtual_addresses(service: Json) -> tuple[str, ...]:
-    """Tagged addresses may be names; those are of no use to a proxy."""
+    """The virtual addresses among the tagged ones. Host names are left out, because proxies cannot use them."""
     tagged = _object(service, "TaggedAddresses")
     found = (_text(_object(tagged, tag), "Address") for tag in VIRTUAL_TAGS)
     return tuple(dict.fromkeys(address for address in found if is_ip_address(address)))
 
 
-def _place(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
-    """Address and port. The address of the service comes before that of its node, and ``wan`` before both."""
+def _address(node: Json, service: Json, *, is_own: bool) -> tuple[str, int]:
+    """Address and port: of the service, else of its node. In another datacenter the ``wan`` ones count first."""
     port = _number(service, "Port", 0)
     if not is_own:
         wan = _object(_object(service, "TaggedAddresses"), "wan")
         if _text(wan, "Address"):
             return _text(wan, "Address"), _number(wan, "Port", 0) or port
-    own = _text(service, "Address")
-    if own:
-        return own, port
-    if not is_own and (of_node := _text(_object(node, "TaggedAddresses"), "wan")):
-        return of_node, port
+    service_address = _text(service, "Address")
+    if service_address:
+        return service_address, port
+    if not is_own and (node_address := _text(_object(node, "TaggedAddresses"), "wan")):
+        return node_address, port
     return _text(node, "Address"), port
 
 
-def _locality(node: Json, service: Json, reading: Reading) -> Locality:
-    """The locality of the service, else of the node, else what the metadata says."""
+def _locality(node: Json, service: Json, options: InstanceOptions) -> Locality:
+    """The locality of the service, else of the node, else that in the metadata."""
     for found in (_object(service, "Locality"), _object(node, "Locality")):
         if _text(found, "Region") or _text(found, "Zone"):
             return Locality(_text(found, "Region"), _text(found, "Zone"))
     meta = {**_texts(node, "Meta"), **_texts(service, "Meta")}
-    return Locality(meta.get(reading.region_meta, ""), meta.get(reading.zone_meta, ""))
+    return Locality(meta.get(options.region_meta, ""), meta.get(options.zone_meta, ""))
 
 
 def _check(check: Json) -> Check:
     status = _text(check, "Status")
     if status not in _STATUSES:
-        raise SourceError(f"the status of a check is {status[:_TEXT_SHOWN]!r}, not one of {', '.join(_STATUSES)}")
+        raise SourceError(f"the status of a check is {status[:_TEXT_CHARACTERS]!r}, not one of {', '.join(_STATUSES)}")
     return Check(
         _text(check, "CheckID"),
         _STATUSES[status],
@@ -114,29 +114,29 @@ def _check(check: Json) -> Check:
     )
 
 
-# The answer is checked as it is read. Consul writes null for an empty list or object.
+# Values are checked while they are read. Consul writes null for an empty list or object.
 
 
 def _objects(value: Any, place: str) -> Iterator[Json]:
     if not isinstance(value, list | None):
-        raise SourceError(f"{place} is no list but {_shown(value)}")
+        raise SourceError(f"{place} is no list but {_short_json(value)}")
     for one in value or ():
         if not isinstance(one, dict):
-            raise SourceError(f"{place} has an element that is no object but {_shown(one)}")
+            raise SourceError(f"{place} has an element that is no object but {_short_json(one)}")
         yield one
 
 
 def _object(parent: Json, key: str) -> Json:
     value = parent.get(key)
     if not isinstance(value, dict | None):
-        raise SourceError(f"{key} is no object but {_shown(value)}")
+        raise SourceError(f"{key} is no object but {_short_json(value)}")
     return value or {}
 
 
 def _text(parent: Json, key: str) -> str:
     value = parent.get(key)
     if not isinstance(value, str | None):
-        raise SourceError(f"{key} is no string but {_shown(value)}")
+        raise SourceError(f"{key} is no string but {_short_json(value)}")
     return value or ""
 
 
@@ -145,24 +145,24 @@ def _number(parent: Json, key: str, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise SourceError(f"{key} is no integer but {_shown(value)}")
+        raise SourceError(f"{key} is no integer but {_short_json(value)}")
     return value
 
 
 def _strings(parent: Json, key: str) -> list[str]:
     value = parent.get(key)
     if not isinstance(value, list | None) or not all(isinstance(one, str) for one in value or ()):
-        raise SourceError(f"{key} is no list of strings but {_shown(value)}")
+        raise SourceError(f"{key} is no list of strings but {_short_json(value)}")
     return value or []
 
 
 def _texts(parent: Json, key: str) -> Mapping[str, str]:
     found = _object(parent, key)
     if not all(isinstance(value, str) for value in found.values()):
-        raise SourceError(f"{key} has a value that is no string: {_shown(found)}")
+        raise SourceError(f"{key} has a value that is no string: {_short_json(found)}")
     return found
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}..."
+    return text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}..."

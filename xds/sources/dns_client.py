@@ -1,4 +1,4 @@
-"""Asks DNS servers, and judges what they answer: records, none, or no answer."""
+"""Queries DNS servers. The outcome of a question is records, no records, or no usable answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import dns.rdatatype
 import dns.resolver
 
 from xds.catalog.source import SourceError
-from xds.sources.dns_memory import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
+from xds.sources.dns_cache import NoAnswer, NoRecords, Outcome, Question, Records, SrvRecord, Value
 
-PAYLOAD_BYTES = 1232  # of an answer over UDP that is never fragmented; longer ones come over TCP
+PAYLOAD_BYTES = 1232  # answers over UDP up to this size are never fragmented; longer ones come over TCP
 RESOLV_CONF = Path("/etc/resolv.conf")
 SYSTEM_S = 10.0  # /etc/resolv.conf is read again after this long
 
@@ -30,34 +30,34 @@ Server = tuple[str, int]  # address and port
 
 
 class DnsClient:
-    """Asks ``servers`` in their order, each for ``timeout_s`` at most; without any, those of ``/etc/resolv.conf``."""
+    """Queries ``servers`` in order, each for ``timeout_s`` at most; if empty, those of ``/etc/resolv.conf``."""
 
     def __init__(self, servers: Sequence[Server] = (), timeout_s: float = 2.0) -> None:
         self._servers = tuple(servers)
         self._timeout_s = timeout_s
-        self._of_system: tuple[Server, ...] = ()
-        self._of_system_s = -inf  # when they were read, monotonic seconds
+        self._system_servers: tuple[Server, ...] = ()
+        self._system_read_s = -inf  # when these were read, monotonic seconds
 
-    async def ask(self, question: Question) -> Outcome:
-        """The answer of the first server that has one. Raises ``SourceError`` if there is no server to ask."""
+    async def query(self, question: Question) -> Outcome:
+        """The outcome at the first server with a usable answer. Raises ``SourceError`` if there is no server."""
         failures = []
         for server in self._servers or await self._system():
             try:
-                outcome = judge(question, await self._ask_one(question, server))
+                outcome = outcome_of(question, await self._query(question, server))
             except (dns.exception.DNSException, OSError, EOFError, TimeoutError) as error:
-                outcome = NoAnswer(_told(error))
+                outcome = NoAnswer(_error_text(error))
             if not isinstance(outcome, NoAnswer):
                 return outcome
             failures.append(f"{outcome.message} ({server[0]}:{server[1]})")
         return NoAnswer("; ".join(failures))
 
     async def _system(self) -> tuple[Server, ...]:
-        if monotonic() - self._of_system_s > SYSTEM_S:
-            self._of_system, self._of_system_s = await asyncio.to_thread(system_servers), monotonic()
-        return self._of_system
+        if monotonic() - self._system_read_s > SYSTEM_S:
+            self._system_servers, self._system_read_s = await asyncio.to_thread(system_servers), monotonic()
+        return self._system_servers
 
-    async def _ask_one(self, question: Question, server: Server) -> dns.message.Message:
-        """Over UDP, and over TCP if the answer is truncated."""
+    async def _query(self, question: Question, server: Server) -> dns.message.Message:
+        """Query a server over UDP, and over TCP if the answer is truncated; again without EDNS if it knows none."""
         query = dns.message.make_query(question.name, question.type, use_edns=0, payload=PAYLOAD_BYTES)
         answer = await self._exchange(query, server)
         if answer.rcode() in (dns.rcode.FORMERR, dns.rcode.NOTIMP):  # a server that knows no EDNS
@@ -81,8 +81,8 @@ def system_servers() -> tuple[Server, ...]:
     return tuple((str(address), found.port) for address in found.nameservers)
 
 
-def judge(question: Question, message: dns.message.Message) -> Outcome:
-    """What an answer says. Raises ``DNSException`` for one that breaks the protocol."""
+def outcome_of(question: Question, message: dns.message.Message) -> Outcome:
+    """The outcome of an answer. Raises ``DNSException`` for an answer that breaks the protocol."""
     if not isinstance(message, dns.message.QueryMessage) or message.rcode() not in (
         dns.rcode.NOERROR,
         dns.rcode.NXDOMAIN,
@@ -92,20 +92,20 @@ def judge(question: Question, message: dns.message.Message) -> Outcome:
     if chain.answer is not None:
         values = tuple(_value(each) for each in chain.answer)
         return Records(values, float(chain.minimum_ttl))
-    return _none(message, chain.canonical_name)
+    return _no_records(message, chain.canonical_name)
 
 
-def _none(message: dns.message.QueryMessage, name: dns.name.Name) -> Outcome:
-    """No records: it counts only from the zone of the name, which shows its SOA record (RFC 2308)."""
-    said = "NXDOMAIN" if message.rcode() == dns.rcode.NXDOMAIN else "no such records"
+def _no_records(message: dns.message.QueryMessage, name: dns.name.Name) -> Outcome:
+    """The outcome of an answer without records. Only the SOA record of the zone makes it count (RFC 2308)."""
+    reason = "NXDOMAIN" if message.rcode() == dns.rcode.NXDOMAIN else "no such records"
     for rrset in message.authority:
         if rrset.rdtype != dns.rdatatype.SOA or not name.is_subdomain(rrset.name):
             continue
         if rrset.name == dns.name.root:
-            return NoAnswer(f"{said}, by the root zone: this server does not know the zone of the name")
+            return NoAnswer(f"{reason}, by the root zone: this server does not know the zone of the name")
         ttl_s = 0 if message.flags & dns.flags.AA else min(rrset.ttl, rrset[0].minimum)
-        return NoRecords(f"{said}, by the zone {rrset.name.to_text(omit_final_dot=True)}", float(ttl_s))
-    return NoAnswer(f"{said}, without the SOA record of the zone")
+        return NoRecords(f"{reason}, by the zone {rrset.name.to_text(omit_final_dot=True)}", float(ttl_s))
+    return NoAnswer(f"{reason}, without the SOA record of the zone")
 
 
 def _value(record: Any) -> Value:
@@ -119,7 +119,7 @@ def plain_name(name: dns.name.Name) -> str:
     return name.to_text(omit_final_dot=True).lower()
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, dns.exception.Timeout | TimeoutError):
         return "timed out"
     return f"{type(error).__name__}: {error}"

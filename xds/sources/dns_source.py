@@ -1,4 +1,4 @@
-"""DNS as a source: the names of services are asked again when the TTLs of their records end."""
+"""DNS as a source: the names of services are queried again when the TTLs of their records end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import dns.exception
 import dns.name
 
 from xds.catalog.source import Sink, SourceError
+from xds.sources.dns_cache import DnsCache, NoAnswer, Outcome, QueryIntervals, Question, ServiceName
 from xds.sources.dns_client import DnsClient, plain_name
-from xds.sources.dns_memory import DnsMemory, NoAnswer, Outcome, Pace, Question, ServiceName
 
-TOLD_EVERY_S = 0.5
+REPORT_EVERY_S = 0.5
 _LONGEST_WAIT_S = 60.0
 
 
 class DnsSource:
-    """``services`` maps each service to what is asked for it: at most ``queries_at_once`` questions at a time."""
+    """A `Source` that queries DNS names of services. At most ``queries_at_once`` queries run at a time."""
 
     kind = "dns"
 
@@ -28,13 +28,13 @@ class DnsSource:
         name: str,
         services: Mapping[str, ServiceName],
         client: DnsClient,
-        pace: Pace | None = None,
+        intervals: QueryIntervals | None = None,
         queries_at_once: int = 20,
     ) -> None:
         self._name = name
         self._services = dict(services)
         self._client = client
-        self._pace = pace or Pace()
+        self._intervals = intervals or QueryIntervals()
         self._queries_at_once = queries_at_once
 
     @property
@@ -44,39 +44,39 @@ class DnsSource:
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""
-        memory = DnsMemory(self._services, self._pace, monotonic())
-        asking: dict[asyncio.Task[Outcome], Question] = {}
-        told_s = -inf  # when the sink was told of what is wrong, monotonic
-        is_told = True
+        cache = DnsCache(self._services, self._intervals, monotonic())
+        queries: dict[asyncio.Task[Outcome], Question] = {}
+        reported_s = -inf  # when findings were last reported to the sink, monotonic seconds
+        is_reported = True
         try:
             while True:
-                for question in memory.take_due(monotonic(), self._queries_at_once - len(asking)):
-                    asking[asyncio.create_task(self._client.ask(question))] = question
-                wake_s = memory.next_due if len(asking) < self._queries_at_once else inf
-                for task in await _done(asking, wake_s if is_told else min(wake_s, told_s + TOLD_EVERY_S)):
-                    memory.answered(asking.pop(task), _outcome(task), monotonic())
-                    is_told = False
-                _put_changed(memory, sink)
-                if not is_told and monotonic() - told_s >= TOLD_EVERY_S:
-                    _tell(memory, sink)
-                    told_s, is_told = monotonic(), True
+                for question in cache.take_due(monotonic(), self._queries_at_once - len(queries)):
+                    queries[asyncio.create_task(self._client.query(question))] = question
+                wake_s = cache.next_due if len(queries) < self._queries_at_once else inf
+                for task in await _done(queries, wake_s if is_reported else min(wake_s, reported_s + REPORT_EVERY_S)):
+                    cache.answered(queries.pop(task), _outcome(task), monotonic())
+                    is_reported = False
+                _put_changed(cache, sink)
+                if not is_reported and monotonic() - reported_s >= REPORT_EVERY_S:
+                    _report(cache, sink)
+                    reported_s, is_reported = monotonic(), True
         finally:
-            for task in asking:
+            for task in queries:
                 task.cancel()
 
 
-async def _done(asking: Mapping[asyncio.Task[Outcome], Question], until_s: float) -> set[asyncio.Task[Outcome]]:
-    """The questions that are answered, as soon as there is one; none at ``until_s`` (monotonic)."""
+async def _done(queries: Mapping[asyncio.Task[Outcome], Question], until_s: float) -> set[asyncio.Task[Outcome]]:
+    """Wait for queries to end. Returns them as soon as one has; empty at ``until_s`` (monotonic seconds)."""
     wait_s = min(max(until_s - monotonic(), 0), _LONGEST_WAIT_S)
-    if not asking:
+    if not queries:
         await asyncio.sleep(wait_s)
         return set()
-    done, _ = await asyncio.wait(asking, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(queries, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     return done
 
 
 def service_name(text: str, port: int | None, families: tuple[str, ...]) -> ServiceName:
-    """What is asked for a service. Raises ``ValueError`` for what is no name."""
+    """The name to query for a service. Raises ``ValueError`` for a text that is not a DNS name."""
     try:
         name = dns.name.from_text(text)
         if name == dns.name.root:
@@ -89,23 +89,23 @@ def service_name(text: str, port: int | None, families: tuple[str, ...]) -> Serv
 def _outcome(task: asyncio.Task[Outcome]) -> Outcome:
     try:
         return task.result()
-    except SourceError as error:  # there is no server to ask
+    except SourceError as error:  # there is no server to query
         return NoAnswer(str(error))
 
 
-def _put_changed(memory: DnsMemory, sink: Sink) -> None:
-    changed, memory.changed = memory.changed, set()
+def _put_changed(cache: DnsCache, sink: Sink) -> None:
+    changed, cache.changed = cache.changed, set()
     for service in sorted(changed):
-        instances = memory.instances(service)
+        instances = cache.instances(service)
         if instances is not None:
             sink.put(service, instances)
 
 
-def _tell(memory: DnsMemory, sink: Sink) -> None:
-    """Tell the sink what is wrong, and whether there are answers."""
-    findings = list(memory.findings())
+def _report(cache: DnsCache, sink: Sink) -> None:
+    """Report findings to the sink, and whether DNS answers."""
+    findings = list(cache.findings())
     sink.rejected(findings)
-    if not memory.is_mute:
+    if not cache.is_mute:
         sink.alive()
     elif findings:
         sink.failed(str(findings[0]))

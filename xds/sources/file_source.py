@@ -1,8 +1,8 @@
-"""Target files as a source: watched, and read when they have changed and rest.
+"""Target files as a source: watched, and read when they have changed and are stable.
 
-A file with errors, or one that cannot be read, keeps the instances that were read last. If a file is deleted, its
-instances are removed. But if a directory or a glob has no file left at all, or a file that is named itself is missing,
-it is probably not mounted, and the instances that were read last stay.
+A file with errors, or an unreadable file, keeps the instances that were read last. If a file is deleted, its instances
+are removed. But if a directory or a glob has no file at all, or a file that is named itself is missing, it is probably
+not mounted, and the instances that were read last stay.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from xds.sources.target_files import FILE_LIMIT_BYTES, Content, read_targets
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 FILES_LIMIT = 10_000
-REST_S = 0.2  # a file is read when it has not changed for this long: it may be written in several steps
-PATIENCE_S = 2.0  # changes of several files are taken over together if they all rest within this time
-RESTLESS_S = 10.0  # a file that has been changing for this long is reported
+STABLE_S = 0.2  # a file is read when it has not changed for this long, because it may be written in several steps
+GATHER_S = 2.0  # changes of several files are used together if all files are stable within this time
+UNSTABLE_S = 10.0  # a file that has been changing for this long is reported
 DEBOUNCE_MS = 50
 
 Stamp = tuple[int, int, int]  # inode, size, modification time in ns
@@ -37,35 +37,35 @@ Stamp = tuple[int, int, int]  # inode, size, modification time in ns
 
 @dataclass(slots=True)
 class _File:
-    """A target file that ``entry`` of the settings named.
+    """A target file that an ``entry`` of the settings names.
 
-    ``stamp`` is that of the last look, ``read`` that of the content that was read. ``changes_since`` is when it was
-    seen to change first since it was read (monotonic seconds).
+    ``stamp`` is from the last scan, ``read`` from when the content was read. ``changes_since`` is when the first change
+    since then was seen (monotonic seconds).
     """
 
     entry: Path
     stamp: Stamp
     changes_since: float
-    is_resting: bool = False  # the last two looks saw the same stamp
+    is_stable: bool = False  # the last two scans found the same stamp
     read: Stamp | None = None
     content: Content | None = None  # the last one without errors
     findings: tuple[Violation, ...] = ()
-    is_unreadable: bool = False  # it is tried again at each look: a right that is granted changes no stamp
+    is_unreadable: bool = False  # it is read again at each scan: a new permission does not change the stamp
 
 
 @dataclass(slots=True)
-class _Look:
-    """The files that were found at one look, each with its entry; and why entries have none."""
+class _Scan:
+    """The files of one scan, each with its entry and stamp; and the reasons why entries have none."""
 
     files: dict[Path, tuple[Path, Stamp]] = field(default_factory=dict)
     missing: dict[Path, str] = field(default_factory=dict)
 
 
 class FilesSource:
-    """``paths`` are files, directories (their ``.json``, ``.yaml`` and ``.yml`` files) and globs.
+    """A `Source` that reads files, directories (their ``.json``, ``.yaml`` and ``.yml`` files) and globs.
 
-    Changes are seen at once where the file system reports them, and else within ``rescan_s``. ``service_label`` is for
-    files in Prometheus' form: `read_targets`.
+    Changes are noticed at once where the file system reports them, else within ``rescan_s``. ``service_label`` is for
+    files in Prometheus' form (`read_targets`).
     """
 
     kind = "files"
@@ -83,25 +83,25 @@ class FilesSource:
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""
-        reading = _Reading(self._paths, self._service_label, sink)
+        run = _Run(self._paths, self._service_label, sink)
         while True:
-            is_restless = await reading.look()
-            if is_restless:
-                await asyncio.sleep(REST_S)
+            is_unstable = await run.scan()
+            if is_unstable:
+                await asyncio.sleep(STABLE_S)
             else:
-                await self._change(reading.directories())
+                await self._wait_for_change(run.directories())
 
-    async def _change(self, directories: Sequence[Path]) -> None:
-        """Returns when something changes in the directories, and after ``rescan_s``."""
+    async def _wait_for_change(self, directories: Sequence[Path]) -> None:
+        """Return when something changes in the directories, or after ``rescan_s``."""
         if not directories:
             await asyncio.sleep(self._rescan_s)
             return
         try:
-            await self._reported_change(directories)
-        except (OSError, RuntimeError):  # a directory is gone, or the system allows no more watches
+            await self._wait_for_event(directories)
+        except (OSError, RuntimeError):  # a directory was deleted, or the system allows no more watches
             await asyncio.sleep(self._rescan_s)
 
-    async def _reported_change(self, directories: Sequence[Path]) -> None:
+    async def _wait_for_event(self, directories: Sequence[Path]) -> None:
         changes = awatch(
             *directories,
             watch_filter=None,
@@ -117,72 +117,72 @@ class FilesSource:
                 return
 
 
-class _Reading:
-    """What one run of the source has read."""
+class _Run:
+    """The files that one run of the source has read, and the instances that its sink has."""
 
     def __init__(self, paths: Sequence[Path], service_label: str, sink: Sink) -> None:
         self._paths = paths
         self._service_label = service_label
         self._sink = sink
         self._files: dict[Path, _File] = {}
-        self._affected: set[str] = set()  # the services that may have changed since the sink was told
-        self._shown: dict[str, tuple[Instance, ...]] = {}
-        self._has_all = False
-        self._restless_since = inf  # monotonic seconds; infinite while all files rest
+        self._affected: set[str] = set()  # services that may have changed since the last put
+        self._sent: dict[str, tuple[Instance, ...]] = {}
+        self._has_all = False  # all files were read, and the sink has all services
+        self._unstable_since = inf  # monotonic seconds; infinite while all files are stable
 
     def directories(self) -> list[Path]:
         """The directories in which changes matter."""
         found = {path.parent for path in self._files} | set(map(_base, self._paths))
         return sorted(path for path in found if path.is_dir())
 
-    async def look(self) -> bool:
-        """Read what has changed and rests, and tell the sink. True: a file changes at present, so look again soon."""
+    async def scan(self) -> bool:
+        """Read the stable files that have changed, and report to the sink. True if a file is changing at present."""
         try:
-            seen = await asyncio.to_thread(_look, self._paths)
+            scan = await asyncio.to_thread(_scan, self._paths)
         except OSError as error:
             self._sink.failed(str(error))
             return False
-        for path in [path for path, file in self._files.items() if _is_gone(path, file, seen)]:
+        for path in [path for path, file in self._files.items() if _is_deleted(path, file, scan)]:
             self._affected.update(self._files.pop(path).content or ())
         now = monotonic()
-        for path, (entry, stamp) in seen.files.items():
-            self._note(path, entry, stamp, now)
-        resting = [path for path in seen.files if self._files[path].is_resting]
-        if len(resting) == len(seen.files) or not self._is_early(now):
-            for path in resting:
+        for path, (entry, stamp) in scan.files.items():
+            self._update_stamp(path, entry, stamp, now)
+        stable = [path for path in scan.files if self._files[path].is_stable]
+        if len(stable) == len(scan.files) or not self._may_gather(now):
+            for path in stable:
                 await self._read(path, self._files[path])
-        is_restless = any(self._files[path].read != stamp for path, (_, stamp) in seen.files.items())
-        if not is_restless:
-            self._restless_since = inf
-        elif self._is_early(now):
-            self._restless_since = min(self._restless_since, now)
+        is_unstable = any(self._files[path].read != stamp for path, (_, stamp) in scan.files.items())
+        if not is_unstable:
+            self._unstable_since = inf
+        elif self._may_gather(now):
+            self._unstable_since = min(self._unstable_since, now)
             return True
-        await self._tell(seen, now)
-        return is_restless
+        await self._report(scan, now)
+        return is_unstable
 
-    def _is_early(self, now: float) -> bool:
-        """Whether the files have not been changing for long: then nothing is taken over before all of them rest.
+    def _may_gather(self, now: float) -> bool:
+        """Whether to wait until all files are stable, because they began to change less than ``GATHER_S`` ago.
 
-        An instance that moves from one file to another would otherwise be gone as long as the other is written.
+        Otherwise an instance that moves from one file to another would be missing while the other file is written.
         """
-        return now - min(self._restless_since, now) < PATIENCE_S
+        return now - min(self._unstable_since, now) < GATHER_S
 
-    def _note(self, path: Path, entry: Path, stamp: Stamp, now: float) -> None:
-        """Remember the stamp of a file, and since when it changes."""
+    def _update_stamp(self, path: Path, entry: Path, stamp: Stamp, now: float) -> None:
+        """Record the stamp of a file, and since when it changes."""
         file = self._files.setdefault(path, _File(entry, (0, 0, 0), now))
-        file.is_resting = file.stamp == stamp
+        file.is_stable = file.stamp == stamp
         if file.read == file.stamp:
             file.changes_since = now
         file.stamp = stamp
 
     async def _read(self, path: Path, file: _File) -> None:
-        """Read a file that rests, if it has changed since it was read."""
+        """Read a stable file, if it has changed since it was last read."""
         if file.read == file.stamp and not file.is_unreadable:
             return
         try:
-            data, stamp = await asyncio.to_thread(_contents, path)
+            data, stamp = await asyncio.to_thread(_read_bytes, path)
             if stamp != file.stamp:
-                return  # it changes after all
+                return  # it is changing again
             content = await asyncio.to_thread(read_targets, data, str(path), path.stem, self._service_label)
         except ValidationError as error:
             file.findings, file.is_unreadable = tuple(error.violations), False
@@ -194,54 +194,54 @@ class _Reading:
             file.content, file.findings, file.is_unreadable = content, (), False
         file.read = file.stamp
 
-    async def _tell(self, seen: _Look, now: float) -> None:
-        """Tell the sink what has changed, what is wrong, and that the files were read."""
-        findings = list(self._findings(seen, now))
+    async def _report(self, scan: _Scan, now: float) -> None:
+        """Pass changes and findings to the sink, or report that the files were read without changes."""
+        findings = list(self._findings(scan, now))
         self._sink.rejected(findings)
         files = self._files
-        if not any(files[path].content is not None and not files[path].findings for path in seen.files):
+        if not any(files[path].content is not None and not files[path].findings for path in scan.files):
             if findings:
                 self._sink.failed(str(findings[0]))
             return
-        if not self._has_all and not seen.missing and all(file.content is not None for file in files.values()):
+        if not self._has_all and not scan.missing and all(file.content is not None for file in files.values()):
             self._has_all = True
             self._affected.clear()
             services = {service for file in files.values() for service in file.content or ()}
-            self._shown = await asyncio.to_thread(self._merged, services)
-            self._sink.replace(self._shown)
+            self._sent = await asyncio.to_thread(self._merge, services)
+            self._sink.replace(self._sent)
         elif not await self._put():
             self._sink.alive()
 
-    def _findings(self, seen: _Look, now: float) -> Iterator[Violation]:
-        for entry, told in seen.missing.items():
-            yield Violation("no_files", told, source=str(entry))
+    def _findings(self, scan: _Scan, now: float) -> Iterator[Violation]:
+        for entry, detail in scan.missing.items():
+            yield Violation("no_files", detail, source=str(entry))
         for path in sorted(self._files):
             file = self._files[path]
             yield from file.findings
-            if file.read != file.stamp and now - file.changes_since > RESTLESS_S:
-                told = f"has been changing for {now - file.changes_since:.0f} s, so it is not read"
+            if file.read != file.stamp and now - file.changes_since > UNSTABLE_S:
+                detail = f"has been changing for {now - file.changes_since:.0f} s, so it is not read"
                 hint = "write another file and rename it"
-                yield Violation("restless", told, source=str(path), hint=hint)
+                yield Violation("restless", detail, source=str(path), hint=hint)
 
     async def _put(self) -> bool:
         """Put the services that have changed. True if any has."""
         affected, self._affected = self._affected, set()
-        changed, merged = await asyncio.to_thread(self._changed, affected)  # there may be a million instances
+        changed, merged = await asyncio.to_thread(self._compare, affected)  # there may be a million instances
         for service in changed:
             if service in merged:
-                self._shown[service] = merged[service]
+                self._sent[service] = merged[service]
                 self._sink.put(service, merged[service])
-            elif self._has_all:  # before, a file that is not read yet may have it
-                del self._shown[service]
+            elif self._has_all:  # before, a file that was not read yet may have it
+                del self._sent[service]
                 self._sink.remove(service)
         return bool(changed)
 
-    def _changed(self, affected: Iterable[str]) -> tuple[list[str], dict[str, tuple[Instance, ...]]]:
-        """Those of these services that are other than shown, and what all of them are now."""
-        merged = self._merged(affected)
-        return [name for name in sorted(affected) if merged.get(name) != self._shown.get(name)], merged
+    def _compare(self, affected: Iterable[str]) -> tuple[list[str], dict[str, tuple[Instance, ...]]]:
+        """The services that differ from what the sink has, and the instances of all ``affected`` services."""
+        merged = self._merge(affected)
+        return [name for name in sorted(affected) if merged.get(name) != self._sent.get(name)], merged
 
-    def _merged(self, services: Iterable[str]) -> dict[str, tuple[Instance, ...]]:
+    def _merge(self, services: Iterable[str]) -> dict[str, tuple[Instance, ...]]:
         """The instances of these services in all files. Of two with one id, the first counts."""
         found: dict[str, dict[str, Instance]] = {}
         wanted = set(services)
@@ -254,22 +254,22 @@ class _Reading:
         return {service: tuple(by_id.values()) for service, by_id in found.items()}
 
 
-def _is_gone(path: Path, file: _File, seen: _Look) -> bool:
-    """Whether a file is deleted, and not with all files of its entry."""
-    return path not in seen.files and file.entry not in seen.missing
+def _is_deleted(path: Path, file: _File, scan: _Scan) -> bool:
+    """Whether a file is deleted, while its entry still has other files."""
+    return path not in scan.files and file.entry not in scan.missing
 
 
-def _look(paths: Sequence[Path]) -> _Look:
+def _scan(paths: Sequence[Path]) -> _Scan:
     """The files of all entries. Raises ``OSError`` for too many, and if a directory cannot be read."""
-    look = _Look()
+    scan = _Scan()
     for entry in paths:
         found = {path: (entry, stamp) for path in _files_of(entry) if (stamp := _stamp(path)) is not None}
-        look.files = found | look.files
+        scan.files = found | scan.files
         if not found:
-            look.missing[entry] = _missing(entry)
-        if len(look.files) > FILES_LIMIT:
+            scan.missing[entry] = _missing(entry)
+        if len(scan.files) > FILES_LIMIT:
             raise OSError(f"{entry}: more than {FILES_LIMIT} files")
-    return look
+    return scan
 
 
 def _missing(entry: Path) -> str:
@@ -280,14 +280,14 @@ def _missing(entry: Path) -> str:
 
 def _files_of(entry: Path) -> Iterable[Path]:
     if has_magic(str(entry)):
-        return map(Path, sorted(glob(str(entry))))  # noqa: PTH207  the pattern is absolute or not, as it was given
+        return map(Path, sorted(glob(str(entry))))  # noqa: PTH207  the pattern may be relative
     if entry.is_dir():
         return sorted(path for path in entry.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
     return (entry,)
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """None if it is no file, or gone."""
+    """The stamp of a file; None if the path is not a file, or does not exist."""
     try:
         state = path.stat()
     except OSError:
@@ -299,7 +299,7 @@ def _stamp_of(state: os.stat_result) -> Stamp:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _contents(path: Path) -> tuple[bytes, Stamp]:
+def _read_bytes(path: Path) -> tuple[bytes, Stamp]:
     """A file, and its stamp after it was read."""
     with path.open("rb") as stream:
         return stream.read(FILE_LIMIT_BYTES + 1), _stamp_of(os.fstat(stream.fileno()))

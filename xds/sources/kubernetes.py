@@ -1,8 +1,8 @@
 """Kubernetes as a source: Services and EndpointSlices, listed and watched (docs/services.md#kubernetes).
 
-A `Follower` per collection and namespace lists and watches it, tries again whatever goes wrong, and applies what it
-reads to one view. Another task hands the services that changed to the sink. Nothing is handed on before every
-collection was listed once: until then the catalog has the last good set.
+A `Follower` per collection and namespace lists and watches objects, retries after failures, and applies what it reads
+to one view. Another task passes changed services to the sink. Nothing is passed on before every collection was listed
+once: until then the catalog has the last good set.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from xds.sources.kubernetes_list_watch import ApiError, ConnectionLostError, Lis
 from xds.sources.kubernetes_objects import SERVICES, SLICES
 from xds.sources.kubernetes_view import KubernetesView, ViewLimits
 
-SHORT_S = 1.0  # watches that end sooner and bring nothing, one after the other, are a failure
-STEADY_S = 60.0  # lists that are so far apart are no sign of trouble
+SHORT_S = 1.0  # successive watches that end sooner, without an event, are a failure
+STEADY_S = 60.0  # lists with longer pauses in between do not increase the gap
 LONGEST_LIST_GAP_S = 60.0
 LARGEST_PAGE = 100_000
 
@@ -40,10 +40,10 @@ class FollowRules:
     """How a collection is followed.
 
     * ``labels``: a label selector; Kubernetes copies the labels of a Service to its slices;
-    * ``watch_s``: after this time the server is to end a watch, which is then resumed;
-    * ``relist_s``: everything is listed again this often, in case a watch lost something;
-    * ``events_per_s``: beyond it, events wait at the API server;
-    * ``retry_s``, ``longest_retry_s``: the delay after a failure, and what it grows to.
+    * ``watch_s``: the server is asked to end a watch after this time; the watch is then resumed;
+    * ``relist_s``: everything is listed again this often, in case a watch lost an event;
+    * ``events_per_s``: further events wait at the API server;
+    * ``retry_s``, ``longest_retry_s``: the first delay after a failure, and its upper bound.
     """
 
     labels: str = ""
@@ -57,7 +57,7 @@ class FollowRules:
 
 
 class Follower:
-    """Lists and watches one collection, for ever. What it reads it hands to ``handover``."""
+    """Lists and watches one collection until cancelled, and passes what it reads to ``handover``."""
 
     def __init__(
         self, list_watch: ListWatch[Any], credentials: ClusterCredentials, rules: FollowRules, handover: Handover
@@ -67,9 +67,9 @@ class Follower:
         self._handover = handover
         self._client = KubernetesClient(credentials, rules.limits)
         self._delay = _Delay(rules.retry_s, rules.longest_retry_s)
-        self._pace = _Pace(rules.events_per_s)
+        self._event_rate = _EventRate(rules.events_per_s)
         self._page_size = rules.page_size
-        self._seen = 0  # lines of the present watch
+        self._lines_n = 0  # lines of the current watch
         self._short_n = 0  # short watches in a row
         self._list_due_s = 0.0
         self._listed_s = -inf
@@ -80,7 +80,7 @@ class Follower:
         return str(self._list_watch)
 
     async def run(self) -> None:
-        """Follow until cancelled. What the API server does wrong is told and tried again."""
+        """Follow until cancelled. Failures are reported and retried."""
         try:
             while True:
                 try:
@@ -98,7 +98,7 @@ class Follower:
         else:
             newest = await self._client.get(self._list_watch.path, {"limit": "1"})
             self._list_watch.receive_newest(newest)
-            if self._client.url != self._listed_url:  # versions of another cluster say nothing here
+            if self._client.url != self._listed_url:  # resource versions of another cluster cannot be compared
                 self._list_watch.forget()
             if self._list_watch.needs_list:
                 _log.warning("kubernetes.version_went_back", collection=str(self))
@@ -115,7 +115,7 @@ class Follower:
             self._handover.failed(self._list_watch, str(error))
         delay_s = self._delay.next_s(retry_after_s)
         _log.debug("kubernetes.retry", collection=str(self), error_message=str(error), delay_s=round(delay_s, 3))
-        # The connection may be to a server that is gone, and the credentials may have changed.
+        # The server of the connection may be dead, and the credentials may have changed.
         await self._client.close()
         await asyncio.sleep(delay_s)
 
@@ -123,7 +123,7 @@ class Follower:
 
     async def _list(self) -> None:
         listing = self._list_watch
-        await self._await_gap()
+        await self._wait_for_gap()
         listing.begin_list()
         self._handover.begin_list(listing)
         try:
@@ -134,20 +134,20 @@ class Follower:
                     break
         except ApiError as error:
             if error.is_stale:
-                # The pages are of one moment, which the server has forgotten: fewer pages take less time.
+                # The pages show one moment, which the server no longer keeps. Larger pages are read faster.
                 self._page_size = min(self._page_size * 4, LARGEST_PAGE)
             raise
         async for change in in_slices(changes):
             self._handover.apply(change, self._list_watch)
-        self._note_list()
+        self._schedule_next_list()
         self._handover.read(self._list_watch)
 
-    async def _await_gap(self) -> None:
-        """A list costs the API server more than a watch: lists that follow each other are spaced more and more."""
+    async def _wait_for_gap(self) -> None:
+        """Wait between lists. A list costs the API server more than a watch, so the gap between lists grows."""
         await asyncio.sleep(max(self._listed_s + self._list_gap_s - time.monotonic(), 0.0))
 
-    def _note_list(self) -> None:
-        """A list was read: how long the next one has to wait, and when there is one at the latest."""
+    def _schedule_next_list(self) -> None:
+        """After a list: set the least gap to the next one, and the time when the next one is due."""
         now_s = time.monotonic()
         if now_s - self._listed_s >= STEADY_S + self._list_gap_s:
             self._list_gap_s = 0.0
@@ -160,20 +160,20 @@ class Follower:
     # Watches
 
     async def _watch(self) -> None:
-        began_s, self._seen = time.monotonic(), 0
-        asked_s = min(self._rules.watch_s * uniform(0.8, 1.0), self._list_due_s - began_s)  # noqa: S311
+        began_s, self._lines_n = time.monotonic(), 0
+        watch_s = min(self._rules.watch_s * uniform(0.8, 1.0), self._list_due_s - began_s)  # noqa: S311
         try:
-            # The time bounds a server that neither ends the watch nor is silent.
-            async with asyncio.timeout(asked_s + self._rules.limits.silence_s):
-                await self._read_watch(max(int(asked_s), 1))
+            # The timeout ends a watch that the server does not end, even if it sends events.
+            async with asyncio.timeout(watch_s + self._rules.limits.silence_s):
+                await self._read_watch(max(int(watch_s), 1))
         except TimeoutError:
-            # It may be dead without a word. To resume it costs little, and tells.
+            # The connection may be dead. Resuming the watch costs little, and shows it.
             _log.info("kubernetes.watch_silent", collection=str(self))
             await self._client.close()
         except ConnectionLostError as error:
             _log.info("kubernetes.watch_lost", collection=str(self), error_message=str(error))
             await self._client.close()
-        is_short = not self._seen and time.monotonic() - began_s < SHORT_S
+        is_short = not self._lines_n and time.monotonic() - began_s < SHORT_S
         self._short_n = self._short_n + 1 if is_short else 0
         if self._short_n > 1:
             raise ApiError(f"{self}: {self._short_n} watches in a row ended at once, without an event")
@@ -186,18 +186,18 @@ class Follower:
             self._handover.read(self._list_watch)
             async for line in lines:
                 change = watching.receive_line(line)
-                self._seen += 1
+                self._lines_n += 1
                 if change is not None:
                     self._handover.apply(change, self._list_watch)
                 self._handover.read(self._list_watch)
-                await self._pace.keep()
+                await self._event_rate.wait()
 
     def _query(self, query: dict[str, str]) -> dict[str, str]:
         return {**query, "labelSelector": self._rules.labels} if self._rules.labels else query
 
 
 class _Delay:
-    """The delay before the next attempt: doubled each time, and random, so that many do not come at once."""
+    """The delay before the next attempt. It doubles each time, and is random, so that sources do not retry together."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s
@@ -205,33 +205,33 @@ class _Delay:
         self._s = first_s
 
     def reset(self) -> None:
-        """Something went well."""
+        """Start again with the first delay, after a success."""
         self._s = self._first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The delay of now; at least what the server asked for, within the longest."""
+        """The next delay: at least what the server asked for, at most the longest."""
         delay_s, self._s = self._s * uniform(0.5, 1.0), min(self._s * 2, self._longest_s)  # noqa: S311
         return max(delay_s, min(at_least_s, self._longest_s))
 
 
-class _Pace:
-    """A bound on events per second: beyond it the watch is not read, until the second is over."""
+class _EventRate:
+    """A limit of events per second: when it is reached, the watch is not read until the second has ended."""
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
         self._clock = clock
         self._began_s = clock()
-        self._seen = 0
+        self._events_n = 0
 
-    async def keep(self) -> None:
-        """One event was handled."""
-        self._seen += 1
-        if self._seen < self._per_s:
+    async def wait(self) -> None:
+        """Count one event, and wait if the limit is reached."""
+        self._events_n += 1
+        if self._events_n < self._per_s:
             return
         rest_s = self._began_s + 1.0 - self._clock()
         if rest_s > 0:
             await asyncio.sleep(rest_s)
-        self._began_s, self._seen = self._clock(), 0
+        self._began_s, self._events_n = self._clock(), 0
 
 
 class KubernetesSource:
@@ -257,12 +257,12 @@ class KubernetesSource:
 
     async def run(self, sink: Sink) -> None:
         """As in `Source`."""
-        followed = [
+        list_watches = [
             ListWatch[Any](collection, namespace) for namespace in self._namespaces for collection in (SERVICES, SLICES)
         ]
         view = KubernetesView(self._instances, self._limits)
-        handover = Handover(sink, view, map(str, followed))
-        followers = [Follower(each, self._credentials, self._follow, handover) for each in followed]
+        handover = Handover(sink, view, map(str, list_watches))
+        followers = [Follower(each, self._credentials, self._follow, handover) for each in list_watches]
         async with asyncio.TaskGroup() as tasks:
             for follower in followers:
                 tasks.create_task(follower.run())

@@ -20,10 +20,10 @@ ERROR_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """Times, and sizes of what is read. A watch that says nothing for ``silence_s`` is taken for dead."""
+    """Timeouts, and size limits of what is read. A watch without data for ``silence_s`` is taken for dead."""
 
     connect_s: float = 10.0
-    answer_s: float = 30.0  # without a byte of an answer
+    answer_s: float = 30.0  # without any data of an answer
     page_s: float = 120.0  # for a whole page
     silence_s: float = 75.0
     page_bytes: int = 64 * MIB
@@ -31,9 +31,9 @@ class ClientLimits:
 
 
 class KubernetesClient:
-    """One conversation with an API server, one request at a time.
+    """A client of one API server, for one request at a time.
 
-    ClusterCredentials are loaded again when one of their files changes, and after ``close``. The token is read for each
+    Credentials are loaded again when one of their files changes, and after ``close``. The token is read for each
     request.
     """
 
@@ -43,7 +43,7 @@ class KubernetesClient:
         self._access: ApiAccess | None = None
         self._stamp: Stamp = ()
         self._http: httpx.AsyncClient | None = None
-        self.url = ""  # of the API server that was asked last
+        self.url = ""  # of the API server of the last request
 
     async def close(self) -> None:
         """Close the connection, and forget the credentials. The next request opens another."""
@@ -54,7 +54,10 @@ class KubernetesClient:
     async def get(self, path: str, query: Mapping[str, str]) -> object:
         """The JSON of an answer. Raises ``ApiError``, ``CredentialsError``."""
         try:
-            async with asyncio.timeout(self._limits.page_s), self._ask(path, query, self._limits.answer_s) as answer:
+            async with (
+                asyncio.timeout(self._limits.page_s),
+                self._request(path, query, self._limits.answer_s) as answer,
+            ):
                 body = await _body(answer, self._limits.page_bytes)
         except TimeoutError:
             raise ApiError(f"{path}: the answer was not complete after {self._limits.page_s:g} s") from None
@@ -71,12 +74,12 @@ class KubernetesClient:
         The lines end when the server ends the watch, and raise ``ApiError`` when the connection is lost, and
         ``TimeoutError`` when nothing has come for ``silence_s``.
         """
-        async with self._ask(path, query, self._limits.silence_s) as answer:
+        async with self._request(path, query, self._limits.silence_s) as answer:
             yield _lines(answer, self._limits.event_bytes)
 
     @asynccontextmanager
-    async def _ask(self, path: str, query: Mapping[str, str], read_s: float) -> AsyncIterator[httpx.Response]:
-        http, access = await self._ready()
+    async def _request(self, path: str, query: Mapping[str, str], read_s: float) -> AsyncIterator[httpx.Response]:
+        http, access = await self._connection()
         headers = {"accept": "application/json", "user-agent": f"xds-server/{__version__}"}
         if "watch" in query:
             headers["accept-encoding"] = "identity"
@@ -94,12 +97,12 @@ class KubernetesClient:
             raise _unreachable(access.url, error) from error
         try:
             if answer.status_code != httpx.codes.OK:
-                raise await self._refusal(path, answer)
+                raise await self._error(path, answer)
             yield answer
         finally:
             await answer.aclose()
 
-    async def _ready(self) -> tuple[httpx.AsyncClient, ApiAccess]:
+    async def _connection(self) -> tuple[httpx.AsyncClient, ApiAccess]:
         if self._access is not None and self._http is not None:
             if self._stamp == await asyncio.to_thread(file_stamp, self._access.files):
                 return self._http, self._access
@@ -110,8 +113,8 @@ class KubernetesClient:
         self._http = httpx.AsyncClient(
             verify=access.context if access.context is not None else False,
             proxy=access.proxy or None,
-            trust_env=False,  # what a kubeconfig says is all
-            follow_redirects=False,  # a token goes to no other server
+            trust_env=False,  # the kubeconfig alone decides
+            follow_redirects=False,  # the token must not go to another server
             limits=httpx.Limits(max_connections=2, max_keepalive_connections=1),
         )
         return self._http, access
@@ -120,7 +123,7 @@ class KubernetesClient:
         access = self._credentials.load()
         return access, file_stamp(access.files)
 
-    async def _refusal(self, path: str, answer: httpx.Response) -> ApiError:
+    async def _error(self, path: str, answer: httpx.Response) -> ApiError:
         try:
             body = await _body(answer, ERROR_BYTES)
             status = json.loads(body)
@@ -154,7 +157,7 @@ async def _lines(answer: httpx.Response, limit: int) -> AsyncIterator[bytes]:
             for line in read_lines(buffer, data, limit):
                 yield line
     except httpx.ReadTimeout:
-        raise TimeoutError(f"{answer.url.path}: the watch said nothing") from None
+        raise TimeoutError(f"{answer.url.path}: the watch sent nothing") from None
     except httpx.HTTPError as error:
         raise _unreachable(str(answer.url.copy_with(query=None)), error) from error
 

@@ -1,6 +1,6 @@
-"""Where a Kubernetes API is, and who we are there: a kubeconfig, or the service account of the pod that we run in.
+"""Access to a Kubernetes API: a kubeconfig, or the service account of the pod in which the server runs.
 
-Files are read again when they change: a service account's token lives for an hour, certificates are rotated.
+Files are read again when they change: a service account's token is valid for an hour, and certificates are rotated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from xds.catalog.source import SourceError
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 _FILE_BYTES = 1 << 20
-# What a kubeconfig may say, and this server does not do. Silence would look like a wrong password.
-_REFUSED = {
+# Members of a kubeconfig that are not supported. If they were ignored, requests would fail as with a wrong password.
+_UNSUPPORTED = {
     "exec": "a plugin that is executed",
     "auth-provider": "an authentication provider, which Kubernetes itself no longer has",
     "username": "a password, which Kubernetes no longer takes",
@@ -46,7 +46,7 @@ class CredentialsError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """How to reach the API server. ``files`` are those that ``context`` was made of; the token is read by itself."""
+    """How to reach the API server. ``context`` was made from ``files``; ``read_token`` reads the token."""
 
     url: str
     context: ssl.SSLContext | None = None
@@ -57,7 +57,7 @@ class ApiAccess:
     files: tuple[Path, ...] = ()
 
     def read_token(self) -> str:
-        """The token of now; empty without one. Raises ``CredentialsError``."""
+        """The present token; empty if there is none. Raises ``CredentialsError``."""
         if self.token_file is None:
             return self.token
         token = _read(self.token_file).decode(errors="replace").strip()
@@ -67,10 +67,10 @@ class ApiAccess:
 
 
 class ClusterCredentials(Protocol):
-    """Something that access can be loaded from, again and again."""
+    """Credentials from which access can be loaded repeatedly."""
 
     def load(self) -> ApiAccess:
-        """Read everything. Raises ``CredentialsError``. It blocks."""
+        """Read all files. It blocks. Raises ``CredentialsError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,12 @@ class InCluster:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def load(self) -> ApiAccess:
-        """Access by the environment and the mounted files."""
+        """Load access from the environment and the mounted files."""
         host, port = self.environment.get(HOST, ""), self.environment.get(PORT, "")
         if not host or not port:
-            raise CredentialsError(f"no kubeconfig is set, and {HOST} and {PORT} say that this is no pod of a cluster")
+            raise CredentialsError(
+                f"no kubeconfig is set, and {HOST} and {PORT} show that this is not a pod of a cluster"
+            )
         authority = self.folder / "ca.crt"
         context = _context(_read(authority).decode(errors="replace"), str(authority))
         url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -99,7 +101,7 @@ class Kubeconfig:
     context: str = ""
 
     def load(self) -> ApiAccess:
-        """Access by the file and the files that it names, which are relative to it."""
+        """Load access from the file, and from the files that it names relative to itself."""
         document = _read_yaml(self.path)
         name = self.context or document.get("current-context") or ""
         if not name:
@@ -107,10 +109,10 @@ class Kubeconfig:
         context = self._entry(document, "contexts", "context", name)
         cluster = self._entry(document, "clusters", "cluster", context.get("cluster"))
         user = self._entry(document, "users", "user", context["user"]) if context.get("user") else {}
-        for member, what in _REFUSED.items():
+        for member, description in _UNSUPPORTED.items():
             if user.get(member):
                 raise CredentialsError(
-                    f"{self.path}: the user {context['user']!r} has {member!r}: {what}, is not supported; "
+                    f"{self.path}: the user {context['user']!r} has {member!r}: {description}, is not supported; "
                     "give token, tokenFile or client-certificate"
                 )
         return self._access(cluster, user)
@@ -144,7 +146,7 @@ class Kubeconfig:
             return
         if not certificate or not key:
             raise CredentialsError(f"{self.path}: client-certificate and client-key go together")
-        # The ssl module reads them from a file only; this one is ours alone, and gone at once.
+        # The ssl module reads them from files only. This file is private, and deleted at once.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
             file.write(f"{certificate}\n{key}\n")
             file.flush()
@@ -171,10 +173,10 @@ class Kubeconfig:
         url = str(entry.get(member) or "").rstrip("/")
         try:
             parts = urlsplit(url)
-            is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
-            is_good = False
-        if not is_good:
+            is_valid = False
+        if not is_valid:
             raise CredentialsError(f"{self.path}: {member} {url!r} is no URL with http: or https:")
         return url
 
@@ -189,7 +191,7 @@ class Kubeconfig:
 
 
 def file_stamp(paths: tuple[Path, ...]) -> Stamp:
-    """What changes when one of the files does; a file that is not there has zeros. It blocks."""
+    """A value that changes when one of the files does. A missing file has zeros. It blocks."""
     return tuple(_stamp(path) for path in paths)
 
 

@@ -1,4 +1,4 @@
-"""From the collections of a Kubernetes API to the sink: what was read is applied to a view, what changed handed on."""
+"""Applies what followers read to a view, and passes changed services to the sink."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from xds.catalog.instance import Instance
 from xds.catalog.source import Sink
 from xds.model.errors import Violation
-from xds.sources.kubernetes_list_watch import Change, Gone, Listed, ListWatch, Present, Unreadable
+from xds.sources.kubernetes_list_watch import Change, Deleted, Listed, ListWatch, Present, Unreadable
 from xds.sources.kubernetes_objects import SERVICES, EndpointSlice, ObjectKey, Service
 from xds.sources.kubernetes_view import KubernetesView, service_name
 
-HAND_ON_S = 0.1
+GATHER_S = 0.1
 SLICE_S = 0.005  # of work between which other tasks run
 FINDINGS_LIMIT = 1_000
 FINDINGS_PER_SERVICE = 20
@@ -25,27 +25,27 @@ T = TypeVar("T")
 
 
 class Handover:
-    """What the followers read, and what of it the sink was given.
+    """The link between followers and the sink.
 
-    Nothing is handed on before each of the collections in ``unlisted`` was listed.
+    Nothing is passed to the sink before each of the collections in ``unlisted`` was listed.
     """
 
     def __init__(self, sink: Sink, view: KubernetesView, unlisted: Iterable[str]) -> None:
         self._sink = sink
         self._view = view
         self._unlisted = set(unlisted)  # collections that were never listed
-        self._is_anew = False  # a list was read
+        self._was_listed = False  # a list was read since the last flush
         self._has_replaced = False
         self._wake = asyncio.Event()
         self._failing: dict[str, str] = {}
         self._findings: dict[ObjectKey, list[Violation]] = {}
-        self._told: list[Violation] | None = None
+        self._reported: list[Violation] | None = None
         self._unreadable: dict[str, Violation] = {}
 
     # From the followers
 
-    def apply(self, change: Change[Any], followed: ListWatch[Any]) -> None:
-        """Take over one change."""
+    def apply(self, change: Change[Any], list_watch: ListWatch[Any]) -> None:
+        """Apply one change to the view."""
         match change:
             case Present(object=Service() as service):
                 self._forget_unreadable(f"/services/{service.key}")
@@ -53,54 +53,54 @@ class Handover:
             case Present(object=EndpointSlice() as one):
                 self._forget_unreadable(f"/endpointslices/{one.key}")
                 self._view.put_slice(one)
-            case Gone(key=key):
-                self._remove(key, followed)
+            case Deleted(key=key):
+                self._remove(key, list_watch)
             case Unreadable(finding=finding):
                 if len(self._unreadable) < UNREADABLE_LIMIT:
                     self._unreadable[finding.pointer] = finding
             case Listed(keys=keys):
-                self._keep(keys, followed)
+                self._keep_listed(keys, list_watch)
         self._wake.set()
 
-    def failed(self, followed: ListWatch[Any], message: str) -> None:
-        """A collection cannot be read."""
-        self._failing[str(followed)] = message
+    def failed(self, list_watch: ListWatch[Any], message: str) -> None:
+        """Report that a collection cannot be read."""
+        self._failing[str(list_watch)] = message
         self._sink.failed(message)
 
-    def read(self, followed: ListWatch[Any]) -> None:
-        """A collection was read; what has changed was applied."""
-        self._failing.pop(str(followed), None)
+    def read(self, list_watch: ListWatch[Any]) -> None:
+        """Record that a collection was read, and its changes were applied."""
+        self._failing.pop(str(list_watch), None)
         if not self._failing and not self._unlisted and not self._view.has_changed:
             self._sink.alive()
 
-    def begin_list(self, followed: ListWatch[Any]) -> None:
-        """A list was begun."""
-        self._view.forget_excess(_place(followed))
+    def begin_list(self, list_watch: ListWatch[Any]) -> None:
+        """Prepare for a new list of a collection."""
+        self._view.forget_excess(_pointer_prefix(list_watch))
 
-    def _forget_absent(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
-        """Forget the objects that could not be read, and that are gone."""
+    def _forget_absent(self, keys: frozenset[ObjectKey], list_watch: ListWatch[Any]) -> None:
+        """Forget the findings of unreadable objects that no longer exist."""
         if not self._unreadable:
             return
-        present = {f"/{followed.collection.plural}/{key}" for key in keys}
-        place = _place(followed)
-        for pointer in [each for each in self._unreadable if each.startswith(place) and each not in present]:
+        present = {f"/{list_watch.collection.plural}/{key}" for key in keys}
+        prefix = _pointer_prefix(list_watch)
+        for pointer in [each for each in self._unreadable if each.startswith(prefix) and each not in present]:
             del self._unreadable[pointer]
 
-    def _remove(self, key: ObjectKey, followed: ListWatch[Any]) -> None:
-        self._forget_unreadable(f"/{followed.collection.plural}/{key}")
-        if followed.collection is SERVICES:
+    def _remove(self, key: ObjectKey, list_watch: ListWatch[Any]) -> None:
+        self._forget_unreadable(f"/{list_watch.collection.plural}/{key}")
+        if list_watch.collection is SERVICES:
             self._view.remove_service(key)
         else:
             self._view.remove_slice(key)
 
-    def _keep(self, keys: frozenset[ObjectKey], followed: ListWatch[Any]) -> None:
-        if followed.collection is SERVICES:
-            self._view.keep_services(followed.namespace, keys)
+    def _keep_listed(self, keys: frozenset[ObjectKey], list_watch: ListWatch[Any]) -> None:
+        if list_watch.collection is SERVICES:
+            self._view.keep_services(list_watch.namespace, keys)
         else:
-            self._view.keep_slices(followed.namespace, keys)
-        self._forget_absent(keys, followed)
-        self._unlisted.discard(str(followed))
-        self._is_anew = True
+            self._view.keep_slices(list_watch.namespace, keys)
+        self._forget_absent(keys, list_watch)
+        self._unlisted.discard(str(list_watch))
+        self._was_listed = True
 
     def _forget_unreadable(self, pointer: str) -> None:
         if self._unreadable:
@@ -109,19 +109,19 @@ class Handover:
     # To the sink
 
     async def run(self) -> None:
-        """Hand on what has changed, again and again."""
+        """Pass changes to the sink, until cancelled."""
         while True:
             await self._wake.wait()
-            await asyncio.sleep(HAND_ON_S)  # changes that come together are handed on together
+            await asyncio.sleep(GATHER_S)  # gathers changes that come together
             self._wake.clear()
             if not self._unlisted:
-                await self._hand_on()
+                await self._flush()
 
-    async def _hand_on(self) -> None:
+    async def _flush(self) -> None:
         changed = self._view.take_changed()
-        is_anew, self._is_anew = self._is_anew, False
-        if is_anew and (changed or not self._has_replaced):
-            # Everything, so that the catalog sees at once what a list no longer has.
+        was_listed, self._was_listed = self._was_listed, False
+        if was_listed and (changed or not self._has_replaced):
+            # All services, so that the catalog removes those that the list no longer has.
             self._has_replaced = True
             services: dict[str, tuple[Instance, ...]] = {}
             async for key in in_slices(self._view.keys):
@@ -135,10 +135,10 @@ class Handover:
             async for key in in_slices(changed):
                 self._put(key)
         findings = list(islice(self._all_findings(), FINDINGS_LIMIT))
-        if findings != self._told:
-            self._told = findings
+        if findings != self._reported:
+            self._reported = findings
             self._sink.rejected(findings)
-        self._tell_failing()
+        self._report_failing()
 
     def _put(self, key: ObjectKey) -> None:
         if self._view.is_present(key):
@@ -159,21 +159,21 @@ class Handover:
         of_services = chain.from_iterable(self._findings.values())
         return chain(self._unreadable.values(), self._view.findings(), of_services)
 
-    def _tell_failing(self) -> None:
-        """What is put counts as read, though a collection may not be readable."""
+    def _report_failing(self) -> None:
+        """Report failing collections again, because each put tells the sink that the source was read."""
         for message in self._failing.values():
             self._sink.failed(message)
             return
 
 
-def _place(followed: ListWatch[Any]) -> str:
-    """What the pointers of findings about objects of a collection begin with."""
-    inside = f"{followed.namespace}/" if followed.namespace else ""
-    return f"/{followed.collection.plural}/{inside}"
+def _pointer_prefix(list_watch: ListWatch[Any]) -> str:
+    """The prefix of the pointers of findings about objects of a collection."""
+    inside = f"{list_watch.namespace}/" if list_watch.namespace else ""
+    return f"/{list_watch.collection.plural}/{inside}"
 
 
 async def in_slices(items: Sequence[T]) -> AsyncIterator[T]:
-    """The items; other tasks run in between."""
+    """The items. Other tasks may run every ``SLICE_S``."""
     ends_s = time.monotonic() + SLICE_S
     for item in items:
         if time.monotonic() >= ends_s:

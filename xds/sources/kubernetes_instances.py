@@ -1,6 +1,6 @@
 """The instances of one Service of Kubernetes, from the Service and all of its slices. Pure.
 
-An endpoint may be in two slices at once while Kubernetes moves it, and slices that people write may name one address
+An endpoint may be in two slices at once while Kubernetes moves it, and slices that users write may name one address
 with several ports. Entries of one address whose ports do not contradict each other are one instance.
 """
 
@@ -18,7 +18,7 @@ from xds.sources.kubernetes_objects import IPV4, IPV6, TCP, Endpoint, EndpointSl
 
 KIND = "kubernetes"
 POD, NAMESPACE, HOSTNAME = "pod", "namespace", "hostname"  # keys of meta
-# Labels by which Kubernetes manages slices say nothing of an instance.
+# Kubernetes manages slices by these labels. They are not about instances.
 _MANAGEMENT = ("kubernetes.io/service-name", "endpointslice.kubernetes.io/", "service.kubernetes.io/headless")
 _OWN_PAIRS = 3
 _NO_REGIONS: Mapping[str, str] = MappingProxyType({})
@@ -26,11 +26,11 @@ _NO_REGIONS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class InstanceRules:
-    """What the operator decides on instances.
+    """The operator's settings for instances.
 
-    ``family`` is ``IPv4``, ``IPv6`` or empty: the first of the Service's own that has endpoints. A slice tells the zone
-    of an endpoint but not its region: ``regions`` has it by zone, ``region`` is that of all other zones.
-    With ``follows_hints`` the zone of an instance is the one that Kubernetes wants to use it.
+    ``family`` is ``IPv4``, ``IPv6``, or empty for the Service's first family that has endpoints. A slice has the zone
+    of an endpoint but not its region: ``regions`` has regions by zone, ``region`` is that of all other zones. With
+    ``follows_hints`` the zone of an instance is the one whose clients are to use it, by the hints of Kubernetes.
     """
 
     family: str = ""
@@ -46,21 +46,21 @@ class InstanceRules:
 
 @dataclass(slots=True)
 class _Entry:
-    """What slices say of one address, taken together."""
+    """One address with the merged data of all slices that have it."""
 
     endpoint: Endpoint
     labels: Mapping[str, str]
     ports: dict[str, SlicePort]
 
     def admits(self, ports: Iterable[SlicePort]) -> bool:
-        """Whether these ports contradict none of the entry's."""
+        """Whether no port of the entry has the same name and another number."""
         return all(self.ports.get(port.name, port).number == port.number for port in ports)
 
 
 def service_instances(
     service: Service, slices: Iterable[EndpointSlice], rules: InstanceRules
 ) -> tuple[tuple[Instance, ...], list[Violation]]:
-    """The instances in a fixed order, and what cannot be used."""
+    """The instances in a fixed order, and findings about unusable endpoints."""
     found: list[Violation] = []
     ordered = sorted(slices, key=lambda one: one.key.name)
     family = _family(service, ordered, rules.family, found)
@@ -83,42 +83,42 @@ def endpoint_health(endpoint: Endpoint) -> Health:
     return Health.PASSING if endpoint.is_ready else Health.CRITICAL
 
 
-# Which endpoints
+# Endpoints
 
 
 def _family(service: Service, slices: Sequence[EndpointSlice], wanted: str, found: list[Violation]) -> str:
-    """The family whose endpoints are used. Those of the other one are the same pods."""
-    filled = {one.family for one in slices if one.endpoints}
+    """The address family whose endpoints are used. Endpoints of the other family are the same pods."""
+    available = {one.family for one in slices if one.endpoints}
     if wanted:
-        if filled and wanted not in filled:
+        if available and wanted not in available:
             other = IPV6 if wanted == IPV4 else IPV4
-            detail = f"the Service has {other} endpoints only, and the source takes {wanted}"
+            detail = f"the Service has {other} endpoints only, and the source uses {wanted}"
             found.append(Violation("no_family", detail, pointer=f"/services/{service.key}", severity=WARNING))
         return wanted
     order = (*service.families, IPV4, IPV6)
-    return next((each for each in order if each in filled), order[0])
+    return next((each for each in order if each in available), order[0])
 
 
 def _entries(slices: Iterable[EndpointSlice]) -> list[_Entry]:
     by_address: dict[str, list[_Entry]] = {}
     for one in slices:
-        labels = _kept_labels(one.labels)
+        labels = _usable_labels(one.labels)
         for endpoint in one.endpoints:
             entries = by_address.setdefault(endpoint.address, [])
             same = next((entry for entry in entries if entry.admits(one.ports)), None)
             if same is None:
                 entries.append(_Entry(endpoint, labels, {port.name: port for port in one.ports}))
                 continue
-            same.endpoint = _present(same.endpoint, endpoint)
+            same.endpoint = _newer_endpoint(same.endpoint, endpoint)
             same.ports |= {port.name: port for port in one.ports}
     return [entry for address in sorted(by_address) for entry in by_address[address]]
 
 
-def _present(one: Endpoint, other: Endpoint) -> Endpoint:
-    """Which of two entries of one address tells the present.
+def _newer_endpoint(one: Endpoint, other: Endpoint) -> Endpoint:
+    """The present one of two entries of one address.
 
-    Slices are written one after the other, so one of the two may be old. A pod that terminates never comes back; of
-    two pods, or of a pod and nothing else, the one that is ready has the address.
+    Slices are written one after the other, so one of the two may be old. A terminating pod never becomes ready again.
+    Of two pods, or of a pod and an endpoint without one, the ready one has the address.
     """
     if one.uid == other.uid and one.is_terminating is not other.is_terminating:
         return one if one.is_terminating else other
@@ -130,19 +130,19 @@ def _present(one: Endpoint, other: Endpoint) -> Endpoint:
 
 
 def _first_port(service: Service, entries: Sequence[_Entry]) -> str:
-    """The name of the port of instances: the first of the Service, TCP before UDP, that some endpoint has."""
-    seen: dict[str, str] = {}
+    """The name of the main port: the first of the Service that an endpoint has; TCP ports count before UDP ports."""
+    protocols: dict[str, str] = {}
     for entry in entries:
         for port in entry.ports.values():
-            seen.setdefault(port.name, port.protocol)
-    names = [name for name in service.ports if name in seen] or sorted(seen)
-    return next((name for name in names if seen[name] == TCP), names[0] if names else "")
+            protocols.setdefault(port.name, port.protocol)
+    names = [name for name in service.ports if name in protocols] or sorted(protocols)
+    return next((name for name in names if protocols[name] == TCP), names[0] if names else "")
 
 
 def _unusable(service: Service, entry: _Entry, first: str) -> Violation:
-    who = entry.endpoint.pod or entry.endpoint.address
+    endpoint = entry.endpoint.pod or entry.endpoint.address
     wanted = f"port {first!r}" if first else "port"
-    detail = f"the endpoint {who} has no {wanted}, which is that of the Service: it is left out"
+    detail = f"the endpoint {endpoint} has no {wanted}, which is that of the Service: it is left out"
     return Violation("no_port", detail, pointer=f"/services/{service.key}/endpoints/{entry.endpoint.address}")
 
 
@@ -150,20 +150,20 @@ def _unusable(service: Service, entry: _Entry, first: str) -> Violation:
 
 
 def _all_hinted(entries: Iterable[_Entry]) -> bool:
-    """Hints count only where every endpoint that takes requests has one, as for kube-proxy."""
+    """Whether every endpoint that gets requests has a hint. Otherwise hints do not count, as in kube-proxy."""
     ready = [entry.endpoint for entry in entries if endpoint_health(entry.endpoint) is Health.PASSING]
     return bool(ready) and all(endpoint.hints for endpoint in ready)
 
 
 def _ids(entries: Sequence[_Entry], first: str) -> Iterator[str]:
-    """The pod's name, else the address; with the port where several have it."""
+    """The ids of instances: the pod's name, else the address; ADDRESS:PORT if several have the same."""
     names = [entry.endpoint.pod or entry.endpoint.address for entry in entries]
-    times = Counter(names)
-    given: Counter[str] = Counter()
+    counts = Counter(names)
+    uses: Counter[str] = Counter()
     for name, entry in zip(names, entries, strict=True):
-        one_id = name if times[name] == 1 else f"{entry.endpoint.address}:{entry.ports[first].number}"
-        given[one_id] += 1
-        yield one_id if given[one_id] == 1 else f"{one_id}#{given[one_id]}"
+        one_id = name if counts[name] == 1 else f"{entry.endpoint.address}:{entry.ports[first].number}"
+        uses[one_id] += 1
+        yield one_id if uses[one_id] == 1 else f"{one_id}#{uses[one_id]}"
 
 
 def _instance(one_id: str, service: Service, entry: _Entry, first: str, rules: InstanceRules, hinted: bool) -> Instance:
@@ -194,21 +194,21 @@ _CHECKS = {
 
 
 def _zone(endpoint: Endpoint) -> str:
-    """The zone that is to use the endpoint; its own if that is one of them."""
+    """The zone whose clients are to use the endpoint: its own zone if it is among the hints, else the first hint."""
     return endpoint.zone if endpoint.zone in endpoint.hints or not endpoint.hints else endpoint.hints[0]
 
 
 def _meta(service: Service, entry: _Entry) -> dict[str, str]:
-    """The labels of the slice, which has those of the Service, and what identifies the instance in its cluster."""
+    """The labels of the slice, which include those of the Service, and the namespace, pod and host name."""
     own = {NAMESPACE: service.key.namespace, POD: entry.endpoint.pod, HOSTNAME: entry.endpoint.hostname}
     return {**entry.labels, **{key: value for key, value in own.items() if value}}
 
 
-def _kept_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Those that the catalog takes, and that say something of the instance."""
-    kept = [
+def _usable_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that are about the instance and within the limits of the catalog."""
+    usable = [
         (key, value)
         for key, value in sorted(labels.items())
         if not key.startswith(_MANAGEMENT) and len(key) <= META_KEY_CHARACTERS and len(value) <= META_VALUE_CHARACTERS
     ]
-    return dict(kept[: META_PAIRS - _OWN_PAIRS])
+    return dict(usable[: META_PAIRS - _OWN_PAIRS])

@@ -1,11 +1,11 @@
 """Following one collection of the Kubernetes API: a list, then a watch from where the list ended. Pure.
 
-`ListWatch` is told what the API server answers, and says what changed and how to go on:
+`ListWatch` receives the answers of the API server, and returns changes and the next query:
 
-* a list comes in pages; nothing is gone before the last one is read;
-* each event and each bookmark moves the resource version, and a watch that ends is resumed from it;
-* ``410 Gone`` means that the events behind the version are no longer kept: the collection is listed again;
-* a resource version that goes back is that of another history, such as a restored etcd: it is listed again too.
+* a list comes in pages; no object counts as deleted before the last page is read;
+* each event and each bookmark advances the resource version, and a watch that ended is resumed from it;
+* ``410 Gone`` means that the server no longer keeps the events after the version: the collection is listed again;
+* a resource version that goes back is of another history, such as a restored etcd: the collection is listed again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class ApiError(SourceError):
-    """The API server refused. ``status`` is that of HTTP, 0 without one; ``retry_after_s`` is what the server asks for.
+    """An error of the API server. ``status`` is the HTTP status, 0 without one; ``retry_after_s`` is set by the server.
 
-    ``is_stale``: the resource version is of no use any more.
+    ``is_stale``: the resource version can no longer be used.
     """
 
     def __init__(self, message: str, status: int = 0, retry_after_s: float = 0.0, *, is_stale: bool = False) -> None:
@@ -47,13 +47,13 @@ class ConnectionLostError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Present(Generic[T]):
-    """An object is there, or has changed."""
+    """An object exists, or has changed."""
 
     object: T
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Deleted:
     """An object was deleted."""
 
     key: ObjectKey
@@ -61,7 +61,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object has not the shape of its kind: what was known of it stays."""
+    """An object has not the shape of its kind. Its previous state stays."""
 
     finding: Violation
 
@@ -73,7 +73,7 @@ class Listed:
     keys: frozenset[ObjectKey]
 
 
-Change = Present[T] | Gone | Unreadable | Listed
+Change = Present[T] | Deleted | Unreadable | Listed
 
 
 class ListWatch(Generic[T]):
@@ -104,18 +104,18 @@ class ListWatch(Generic[T]):
     # Lists
 
     def begin_list(self) -> None:
-        """Start a list; what an earlier one had read is dropped."""
+        """Start a list. The pages of an unfinished one are dropped."""
         self._continue = ""
         self._pages.clear()
         self._keys.clear()
 
     def list_query(self, page_size: int) -> dict[str, str]:
-        """The parameters of the next page. Without a resource version the answer is the newest state, of etcd."""
+        """The parameters of the next page. Without a resource version, the server reads the newest state from etcd."""
         query = {"limit": str(page_size)}
         return {**query, "continue": self._continue} if self._continue else query
 
     def receive_page(self, document: object) -> list[Change[T]]:
-        """What the list says once it is complete; empty while pages are to come. Raises ``ApiError``."""
+        """The changes of a complete list; empty until the last page. Raises ``ApiError``."""
         page = self._expect(document, self.collection.list_kind)
         metadata = page.get("metadata")
         items = page.get("items") or []
@@ -139,13 +139,13 @@ class ListWatch(Generic[T]):
             raise ApiError(f"{self}: an item of the list is no object")
         change = self._read(item)
         self._pages.append(change)
-        with suppress(ObjectError):  # the finding says that it has no name
+        with suppress(ObjectError):  # the finding reports the missing name
             self._keys.add(read_key(item))
 
     # Watches
 
     def watch_query(self, timeout_s: int) -> dict[str, str]:
-        """The parameters of a watch that the server is to end after this time."""
+        """The parameters of a watch that the server is asked to end after this time."""
         return {
             "watch": "1",
             "resourceVersion": self.version,
@@ -154,9 +154,9 @@ class ListWatch(Generic[T]):
         }
 
     def receive_line(self, line: bytes) -> Change[T] | None:
-        """What one line of a watch says; None for a bookmark.
+        """The change of one line of a watch; None for a bookmark.
 
-        Raises ``ApiError`` where the watch cannot go on. A resource version that is no longer of use is forgotten.
+        Raises ``ApiError`` if the watch cannot continue. A resource version that can no longer be used is forgotten.
         """
         event = _parse(line, str(self))
         kind, document = event.get("type"), event.get("object")
@@ -173,12 +173,12 @@ class ListWatch(Generic[T]):
         if kind != "DELETED":
             return self._read(document)
         try:
-            return Gone(read_key(document))
+            return Deleted(read_key(document))
         except ObjectError as error:
             return self._unreadable(document, error)
 
     def receive_newest(self, document: object) -> None:
-        """Compare with the newest resource version, from a list of one object: if that went back, a list is needed."""
+        """Compare with the newest resource version, from a list of one object. If it went back, a list is needed."""
         page = self._expect(document, self.collection.list_kind)
         metadata = page.get("metadata")
         newest = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
@@ -186,7 +186,7 @@ class ListWatch(Generic[T]):
             self.forget()
 
     def forget(self) -> None:
-        """The resource version is of no use: a list is needed."""
+        """Forget the resource version, so that a list is needed."""
         self.version = ""
 
     def _advance(self, document: Mapping[str, Any]) -> None:
@@ -195,8 +195,8 @@ class ListWatch(Generic[T]):
         if not isinstance(version, str) or not version:
             raise ApiError(f"{self}: an event without resourceVersion")
         if _is_before(version, self.version):
-            before, self.version = self.version, ""
-            raise ApiError(f"{self}: the resource version went back, {before} to {version}", is_stale=True)
+            previous, self.version = self.version, ""
+            raise ApiError(f"{self}: the resource version went back, {previous} to {version}", is_stale=True)
         self.version = version
 
     def _fail(self, status: Json) -> None:
@@ -215,22 +215,24 @@ class ListWatch(Generic[T]):
 
     def _unreadable(self, document: Json, error: ObjectError) -> Unreadable:
         try:
-            place = str(read_key(document))
+            key = str(read_key(document))
         except ObjectError:
-            place = "?"
-        return Unreadable(Violation("invalid_object", str(error), pointer=f"/{self.collection.plural}/{place}"))
+            key = "?"
+        return Unreadable(Violation("invalid_object", str(error), pointer=f"/{self.collection.plural}/{key}"))
 
     def _expect(self, document: object, kind: str) -> Json:
         if not isinstance(document, dict):
             raise ApiError(f"{self}: the answer is no JSON object")
-        told = (document.get("kind"), document.get("apiVersion"))
-        if told != (kind, self.collection.api_version):
-            raise ApiError(f"{self}: expected {kind} of {self.collection.api_version}, got {told[0]!r} of {told[1]!r}")
+        found = (document.get("kind"), document.get("apiVersion"))
+        if found != (kind, self.collection.api_version):
+            raise ApiError(
+                f"{self}: expected {kind} of {self.collection.api_version}, got {found[0]!r} of {found[1]!r}"
+            )
         return document
 
 
 def status_error(what: str, status: Json, http_status: int = 0) -> ApiError:
-    """The error that a Status object tells."""
+    """The error of a Status object."""
     code = status.get("code")
     number = code if isinstance(code, int) else http_status
     details = status.get("details")
@@ -239,8 +241,8 @@ def status_error(what: str, status: Json, http_status: int = 0) -> ApiError:
     retry_after_s = float(seconds) if isinstance(seconds, int) and seconds > 0 else 0.0
     causes = details.get("causes")
     reasons = {each.get("reason") for each in causes if isinstance(each, dict)} if isinstance(causes, list) else set()
-    told = f"{number} {status.get('reason') or ''}: {status.get('message') or ''}"[:_MESSAGE_CHARACTERS]
-    return ApiError(f"{what}: {told}", number, retry_after_s, is_stale=TOO_LARGE_VERSION in reasons)
+    text = f"{number} {status.get('reason') or ''}: {status.get('message') or ''}"[:_MESSAGE_CHARACTERS]
+    return ApiError(f"{what}: {text}", number, retry_after_s, is_stale=TOO_LARGE_VERSION in reasons)
 
 
 def read_lines(buffer: bytearray, data: bytes, limit: int) -> Iterator[bytes]:
@@ -268,7 +270,7 @@ def _parse(line: bytes, what: str) -> Mapping[str, Any]:
 
 
 def _is_before(one: str, other: str) -> bool:
-    """Whether a resource version is older. Servers may choose others than numbers, which have no order."""
+    """Whether a resource version is older. Versions that are not numbers have no order."""
     return _is_number(one) and _is_number(other) and int(one) < int(other)
 
 

@@ -1,7 +1,7 @@
 """Services and EndpointSlices of Kubernetes, from the JSON of its API to values. Pure.
 
-What the API server should have refused is not trusted: an object that has not the shape of its kind raises
-``ObjectError``, and an endpoint that is none is left out with a finding.
+Objects are checked although the API server validates them: an object that has not the shape of its kind raises
+``ObjectError``, and an unusable endpoint is left out with a finding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ObjectError(XdsError):
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """What identifies an object among those of its kind."""
+    """The identity of an object among those of its kind."""
 
     namespace: str
     name: str
@@ -71,7 +71,7 @@ class SlicePort:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One endpoint of a slice. ``pod`` and ``uid`` are those of its target; ``hints`` the zones that are to use it."""
+    """One endpoint of a slice. ``pod`` and ``uid`` are those of its target; ``hints`` are zones that are to use it."""
 
     address: str
     is_ready: bool = True
@@ -87,7 +87,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSlice:
-    """A slice of a Service's endpoints. ``service`` is empty where it names none; ``family`` is its address type."""
+    """A slice of a Service's endpoints. ``service`` is empty if it names none; ``family`` is its address type."""
 
     key: ObjectKey
     service: str
@@ -114,11 +114,11 @@ class Collection(Generic[T_co]):
 
     @property
     def api_version(self) -> str:
-        """As objects state it: ``v1``, ``discovery.k8s.io/v1``."""
+        """The ``apiVersion`` of objects: ``v1``, ``discovery.k8s.io/v1``."""
         return self.api.partition("/")[2]
 
     def path(self, namespace: str) -> str:
-        """The path of the objects of a namespace, of all where it is empty."""
+        """The path of the objects of a namespace; of all namespaces if it is empty."""
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/{self.api}{inside}/{self.plural}"
 
@@ -174,7 +174,7 @@ def _slice_findings(service: str, family: str, pointer: str) -> list[Violation]:
         detail = f"the slice belongs to no Service: it has no label {SERVICE_LABEL}"
         return [Violation("no_service", detail, pointer=f"{pointer}/metadata/labels")]
     if family not in _FAMILIES:
-        detail = f"addresses of the type {family!r} are none that Envoy takes in endpoints: {IPV4} and {IPV6} are"
+        detail = f"Envoy has no endpoints with addresses of the type {family!r}, only {IPV4} and {IPV6}"
         return [Violation("invalid_address_type", detail, pointer=f"{pointer}/addressType")]
     return []
 
@@ -198,7 +198,7 @@ def _read_endpoints(document: Json, family: str, pointer: str, found: list[Viola
     endpoints = []
     for index, each in enumerate(_objects(document, "endpoints", ENDPOINTS_PER_SLICE)):
         addresses = _texts(each, "addresses")
-        # Kubernetes gives no meaning to the addresses behind the first.
+        # Kubernetes defines no meaning of further addresses.
         address = addresses[0] if addresses else ""
         if not is_ip_address(address) or (":" in address) is not (family == IPV6):
             detail = f"{address!r} is no {family} address: the endpoint is left out"
@@ -209,17 +209,17 @@ def _read_endpoints(document: Json, family: str, pointer: str, found: list[Viola
 
 
 def _read_endpoint(document: Json, address: str) -> Endpoint:
-    conditions = _object(document, "conditions", needed=False)
+    conditions = _object(document, "conditions", is_required=False)
     # Unknown readiness counts as ready, unknown serving as readiness.
-    is_ready = _truth(conditions, "ready", True)
-    target = _object(document, "targetRef", needed=False)
-    hints = _objects(_object(document, "hints", needed=False), "forZones", PORTS_PER_SLICE)
+    is_ready = _flag(conditions, "ready", True)
+    target = _object(document, "targetRef", is_required=False)
+    hints = _objects(_object(document, "hints", is_required=False), "forZones", PORTS_PER_SLICE)
     is_pod = _text(target, "kind") == "Pod"
     return Endpoint(
         address,
         is_ready,
-        _truth(conditions, "serving", is_ready),
-        _truth(conditions, "terminating", False),
+        _flag(conditions, "serving", is_ready),
+        _flag(conditions, "terminating", False),
         _text(target, "name") if is_pod else "",
         _text(target, "uid"),
         _text(document, "nodeName"),
@@ -229,12 +229,12 @@ def _read_endpoint(document: Json, address: str) -> Endpoint:
     )
 
 
-# Members of objects. ``null`` is as good as absent.
+# Members of objects. ``null`` means that a member is not given.
 
 
-def _object(document: Json, member: str, needed: bool = True) -> Json:
+def _object(document: Json, member: str, is_required: bool = True) -> Json:
     value = document.get(member)
-    if value is None and not needed:
+    if value is None and not is_required:
         return {}
     if not isinstance(value, dict):
         raise ObjectError(f"/{member}: expected an object")
@@ -277,7 +277,7 @@ def _name(metadata: Json, member: str) -> str:
     return value
 
 
-def _truth(conditions: Json, member: str, default: bool) -> bool:
+def _flag(conditions: Json, member: str, default: bool) -> bool:
     value = conditions.get(member)
     if value is None:
         return default
@@ -287,7 +287,7 @@ def _truth(conditions: Json, member: str, default: bool) -> bool:
 
 
 def _labels(metadata: Json) -> Mapping[str, str]:
-    value = _object(metadata, "labels", needed=False)
+    value = _object(metadata, "labels", is_required=False)
     if not all(isinstance(each, str) for each in value.values()):
         raise ObjectError("/metadata/labels: expected strings")
     return value

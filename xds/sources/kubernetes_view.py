@@ -1,4 +1,4 @@
-"""What is known of the Services and EndpointSlices of a cluster, and the services of the catalog that follow. Pure."""
+"""The Services and EndpointSlices of a cluster, and the catalog services made from them. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xds.model.errors import Violation
 from xds.sources.kubernetes_instances import InstanceRules, service_instances
 from xds.sources.kubernetes_objects import EXTERNAL_NAME, EndpointSlice, ObjectKey, Service
 
-EXCESS_KEPT = 20  # findings of what a limit left out
+EXCESS_LIMIT = 20  # findings about objects that a limit left out
 
 
 @dataclass(frozen=True, slots=True)
 class ViewLimits:
-    """What is kept at most, in memory. The endpoints are those of both families of dual-stack Services."""
+    """Upper limits of objects in memory. Endpoints count in both families of dual-stack Services."""
 
     services: int = 20_000
     endpoints: int = 400_000
@@ -28,7 +28,7 @@ def service_name(key: ObjectKey) -> str:
 
 
 class KubernetesView:
-    """Services and slices by key. What changes is noted until ``take_changed``."""
+    """Services and slices by key. Keys of changed Services are collected until ``take_changed``."""
 
     def __init__(self, rules: InstanceRules | None = None, limits: ViewLimits | None = None) -> None:
         self._rules = rules or InstanceRules()
@@ -39,14 +39,14 @@ class KubernetesView:
         self._endpoints = 0
         self._changed: dict[ObjectKey, None] = {}  # in the order of the changes
         self._excess: list[Violation] = []
-        # Of Services and slices that give no instances. Others tell theirs with the instances.
-        self._apart: dict[ObjectKey, tuple[Violation, ...]] = {}
-        self._strays: dict[ObjectKey, tuple[Violation, ...]] = {}
+        # Findings of Services and slices without instances. Other findings come with the instances.
+        self._service_findings: dict[ObjectKey, tuple[Violation, ...]] = {}
+        self._stray_slice_findings: dict[ObjectKey, tuple[Violation, ...]] = {}
 
     # Changes
 
     def put_service(self, service: Service) -> None:
-        """A Service is there, or has changed."""
+        """Add or change a Service."""
         key = service.key
         if self._services.get(key) == service:
             return
@@ -56,40 +56,40 @@ class KubernetesView:
             return
         self._services[key] = service
         self._changed[key] = None
-        _note(self._apart, key, service.findings)
+        _set_findings(self._service_findings, key, service.findings)
 
     def remove_service(self, key: ObjectKey) -> None:
-        """A Service is gone."""
+        """Remove a Service."""
         if self._services.pop(key, None) is not None:
             self._changed[key] = None
-            self._apart.pop(key, None)
+            self._service_findings.pop(key, None)
 
     def put_slice(self, one: EndpointSlice) -> None:
-        """A slice is there, or has changed; it may have moved to another Service."""
-        before = self._slices.get(one.key)
-        if before == one:
+        """Add or change a slice. It may have moved to another Service."""
+        previous = self._slices.get(one.key)
+        if previous == one:
             return
-        more = len(one.endpoints) - (len(before.endpoints) if before is not None else 0)
-        if more > 0 and self._endpoints + more > self._limits.endpoints:
+        added = len(one.endpoints) - (len(previous.endpoints) if previous is not None else 0)
+        if added > 0 and self._endpoints + added > self._limits.endpoints:
             detail = f"more than {self._limits.endpoints} endpoints: this state of the slice is left out"
             self._leave_out(Violation("too_many", detail, pointer=f"/endpointslices/{one.key}"))
             return
         self.remove_slice(one.key)
         self._slices[one.key] = one
         self._endpoints += len(one.endpoints)
-        _note(self._strays, one.key, one.findings if not one.service else ())
+        _set_findings(self._stray_slice_findings, one.key, one.findings if not one.service else ())
         owner = ObjectKey(one.key.namespace, one.service)
         self._slices_of.setdefault(owner, {})[one.key] = one
         self._changed[owner] = None
 
     def remove_slice(self, key: ObjectKey) -> None:
-        """A slice is gone."""
-        gone = self._slices.pop(key, None)
-        if gone is None:
+        """Remove a slice."""
+        removed = self._slices.pop(key, None)
+        if removed is None:
             return
-        self._endpoints -= len(gone.endpoints)
-        self._strays.pop(key, None)
-        owner = ObjectKey(key.namespace, gone.service)
+        self._endpoints -= len(removed.endpoints)
+        self._stray_slice_findings.pop(key, None)
+        owner = ObjectKey(key.namespace, removed.service)
         slices = self._slices_of[owner]
         del slices[key]
         if not slices:
@@ -106,7 +106,7 @@ class KubernetesView:
         for key in [key for key in self._slices if key not in keys and namespace in ("", key.namespace)]:
             self.remove_slice(key)
 
-    # What follows
+    # Results
 
     def take_changed(self) -> list[ObjectKey]:
         """The keys of the Services that may have changed since the last call."""
@@ -115,7 +115,7 @@ class KubernetesView:
 
     @property
     def has_changed(self) -> bool:
-        """Whether ``take_changed`` has anything."""
+        """Whether ``take_changed`` would return a key."""
         return bool(self._changed)
 
     @property
@@ -129,27 +129,29 @@ class KubernetesView:
         return service is not None and service.type != EXTERNAL_NAME
 
     def instances(self, key: ObjectKey) -> tuple[tuple[Instance, ...], list[Violation]]:
-        """The instances of a Service that is present, and what of it cannot be used."""
+        """The instances of a present Service, and findings about its unusable parts."""
         slices = self._slices_of.get(key, {}).values()
         instances, found = service_instances(self._services[key], slices, self._rules)
         return instances, [*found, *(each for one in slices for each in one.findings)]
 
     def findings(self) -> Iterator[Violation]:
-        """What belongs to no Service that is present: names outside of the cluster, slices without Service, excess."""
-        yield from chain.from_iterable(chain(self._apart.values(), self._strays.values()))
+        """Findings of no present Service: external names, slices without a Service, objects beyond the limits."""
+        yield from chain.from_iterable(chain(self._service_findings.values(), self._stray_slice_findings.values()))
         yield from self._excess
 
-    def forget_excess(self, place: str) -> None:
-        """A new list of the objects in ``place`` begins: it brings what a limit left out, or has it left out again."""
-        self._excess = [each for each in self._excess if not each.pointer.startswith(place)]
+    def forget_excess(self, prefix: str) -> None:
+        """Forget the findings about left-out objects with this prefix. A new list adds them again if needed."""
+        self._excess = [each for each in self._excess if not each.pointer.startswith(prefix)]
 
     def _leave_out(self, finding: Violation) -> None:
-        if len(self._excess) < EXCESS_KEPT:
+        if len(self._excess) < EXCESS_LIMIT:
             self._excess.append(finding)
 
 
-def _note(notes: dict[ObjectKey, tuple[Violation, ...]], key: ObjectKey, findings: tuple[Violation, ...]) -> None:
+def _set_findings(
+    by_key: dict[ObjectKey, tuple[Violation, ...]], key: ObjectKey, findings: tuple[Violation, ...]
+) -> None:
     if findings:
-        notes[key] = findings
+        by_key[key] = findings
     else:
-        notes.pop(key, None)
+        by_key.pop(key, None)

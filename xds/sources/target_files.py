@@ -43,11 +43,11 @@ _INSTANCE_KEYS = (
 )
 _LOCALITY_KEYS = ("region", "zone", "sub_zone")
 _GROUP_KEYS = ("targets", "labels")
-_PLACE = re.compile(r"\[([^\[\]]+)\]:(\d{1,5})|([^\[\]:]+):(\d{1,5})")
+_SOCKET_ADDRESS = re.compile(r"\[([^\[\]]+)\]:(\d{1,5})|([^\[\]:]+):(\d{1,5})")
 
 
 def read_targets(data: bytes, source: str, stem: str, service_label: str) -> Content:
-    """The services of a file. Raises ``ValidationError`` with all findings and their places: such a file is not used.
+    """The services of a file. Raises ``ValidationError`` with all findings and their places; the file is then not used.
 
     ``source`` names the file in findings. In Prometheus' form, ``service_label`` is the label with the service of a
     group; groups without it belong to the service ``stem``.
@@ -56,9 +56,9 @@ def read_targets(data: bytes, source: str, stem: str, service_label: str) -> Con
         raise malformed(f"larger than {FILE_LIMIT_BYTES} bytes", code="too_large", source=source)
     values = read_values(data, source=source)
     if len(values.documents) != 1:
-        empty = "an empty file: write 'services: {}' for a file without services"
-        told = "two documents" if values.documents else empty
-        raise malformed(told, source=source)
+        hint = "an empty file: write 'services: {}' for a file without services"
+        problem = "two documents" if values.documents else hint
+        raise malformed(problem, source=source)
     ((number, value),) = values.documents.items()
     findings = Findings()
     content = _groups(value, stem, service_label, findings) if isinstance(value, list) else _services(value, findings)
@@ -67,14 +67,14 @@ def read_targets(data: bytes, source: str, stem: str, service_label: str) -> Con
     return content
 
 
-def split_place(text: str) -> tuple[str, int] | None:
+def split_socket_address(text: str) -> tuple[str, int] | None:
     """Address and port of ``10.0.0.1:80`` or ``[2001:db8::1]:80``; None for anything else."""
-    found = _PLACE.fullmatch(text)
+    found = _SOCKET_ADDRESS.fullmatch(text)
     return (found[1] or found[3], int(found[2] or found[4])) if found is not None else None
 
 
-def place_text(address: str, port: int) -> str:
-    """``10.0.0.1:80``, ``[2001:db8::1]:80``: the id of an instance that has none of its own."""
+def socket_address_text(address: str, port: int) -> str:
+    """``10.0.0.1:80``, ``[2001:db8::1]:80``. It is the id of an instance that has no id of its own."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -106,18 +106,18 @@ def _instances(value: object, findings: Findings, path: Path) -> tuple[Instance,
 def _instance(value: object, findings: Findings, path: Path) -> Instance | None:
     """One instance; None if there are findings."""
     before_n = len(findings)
-    one = _at_place(value, findings, path) if isinstance(value, str) else _from_object(value, findings, path)
+    one = _from_address(value, findings, path) if isinstance(value, str) else _from_object(value, findings, path)
     if one is not None and len(findings) == before_n:
         _check(check_instance(one), findings, path)
     return one if len(findings) == before_n else None
 
 
-def _at_place(text: str, findings: Findings, path: Path) -> Instance | None:
-    place = split_place(text)
-    if place is None:
+def _from_address(text: str, findings: Findings, path: Path) -> Instance | None:
+    parts = split_socket_address(text)
+    if parts is None:
         findings.add("invalid_address", f"expected ADDRESS:PORT, not {short_repr(text)}", path)
         return None
-    return Instance(place_text(*place), *place)
+    return Instance(socket_address_text(*parts), *parts)
 
 
 def _from_object(value: object, findings: Findings, path: Path) -> Instance | None:
@@ -132,7 +132,7 @@ def _from_object(value: object, findings: Findings, path: Path) -> Instance | No
         _object(given.get("locality", {}), _LOCALITY_KEYS, findings, (*path, "locality")), findings, path
     )
     return Instance(
-        id=read.text("id") or place_text(address, port),
+        id=read.text("id") or socket_address_text(address, port),
         address=address,
         port=port,
         ports=read.map("ports", int),
@@ -174,7 +174,7 @@ def _target(value: object, labels: Mapping[str, str], findings: Findings, path: 
         findings.add("wrong_type", f"expected ADDRESS:PORT, not {short_repr(value)}", path)
         return None
     before_n = len(findings)
-    one = _at_place(value, findings, path)
+    one = _from_address(value, findings, path)
     if one is None:
         return None
     meta = {name: label for name, label in labels.items() if not name.startswith("__")}
@@ -197,11 +197,11 @@ class _Reader:
 
     def text(self, name: str) -> str:
         """A string; empty without one."""
-        return str(self._of(name, str, ""))
+        return str(self._member(name, str, ""))
 
     def number(self, name: str, default: int = 0) -> int:
         """An integer."""
-        return int(self._of(name, int, default))
+        return int(self._member(name, int, default))
 
     def one_of(self, name: str, words: tuple[str, ...]) -> str:
         """One of these words; empty without one."""
@@ -223,20 +223,20 @@ class _Reader:
         given = _object(self._given.get(name, {}), None, self._findings, path)
         return {key: _typed(value, kind, kind(), self._findings, (*path, key)) for key, value in given.items()}
 
-    def _of(self, name: str, kind: type[Any], default: Any) -> Any:
+    def _member(self, name: str, kind: type[Any], default: Any) -> Any:
         if name not in self._given:
             return default
         return _typed(self._given[name], kind, default, self._findings, (*self._path, name))
 
 
-_WORDS: Mapping[type[Any], str] = {str: "a string", int: "an integer"}
+_TYPE_NAMES: Mapping[type[Any], str] = {str: "a string", int: "an integer"}
 
 
 def _typed(value: object, kind: type[Any], default: Any, findings: Findings, path: Path) -> Any:
     if isinstance(value, kind) and not isinstance(value, bool):
         return value
     hint = f'write "{value}"' if kind is str and isinstance(value, int | float) else ""
-    findings.add("wrong_type", f"expected {_WORDS[kind]}, not {short_repr(value)}", path, hint=hint)
+    findings.add("wrong_type", f"expected {_TYPE_NAMES[kind]}, not {short_repr(value)}", path, hint=hint)
     return default
 
 

@@ -1,8 +1,9 @@
 """The audit list: every write and every refused write, with actor, time, source and content. Pure.
 
 Each entry belongs to one of three lanes with bounds of their own: changes (by age and size), pushes of endpoints alone
-with registrations of instances, and refusals (both by number). So neither frequent endpoint updates nor many refused
-requests displace real changes.
+with registrations of instances, and refusals (both by number). Neither frequent endpoint updates nor many refused
+requests displace real changes then.
+
 Entries of the last two lanes with the same key are merged and counted. A counted entry keeps its id and moves to the
 end of the list.
 """
@@ -35,7 +36,7 @@ LIMITS = {AuditLane.ENDPOINTS: ENDPOINTS_KEPT, AuditLane.REFUSED: REFUSED_KEPT}
 class AuditNote:
     """One write or refused write.
 
-    ``actor`` is authenticated, ``author`` is what the client claims, ``peer`` its address. ``subject`` is what was
+    ``actor`` is authenticated, ``author`` is what the client claims, ``peer`` its address. ``subject`` names what was
     written in the group; ``old`` and ``new`` are JSON. ``reason`` says why a write was refused. The store sets
     ``revision``. ``key``, ``count`` and ``first_s`` are for merged entries.
     """
@@ -135,13 +136,13 @@ def position_of_cursor(cursor: str, epoch: str, trimmed: int, newest: int) -> tu
     return position, position < trimmed
 
 
-def entry_of_note(note: AuditNote, position: int, held: AuditEntry | None) -> AuditEntry:
-    """The entry for a note at a new position: a new entry, or ``held`` with a higher count."""
+def entry_of_note(note: AuditNote, position: int, existing: AuditEntry | None) -> AuditEntry:
+    """The entry for a note at a new position: a new entry, or ``existing`` with a higher count."""
     first_s = note.time_s if note.first_s is None else note.first_s
-    told = replace(note, count=1, first_s=None)
-    if held is None:
-        return AuditEntry(position, position, told, note.count, first_s)
-    return AuditEntry(held.id, position, told, held.count + note.count, min(held.first_s, first_s))
+    latest = replace(note, count=1, first_s=None)
+    if existing is None:
+        return AuditEntry(position, position, latest, note.count, first_s)
+    return AuditEntry(existing.id, position, latest, existing.count + note.count, min(existing.first_s, first_s))
 
 
 def page(

@@ -1,8 +1,8 @@
 """The contract of all store engines. ``tests/store/contract.py`` checks it for each of them.
 
-A store keeps a line of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type URL,
-name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are small
-values beside the revisions. See docs/design.md#storage.
+A store keeps a sequence of revisions (1, 2, 3 ...) per group. A revision is the complete manifest of the group: type
+URL, name and blob id of every resource. Blobs are content-addressed bytes that the store never parses. Documents are
+small values beside the revisions. See docs/design.md#storage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVENTS_KEPT = 4096  # a watch can be resumed this many commits back
 READER_BUFFER = 1024  # a reader of a watch may lag this many commits behind
 PUSH_IDS_KEPT_S = 24 * 3600
 PUSH, ROLLBACK, RESTORE, DELETE = "push", "rollback", "restore", "delete"  # kinds of revisions
-LOWERED = "lowered"  # kind of a revision that changed what is lowered from config entries alone
+LOWERED = "lowered"  # kind of a revision that changed only resources lowered from config entries
 SKIPPED = "skipped"  # kind of the empty document event that marks skipped cursors
 
 
@@ -72,8 +72,8 @@ NO_META = Meta()
 class FullSet:
     """The whole new content of a group, in pushed order.
 
-    ``blobs`` contains at least the blobs that the store may not have. ``label`` and ``labels`` (by type
-    URL) are the caller's version_info for the types that this push changes.
+    ``blobs`` contains at least the blobs that the store may not have. ``label`` and ``labels`` (by type URL) are the
+    caller's version_info for the types that this push changes.
     """
 
     entries: tuple[Entry, ...]
@@ -102,15 +102,15 @@ class Delta:
 class Rollback:
     """A new revision with the content, not the versions, of ``to``.
 
-    ``keep`` lists resources (type URL, name) that stay as they are now: with ``keeps_endpoints``, assignments; and what
-    is lowered. ``leave`` are resources of ``to`` that do not return. The caller computes both again for each attempt,
+    ``keep`` lists resources (type URL, name) that stay as they are now: assignments if ``keeps_endpoints``, and lowered
+    resources. ``omit`` lists resources of ``to`` that do not return. The caller computes both again for each attempt,
     so they do not count when a repeated push is compared with the first one.
     """
 
     to: int
     keeps_endpoints: bool = False
     keep: tuple[tuple[str, str], ...] = ()
-    leave: tuple[tuple[str, str], ...] = ()
+    omit: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,26 +151,27 @@ class DocumentWrite:
 class GroupPush:
     """One group's part of a transaction. ``expect`` is the revision the group must be at, 0 for none.
 
-    ``known`` saves the engine reading the content, when its head is at that revision; it must then be correct. The
-    result is the same without it or with an older one. ``hashes`` (by type URL) are hashes of the changed types after
-    the push; they are part of the version_info of types without a label. ``note`` is written to the audit list if the
-    push makes a revision. ``asked`` is the caller's text of what was asked for, where ``change`` depends on the present
-    content too: a repeated push is compared with the first one by it. ``asked_change`` is the same for a change that
-    the server extended.
+    ``head_content``, when it has the revision of the head, saves the engine reading the content, and must be correct.
+    Without it, or with an older one, the result is the same. ``hashes`` (by type URL) are hashes of the changed types
+    after the push; they are part of the version_info of types without a label. ``note`` is written to the audit list if
+    the push makes a revision. ``request_text`` is the request as text, where ``change`` also depends on the present
+    content: a repeated push is compared with the first one by this text. ``requested_change`` serves the same purpose
+    for a change that the server extended.
 
-    ``is_derived``: it follows from the other pushes of the transaction. So it counts neither when a repeated push is
-    compared with the first one, nor in the result of ``committed``. ``kind`` is the kind of the revision, where the
-    change does not determine it. ``writes`` are documents that are written with it, whether it makes a revision or not.
+    A push ``is_derived`` if it follows from the other pushes of the transaction. A derived push counts neither when a
+    repeated push is compared with the first one, nor in the result of ``committed``. ``kind`` is the kind of the
+    revision, where the change does not determine it. ``writes`` are documents that are written with the push, whether
+    it makes a revision or not.
     """
 
     group: str
     change: GroupChange
     expect: int | None = None
-    known: StoredContent | None = field(default=None, compare=False, repr=False)
+    head_content: StoredContent | None = field(default=None, compare=False, repr=False)
     hashes: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     note: AuditNote | None = field(default=None, compare=False, repr=False)
-    asked: str = field(default="", compare=False, repr=False)
-    asked_change: GroupChange | None = field(default=None, compare=False, repr=False)
+    request_text: str = field(default="", compare=False, repr=False)
+    requested_change: GroupChange | None = field(default=None, compare=False, repr=False)
     is_derived: bool = False
     kind: str = ""
     writes: tuple[DocumentWrite, ...] = ()
@@ -220,8 +221,8 @@ class RevisionInfo:
 
     ``kind`` is ``push``, ``rollback``, ``restore`` (of a deleted group), ``delete``, or ``lowered``. ``content_of`` is
     the target of a rollback, with ``keeps_endpoints`` where present assignments were kept. ``undone_by`` is the
-    rollback that undid this revision, 0 while it is in effect. ``endpoints_only``: it changed endpoints alone.
-    ``refused`` of ``nodes`` rejected it, as far as that was recorded.
+    rollback that undid this revision, 0 while the revision is in effect. ``endpoints_only``: the revision changed
+    endpoints alone. ``refused`` of ``nodes`` rejected it, as far as ``Store.record_outcome`` was called.
     """
 
     group: str
@@ -361,9 +362,9 @@ class Store(Protocol):
         ``ValueError`` for a change that names a resource twice.
         version_info per type: a type whose content (names and blobs, in whatever order) is unchanged keeps it; a
         changed one gets ``labels[type_url]``, else ``label``, else the new revision in decimal (and ``+`` and its hash,
-        where a ``GroupPush`` has one). A type whose last resource went keeps an entry in ``versions``. The first push
-        to a group makes a revision even when empty.
-        After the caller is cancelled the push may or may not be committed: ``commit_status`` tells.
+        where a ``GroupPush`` has one). A type without resources keeps its entry in ``versions``. The first push to a
+        group makes a revision even when empty.
+        If the caller is cancelled, the push may or may not be committed; ``commit_status`` returns which.
         """
 
     async def commit_all(self, pushes: Sequence[GroupPush], *, push_id: str, meta: Meta = NO_META) -> list[Commit]:
@@ -375,10 +376,10 @@ class Store(Protocol):
         """
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
-        """What ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
+        """The commits that ``commit_all`` would replay; None for a new ``push_id``. Raises ``ReusedPushIdError``."""
 
     async def commit_status(self, group: str, push_id: str) -> Commit | None:
-        """The commit of a push whose answer was lost; None when it was not committed."""
+        """The commit of a push whose result was lost; None when it was not committed."""
 
     async def head(self, group: str) -> Head | None:
         """The head of a group; None for a group that never existed."""
@@ -404,14 +405,14 @@ class Store(Protocol):
         ``endpoints`` False leaves out revisions that changed endpoints alone.
         """
 
-    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
-        """Record how many nodes a revision was meant for, and how many rejected it. It may be collected already."""
+    async def record_outcome(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        """Record how many nodes a revision was for, and how many rejected it. Does nothing for a collected revision."""
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         """Every commit after ``cursor`` in order, each exactly once or covered by a ``Reset``; never ends by itself.
 
         Starts with a ``Reset`` unless ``cursor`` can be resumed. A reader that falls behind the bounded buffer gets
-        a ``Reset`` instead of what it missed.
+        a ``Reset`` instead of the commits that it missed.
         """
 
     async def put_doc(
@@ -435,8 +436,8 @@ class Store(Protocol):
     async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         """Documents of a kind whose id starts with ``prefix``, by id."""
 
-    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
-        """Write open NACKs, replacing earlier ones with the same id, and delete the ids ``gone``; all or nothing."""
+    async def put_nacks(self, put: Sequence[OpenNack], delete: Collection[int] = ()) -> None:
+        """Write open NACKs, replacing earlier ones with the same id, and delete others by id; all or nothing."""
 
     async def nacks(self) -> list[OpenNack]:
         """All open NACKs, by id."""
@@ -444,10 +445,10 @@ class Store(Protocol):
     async def put_observed(
         self,
         put: Sequence[ObservedRecord],
-        gone: Collection[tuple[str, str]] = (),
+        delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
     ) -> None:
-        """Write records, replacing earlier ones of the same source and service, and delete those in ``gone``.
+        """Write records, replacing earlier ones of the same source and service; delete others by source and service.
 
         ``notes`` are added to the audit list. All or nothing.
         """
@@ -456,7 +457,7 @@ class Store(Protocol):
         """All records, by source and service."""
 
     async def collect(self, policy: Retention, now_s: float) -> Collected:
-        """Delete what ``policy`` does not keep: contents, lines of history, unused blobs, old push ids.
+        """Delete contents, lines of history, unused blobs and old push ids that ``policy`` does not keep.
 
         ``now_s`` (epoch seconds) is compared with ``Meta.time_s``. Pushes go on between the steps of a collection; a
         second call waits for the first. Raises ``StoreError``; the next call then deletes the rest.
@@ -468,8 +469,8 @@ class Store(Protocol):
     def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         """A consistent copy of everything, in batches of records in the order of ``records.KINDS``.
 
-        Pushes go on meanwhile, collections wait. Without ``history`` it contains only the heads of groups, deleted ones
-        included, and no audit list. Raises ``StoreError``.
+        Pushes go on meanwhile, collections wait. Without ``history`` the copy contains only the heads of groups,
+        deleted ones included, and no audit list. Raises ``StoreError``.
         """
 
     async def restore(
@@ -479,8 +480,8 @@ class Store(Protocol):
 
         The audit list is merged with that of the records, and ``note`` is appended. Observed state stays. ``records``
         is called and read in another thread. Watches start over with a ``Reset``. Raises ``ConflictError`` when the
-        store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and what ``records``
-        raises.
+        store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent records, and any error of
+        ``records``.
         """
 
     def condition(self) -> StoreCondition:

@@ -1,7 +1,7 @@
 """Delivers commits to the watches of one process, each with a bounded buffer.
 
-A reader registers first and then reads the commits that it missed, so that it misses none; its cursor tells it which
-ones it has already. All methods belong to the event loop.
+A reader registers first and then reads the earlier commits, so that it misses none. Its cursor tells which commits it
+has already. All methods belong to the event loop.
 """
 
 from __future__ import annotations

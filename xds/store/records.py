@@ -38,7 +38,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _of(kind: type) -> Callable[[Any], Any]:
+def _exactly(kind: type) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if type(value) is not kind:
             raise ValueError
@@ -60,33 +60,33 @@ def _number(value: Any) -> float:
 
 
 def _blob(value: Any) -> str:
-    if len(bytes.fromhex(_of(str)(value))) != BLOB_ID_BYTES:
+    if len(bytes.fromhex(_exactly(str)(value))) != BLOB_ID_BYTES:
         raise ValueError
     return str(value).lower()
 
 
 def _octets(value: Any) -> bytes:
-    return b64decode(_of(str)(value), validate=True)
+    return b64decode(_exactly(str)(value), validate=True)
 
 
 def _texts(value: Any) -> dict[str, str]:
-    found: dict[str, str] = _of(dict)(value)
+    found: dict[str, str] = _exactly(dict)(value)
     for text in found.values():
-        _of(str)(text)
+        _exactly(str)(text)
     return found
 
 
 def _json(value: Any) -> str:
-    text: str = _of(str)(value)
+    text: str = _exactly(str)(value)
     if text:
         json.loads(text)
     return text
 
 
-TEXT = RecordField("a string", _same, _of(str))
+TEXT = RecordField("a string", _same, _exactly(str))
 INTEGER = RecordField("an integer", _same, _integer)
 NUMBER = RecordField("a number", _same, _number)
-FLAG = RecordField("true or false", _same, _of(bool))
+FLAG = RecordField("true or false", _same, _exactly(bool))
 BLOB_ID = RecordField("a blob id", _same, _blob)
 OCTETS = RecordField("bytes in base64", lambda value: b64encode(value).decode(), _octets)
 LANE = RecordField("a lane of the audit list", int, lambda value: AuditLane(_integer(value)))
@@ -177,7 +177,7 @@ AUDIT = RecordKind(
         "revision": INTEGER,
     },
 )
-# A resource of a group from revision ``born`` up to but not including ``died``; 0: it exists.
+# A resource of a group from revision ``born`` up to but not including ``died``; 0: the resource exists now.
 ENTRIES = RecordKind(
     "entries",
     {
@@ -195,20 +195,20 @@ BLOBS = RecordKind("blobs", {"id": BLOB_ID, "data": OCTETS})
 KINDS: Mapping[str, RecordKind] = {kind.name: kind for kind in (GROUPS, REVISIONS, DOCUMENTS, AUDIT, ENTRIES, BLOBS)}
 
 
-_OF_ENTRY = ("id", "position", "count", "first_s")
+_ENTRY_FIELDS = ("id", "position", "count", "first_s")
 
 
 def record_of(entry: AuditEntry) -> Record:
     """An entry as a record."""
-    told = (getattr(entry if name in _OF_ENTRY else entry.note, name) for name in AUDIT.fields)
-    return Record(AUDIT.name, tuple(told))
+    values = (getattr(entry if name in _ENTRY_FIELDS else entry.note, name) for name in AUDIT.fields)
+    return Record(AUDIT.name, tuple(values))
 
 
 def entry_of(values: Sequence[Any]) -> AuditEntry:
-    """The entry of a record's values."""
-    told = dict(zip(AUDIT.fields, values, strict=True))
-    own = {name: told.pop(name) for name in _OF_ENTRY}
-    return AuditEntry(note=AuditNote(**told), **own)
+    """The entry for the values of a record."""
+    note_fields = dict(zip(AUDIT.fields, values, strict=True))
+    entry_fields = {name: note_fields.pop(name) for name in _ENTRY_FIELDS}
+    return AuditEntry(note=AuditNote(**note_fields), **entry_fields)
 
 
 def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) -> list[AuditEntry] | None:
@@ -217,8 +217,10 @@ def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) ->
     A restore must not hide what was done to the server before. Entries keep their numbers from the backup when the
     server has no entries, else they are numbered again.
     """
-    known = {_identity(entry) for entry in own}
-    added = sorted((entry for entry in given if _identity(entry) not in known), key=lambda entry: entry.position)
+    own_identities = {_identity(entry) for entry in own}
+    added = sorted(
+        (entry for entry in given if _identity(entry) not in own_identities), key=lambda entry: entry.position
+    )
     if not added:
         return None
     if not own and added[0].position > 0 and all(one.position < next.position for one, next in pairwise(added)):
@@ -228,15 +230,15 @@ def merge_audit_lists(own: Sequence[AuditEntry], given: Iterable[AuditEntry]) ->
 
 
 def _bounded(entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """The entries without the oldest ones of lanes beyond their bound."""
-    left = dict(LIMITS)
+    """The entries, without the oldest ones of each lane that has more than its bound."""
+    room = dict(LIMITS)
     kept: list[AuditEntry] = []
     for entry in reversed(entries):
         lane = entry.note.lane
-        if left.get(lane, 1) > 0:
+        if room.get(lane, 1) > 0:
             kept.append(entry)
-            if lane in left:
-                left[lane] -= 1
+            if lane in room:
+                room[lane] -= 1
     return kept[::-1]
 
 

@@ -1,4 +1,4 @@
-"""How much history a store keeps, and what a collection deleted. Pure.
+"""How much history a store keeps, and the results of a collection. Pure.
 
 By default the last 20 revisions of a group and all revisions younger than 7 days keep their content. Who pushed what
 and when is kept much longer. Both have an upper bound, so that fifty pushes a second do not fill the disk in those
@@ -22,8 +22,8 @@ class Retention:
     * ``revisions``, ``age_s``: this many last revisions of a group, and all younger revisions, keep their content;
     * ``revisions_limit``: the upper bound, however young the revisions are;
     * ``history_s``, ``history_limit``: the same for the lines of the history, which are kept longer than the content;
-    * ``pinned``: revisions by group whose content is always kept, and that of all later ones that changed more than
-      endpoints. A revision whose content is gone already keeps nothing;
+    * ``pinned``: revisions by group. Their content is always kept, and that of all later revisions that changed more
+      than endpoints. A revision whose content is deleted already has no effect;
     * ``endpoint_revisions``, ``endpoint_lines``: how many revisions that changed endpoints alone keep their content,
       and their lines. They do not count for the numbers above;
     * ``audit_s``, ``audit_bytes``: the maximum age of the audit list, and the maximum size of its changes.
@@ -52,7 +52,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was deleted: contents of revisions, lines of history, blobs and their bytes, push ids."""
+    """Numbers of deleted things: contents of revisions, lines of history, blobs and their bytes, push ids."""
 
     revisions: int = 0
     lines: int = 0
@@ -85,8 +85,8 @@ class StoreStats:
 class StoreCondition:
     """The problems of a store as messages, empty where there is none.
 
-    ``lost``: its files were moved or replaced, nothing is written. ``read_only``: it cannot be written since it was
-    opened. ``behind``: acknowledged commits are missing.
+    ``lost``: the files of the store were moved or replaced, and nothing is written. ``read_only``: the store cannot be
+    written since it was opened. ``behind``: acknowledged commits are missing.
     """
 
     lost: str = ""
@@ -95,26 +95,26 @@ class StoreCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class RevisionCounts:
-    """Numbers of revisions of a group, without pushes of endpoints alone.
+class RevisionBounds:
+    """The revisions of a group at which rules of retention end. Pushes of endpoints alone do not count.
 
-    ``kept`` and ``limit`` are the lowest of the last ``Retention.revisions`` and of the last ``revisions_limit``;
-    ``young`` is the lowest young one within ``limit``. None where there are not that many.
+    ``by_number`` and ``by_limit`` are the lowest of the last ``Retention.revisions`` and of the last
+    ``revisions_limit``; ``by_age`` is the lowest young one from ``by_limit`` on. None where there are not that many.
     """
 
-    kept: int | None
-    limit: int | None
-    young: int | None
+    by_number: int | None
+    by_limit: int | None
+    by_age: int | None
 
 
-def content_floor(newest: int, live: bool, floor: int, counted: RevisionCounts, pinned: Collection[int]) -> int:
+def content_floor(newest: int, live: bool, floor: int, bounds: RevisionBounds, pinned: Collection[int]) -> int:
     """The lowest revision of a group that keeps its content; above ``newest`` when none does.
 
-    ``floor`` is the lowest revision with content now. ``pinned`` has no revision above it whose content is gone.
+    ``floor`` is the lowest revision with content now. The content of all ``pinned`` revisions above it must exist.
     """
-    if not live and counted.young is None:
+    if not live and bounds.by_age is None:
         return newest + 1
-    kept = counted.kept if counted.kept is not None else 1
-    young = kept if counted.young is None else min(kept, counted.young)
-    bounded = max(young, counted.limit if counted.limit is not None else 1)
-    return max(1, floor, min(bounded, newest, *(each for each in pinned if each >= floor)))
+    by_number = bounds.by_number if bounds.by_number is not None else 1
+    by_age = by_number if bounds.by_age is None else min(by_number, bounds.by_age)
+    limited = max(by_age, bounds.by_limit if bounds.by_limit is not None else 1)
+    return max(1, floor, min(limited, newest, *(each for each in pinned if each >= floor)))

@@ -1,8 +1,8 @@
 """Computes the next revision of a group. All engines share these functions. Pure.
 
 An engine reads the current content, computes the ``ContentEdit``, and, if it changes something, writes the next
-revision with ``next_versions``. An edit contains the differences only, so that a change of one resource in 50,000 costs
-one.
+revision with ``next_versions``. An edit contains the differences only, so that the cost of a change of one resource
+does not depend on the other 50,000.
 """
 
 from __future__ import annotations
@@ -66,66 +66,66 @@ class ContentEdit:
         return {type_url for type_url, _ in (*self.put, *self.removed)}
 
 
-def replace(entries: Sequence[Entry], held: Mapping[Key, str]) -> ContentEdit:
-    """The edit to exactly ``entries``. ``held`` is the whole present content: key to blob id, in pushed order."""
+def replace(entries: Sequence[Entry], current: Mapping[Key, str]) -> ContentEdit:
+    """The edit to exactly ``entries``. ``current`` is the whole present content: key to blob id, in pushed order."""
     wanted = _by_key(entries)
-    put = {key: blob for key, blob in wanted.items() if held.get(key) != blob}
-    if list(wanted) == list(held):  # the usual case
+    put = {key: blob for key, blob in wanted.items() if current.get(key) != blob}
+    if list(wanted) == list(current):  # the usual case
         return ContentEdit(put)
-    in_place = [key for key in held if key in wanted]
-    in_place += [key for key in wanted if key not in held]
-    removed = tuple(key for key in held if key not in wanted)
+    in_place = [key for key in current if key in wanted]
+    in_place += [key for key in wanted if key not in current]
+    removed = tuple(key for key in current if key not in wanted)
     return ContentEdit(put, removed, tuple(wanted) if in_place != list(wanted) else None)
 
 
-def amend(delta: Delta, held: Mapping[Key, str]) -> ContentEdit:
-    """The edit of a delta. ``held`` needs to contain only those keys of the group that ``delta`` names."""
+def amend(delta: Delta, current: Mapping[Key, str]) -> ContentEdit:
+    """The edit of a delta. ``current`` needs to contain only those keys of the group that ``delta`` names."""
     wanted = _by_key(delta.put)
     removed = tuple(dict.fromkeys(delta.delete))
     for key in removed:
         if key in wanted:
             raise ValueError(f"both put and deleted: {_title(key)}")
-        if key not in held:
+        if key not in current:
             raise NotFoundError(f"no such resource: {_title(key)}")
-    return ContentEdit({key: blob for key, blob in wanted.items() if held.get(key) != blob}, removed)
+    return ContentEdit({key: blob for key, blob in wanted.items() if current.get(key) != blob}, removed)
 
 
-def rolled_back_entries(entries: Iterable[Entry], change: Rollback, held: Mapping[Key, str]) -> list[Entry]:
-    """The entries after a rollback to ``entries``. ``held`` is the present content."""
-    kept, left = {key: held[key] for key in change.keep if key in held}, frozenset(change.leave)
-    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries if (url, name) not in left]
+def rolled_back_entries(entries: Iterable[Entry], change: Rollback, current: Mapping[Key, str]) -> list[Entry]:
+    """The entries after a rollback to ``entries``. ``current`` is the present content."""
+    kept, omit = {key: current[key] for key in change.keep if key in current}, frozenset(change.omit)
+    found = [Entry(url, name, kept.pop((url, name), blob)) for url, name, blob in entries if (url, name) not in omit]
     return [*found, *(Entry(*key, blob) for key, blob in kept.items())]
 
 
 class RollbackStep(NamedTuple):
-    """A rollback: ``revision`` went back ``to`` an earlier one."""
+    """A rollback: ``revision`` brought back the content of the revision ``to``."""
 
     revision: int
     to: int
     keeps_endpoints: bool
 
 
-def undone_by(revision: int, endpoints_only: bool, backs: Sequence[RollbackStep], newest: int) -> int:
+def undone_by(revision: int, endpoints_only: bool, rollbacks: Sequence[RollbackStep], newest: int) -> int:
     """The rollback that undid a revision, seen from ``newest``; 0 while the revision is in effect.
 
-    ``backs`` is ordered by revision. The content of a group results from the pushes after the last rollback, then from
-    those before the target of that rollback and after the rollback before it, and so on. Endpoints that a rollback kept
-    stay in effect.
+    ``rollbacks`` is ordered by revision. The content of a group results from the pushes after the last rollback, then
+    from those before the target of that rollback and after the rollback before it, and so on. Endpoints that a rollback
+    kept stay in effect.
     """
     end = newest
-    while at := bisect_right(backs, end, key=lambda back: back.revision):
-        back = backs[at - 1]
-        if revision >= back.revision:
+    while index := bisect_right(rollbacks, end, key=lambda rollback: rollback.revision):
+        rollback = rollbacks[index - 1]
+        if revision >= rollback.revision:
             return 0
-        if revision > back.to:
-            return 0 if endpoints_only and back.keeps_endpoints else back.revision
-        end = back.to
+        if revision > rollback.to:
+            return 0 if endpoints_only and rollback.keeps_endpoints else rollback.revision
+        end = rollback.to
     return 0
 
 
-def undone_line_by(line: RevisionInfo, backs: Sequence[RollbackStep], newest: int) -> int:
-    """As ``undone_by``, for a line of the history. What is lowered is never undone: it follows the config entries."""
-    return 0 if line.kind == LOWERED else undone_by(line.revision, line.endpoints_only, backs, newest)
+def undone_line_by(line: RevisionInfo, rollbacks: Sequence[RollbackStep], newest: int) -> int:
+    """As ``undone_by``, for a line of the history. Lowered revisions are never undone: they follow config entries."""
+    return 0 if line.kind == LOWERED else undone_by(line.revision, line.endpoints_only, rollbacks, newest)
 
 
 def kind_of(push: GroupPush, head: Head, meta: Meta) -> str:
@@ -158,7 +158,10 @@ def is_endpoints_only(edit: ContentEdit, head: Head) -> bool:
 
 
 def revision_line(push: GroupPush, before: Head, head: Head, edit: ContentEdit, info: RevisionInfo) -> RevisionInfo:
-    """The line of the history for the revision ``head`` that a push makes; ``info`` has what is the engine's."""
+    """The line of the history for the revision ``head`` that a push makes.
+
+    ``before`` is the head until then. ``info`` has the fields that the engine knows: meta, versions and resources.
+    """
     change = push.change
     return with_fields(
         info,
@@ -195,7 +198,7 @@ def next_versions(
 ) -> dict[str, str]:
     """version_info by type URL: ``changed`` types get the caller's label, else the revision and their hash.
 
-    The others keep theirs.
+    Other types keep their version_info.
     """
     change, hashes = push.change, push.hashes
     label, labels = (change.label, change.labels) if isinstance(change, FullSet | Delta) else ("", {})
@@ -230,31 +233,31 @@ def check_kept(group: str, revision: int, has_content: bool) -> None:
         )
 
 
-def check_repeat(push_id: str, known: Sequence[bytes | None], digest: bytes) -> bool:
-    """Whether a push was committed before. ``known``: the digest stored with the id in each group, None for none.
+def check_repeat(push_id: str, stored: Sequence[bytes | None], digest: bytes) -> bool:
+    """Whether a push was committed before. ``stored`` has the digest stored with the id in each group, None for none.
 
     An empty digest (from a release without digests) matches any. Raises ``ReusedPushIdError``.
     """
-    if all(each is None for each in known):
+    if all(each is None for each in stored):
         return False
-    if any(each is None or each not in (b"", digest) for each in known):
+    if any(each is None or each not in (b"", digest) for each in stored):
         raise ReusedPushIdError(f"the push id {push_id!r} was used for another push; take a fresh one for each")
     return True
 
 
 def push_digest(pushes: Iterable[GroupPush]) -> bytes:
     """A digest of the requested changes and their groups."""
-    text = "".join([_sized(push.group) + _asked_text(push) for push in pushes if not push.is_derived])
+    text = "".join([_sized(push.group) + _request_text(push) for push in pushes if not push.is_derived])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def asked_for(pushes: Iterable[GroupPush]) -> list[GroupPush]:
-    """The pushes that the caller asked for, without what follows from them."""
+def requested_pushes(pushes: Iterable[GroupPush]) -> list[GroupPush]:
+    """The pushes that the caller requested, without derived pushes."""
     return [push for push in pushes if not push.is_derived]
 
 
-def _asked_text(push: GroupPush) -> str:
-    return _sized(push.asked) if push.asked else _change_text(push.asked_change or push.change)
+def _request_text(push: GroupPush) -> str:
+    return _sized(push.request_text) if push.request_text else _change_text(push.requested_change or push.change)
 
 
 def _change_text(change: GroupChange) -> str:
@@ -292,17 +295,17 @@ def given_blobs(edit: ContentEdit, change: GroupChange) -> dict[str, bytes]:
 
 
 def check_sizes(
-    group: str, floor: int, said: Mapping[int, int], came: Mapping[int, int], went: Mapping[int, int]
+    group: str, floor: int, stated: Mapping[int, int], begun: Mapping[int, int], ended: Mapping[int, int]
 ) -> None:
     """Raises ``CorruptError`` unless a group has, at each revision from ``floor`` on, the stated number of resources.
 
-    ``said`` are the stated numbers by revision; ``came`` and ``went`` the rows that begin and end with a revision.
+    All numbers are by revision: ``stated`` of resources, ``begun`` and ``ended`` of rows that begin and end with it.
     """
-    held = 0
-    for revision in sorted({*said, *came, *went}):
-        held += came.get(revision, 0) - went.get(revision, 0)
-        if revision >= floor and said.get(revision, held) != held:
-            raise CorruptError(f"group {group!r} at revision {revision} has {held} of {said[revision]} resources")
+    count = 0
+    for revision in sorted({*stated, *begun, *ended}):
+        count += begun.get(revision, 0) - ended.get(revision, 0)
+        if revision >= floor and stated.get(revision, count) != count:
+            raise CorruptError(f"group {group!r} at revision {revision} has {count} of {stated[revision]} resources")
 
 
 def check_blob(blob: str, data: bytes) -> None:

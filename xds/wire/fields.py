@@ -1,8 +1,8 @@
 """Fields of the protobuf wire format: varints, lengths, skipping, durations.
 
 A serialized message is a sequence of fields. Each field is a tag (field number << 3 | wire type) and a value. So a
-message may be cut between any two fields, and put together from fields that were encoded separately. The format:
-https://protobuf.dev/programming-guides/encoding/
+message can be cut between any two fields, and concatenated from fields that were encoded separately. The format is
+described in https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from functools import lru_cache
 
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which no xDS message has
-NANOS = 1_000_000_000  # in a second
+NANOS = 1_000_000_000  # per second
 
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _VARINT_BYTES = 10  # the longest varint, of 64 bits
 _CONTINUES = 0x80  # set in each byte of a varint but its last
-_REMEMBERED_VARINTS = 4096
+_CACHED_VARINTS = 4096
 
 
 class WireFormatError(ValueError):
-    """The bytes are no protobuf message."""
+    """The bytes are not a protobuf message."""
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The varint that begins at ``position``, and the position behind it.
+    """The varint that begins at ``position``, and the position after it.
 
-    Raises ``WireFormatError`` where the varint is cut off, or longer than 64 bits.
+    Raises ``WireFormatError`` if the varint is cut off or longer than 64 bits.
     """
     value = shift = 0
     for end, byte in enumerate(data[position : position + _VARINT_BYTES], position + 1):
@@ -39,9 +39,9 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def skip_field(data: bytes, position: int) -> int:
-    """The position behind the field that begins at ``position``.
+    """The position after the field that begins at ``position``.
 
-    Raises ``WireFormatError`` where the field is cut off or has an unknown wire type.
+    Raises ``WireFormatError`` if the field is cut off or has an unknown wire type.
     """
     tag, value_at = decode_varint(data, position)
     wire_type = tag & 7
@@ -59,12 +59,12 @@ def skip_field(data: bytes, position: int) -> int:
     return end
 
 
-@lru_cache(_REMEMBERED_VARINTS)
+@lru_cache(_CACHED_VARINTS)
 def encode_varint(value: int) -> bytes:
     """A number from 0 to 2**64 - 1 as a varint.
 
-    The cache pays: with it the parts of a resource are encoded in 2.0 us instead of 5.2 us, and a response of ten
-    resources is put together in 5.0 us instead of 9.4 us.
+    With the cache, the parts of a resource are encoded in 2.0 us instead of 5.2 us, and a response of ten resources in
+    5.0 us instead of 9.4 us.
     """
     encoded = bytearray()
     while value >= _CONTINUES:
@@ -75,31 +75,31 @@ def encode_varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """A field of a number, from 0 on; nothing for 0, which is the default."""
+    """A field with a number, not negative; empty for 0, which is the default."""
     return encode_varint(number << 3) + encode_varint(value) if value else b""
 
 
 def bytes_field(number: int, data: bytes) -> bytes:
-    """A length-delimited field: bytes, or a serialized message. Written even if it is empty."""
+    """A length-delimited field with bytes or a serialized message, which may be empty."""
     return encode_varint(number << 3 | LENGTH_DELIMITED) + encode_varint(len(data)) + data
 
 
 def text_field(number: int, text: str) -> bytes:
-    """A field of text; nothing for an empty one, which is the default. Lone surrogates become question marks."""
+    """A field with text; empty for empty text, which is the default. Lone surrogates become question marks."""
     return bytes_field(number, text.encode("utf-8", "replace")) if text else b""
 
 
 def duration_of(seconds: float) -> tuple[int, int]:
-    """Seconds, from 0 on, as the two fields of a ``google.protobuf.Duration``: whole seconds and nanoseconds."""
+    """The fields of a ``google.protobuf.Duration``, whole seconds and nanoseconds, for a time that is not negative."""
     return divmod(round(seconds * NANOS), NANOS)
 
 
 def seconds_of(seconds: int, nanos: int) -> float:
-    """The two fields of a ``google.protobuf.Duration`` as seconds."""
+    """The seconds of a ``google.protobuf.Duration`` with these fields."""
     return float(seconds + nanos / NANOS)
 
 
 def encode_duration(seconds: float) -> bytes:
-    """Seconds, from 0 on, as a serialized ``google.protobuf.Duration``."""
+    """A serialized ``google.protobuf.Duration``, for a time that is not negative."""
     whole, nanos = duration_of(seconds)
     return varint_field(1, whole) + varint_field(2, nanos)

@@ -1,7 +1,7 @@
-"""A client's Node message, read once per stream.
+"""Decodes the Node message of a client, once per stream.
 
-Names that many nodes share (cluster, locality, user agent) become one object for all of them, so that the memory of a
-fleet does not grow with their length.
+Equal names of many nodes (cluster, locality, user agent) become one object, so the memory of a fleet does not grow with
+their length.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from xds.proto import wire_pb2
 _NO_METADATA: Mapping[str, Any] = {}
 _NO_FEATURES: frozenset[str] = frozenset()
 _SHARED_VALUES = 4096
-_SHARED_CHARACTERS = 256  # longer values are not shared: clients choose them
+_SHARED_CHARACTERS = 256  # longer values are not shared, because clients choose them
 
 
 def check_node_bytes(size: int, limit_bytes: int) -> None:
-    """Raise ``LimitError`` for a node of more than ``limit_bytes``; called before the node is parsed."""
+    """Raise ``LimitError`` for a node of more than ``limit_bytes``. To be called before the node is parsed."""
     if size > limit_bytes:
         raise LimitError("node_bytes", f"a node of {size} bytes; at most {limit_bytes} are accepted")
 
 
 def decode_node(data: bytes | memoryview, limit_bytes: int) -> Node:
-    """A serialized v2 or v3 Node, without its list of extensions.
+    """Decode a v2 or v3 Node, without its list of extensions.
 
-    Raises ``LimitError`` for more than ``limit_bytes``, ``RemoteProtocolError`` for bytes that are no Node.
+    Raises ``LimitError`` for more than ``limit_bytes``, and ``RemoteProtocolError`` for bytes that are not a Node.
     """
     check_node_bytes(len(data), limit_bytes)
     message = wire_pb2.Node()
@@ -56,7 +56,7 @@ def decode_node(data: bytes | memoryview, limit_bytes: int) -> Node:
 
 
 def shared_locality(region: str, zone: str, sub_zone: str) -> Locality:
-    """The locality of these parts: one object for all equal ones, unless a part is long."""
+    """The locality with these parts. Equal localities are one object, unless a part is long."""
     if max(len(region), len(zone), len(sub_zone)) > _SHARED_CHARACTERS:
         return Locality(region, zone, sub_zone)
     return _one_locality(region, zone, sub_zone)
@@ -66,7 +66,7 @@ _one_locality = lru_cache(_SHARED_VALUES)(Locality)
 
 
 def _shared(text: str) -> str:
-    """The same text: one object for all equal ones, unless it is long."""
+    """An equal text. Equal texts are one object, unless they are long."""
     return _one_text(text) if len(text) <= _SHARED_CHARACTERS else text
 
 

@@ -134,7 +134,7 @@ async def test_streams_that_wait_beyond_a_share_and_give_up_leave_nothing() -> N
     await crowd.entered("a", "a")
     crowd.slots[1].release()
     assert not crowd.admission._waiting
-    assert not crowd.admission._held
+    assert not crowd.admission._slots
 
 
 @pytest.fixture

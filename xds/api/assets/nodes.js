@@ -1,15 +1,28 @@
-// Nodes by types, live: every event of the fleet reads the nodes anew, at most once in a while.
+// Nodes by types, live: after an event of the fleet the nodes are read again, at most once per REFRESH_MS.
 
 import { calm, get, lines, tell } from "./admin_api.js";
 
 const PAGE = 500;
-const SHOWN_LIMIT = 1000; // rows; the filters find the others
+const SHOWN_LIMIT = 1000; // nodes that are read; the filters by group and state find the others
 const REFRESH_MS = 1000;
 const REFRESH_LARGE_MS = 5000; // above LARGE nodes
 const LARGE = 200;
 const RECONNECT_MS = 2000;
+const FILTERS = ["text", "group", "state"];
 const KINDS = "push,rollback,group,nack,order,node,stream,ack,assignment,endpoints,config_entries";
 const WORDS = { synced: "✓", pending: "…", nacked: "✗ NACK", orphaned: "? orphaned", not_subscribed: "–" };
+const MEANINGS = {
+  synced: "synced: the node has ACKed everything",
+  pending: "pending: the node has not answered yet",
+  nacked: "nacked: the node has rejected something",
+  orphaned: "orphaned: no group matches the node, so it gets no updates",
+  not_subscribed: "not subscribed: the node does not ask for this type",
+};
+const PILLS = {
+  live: ["live", "Click to pause"],
+  paused: ["paused", "Click to continue"],
+  lost: ["no connection", "The server does not answer. The page tries again every two seconds"],
+};
 
 const byId = (id) => document.getElementById(id);
 const state = { nodes: [], more: false, paused: false, refresh: 0, reading: false, again: false };
@@ -86,7 +99,7 @@ async function follow() {
 
 function pill(what) {
   byId("live").dataset.state = what;
-  byId("live").textContent = { live: "live", paused: "paused", lost: "no connection" }[what];
+  [byId("live").textContent, byId("live").title] = PILLS[what];
 }
 
 function shown() {
@@ -109,10 +122,12 @@ function draw() {
   byId("columns").replaceChildren(...["node", "group", "revision", ...types, "user agent"].map((name) => element("th", name)));
   byId("rows").replaceChildren(...nodes.map((node) => row(node, types)));
   const connected = nodes.filter((node) => node.connected).length;
-  const more = state.more ? `; only the first ${SHOWN_LIMIT} are shown, filter by group or state` : "";
-  byId("count").textContent = `${connected} connected, ${nodes.length} in all${more}`;
+  const more = state.more ? `; only the first ${SHOWN_LIMIT} are shown: filter by group or state to see others` : "";
+  byId("count").textContent = `${connected} connected, ${nodes.length} in total${more}`;
   byId("empty").hidden = nodes.length > 0;
-  byId("empty").textContent = state.nodes.length ? "No node matches the filters." : "No node is connected.";
+  byId("empty").textContent = FILTERS.some((name) => byId(name).value)
+    ? "No node matches the filters."
+    : "No node is connected. The command xds bootstrap prints a configuration that connects one.";
   remember();
 }
 
@@ -133,7 +148,7 @@ function row(node, types) {
 function cell(node, type) {
   const what = !type ? "not_subscribed" : type.state;
   const made = element("td", WORDS[what] ?? what, what);
-  made.title = type?.error ?? what;
+  made.title = type?.error ?? MEANINGS[what] ?? what;
   return made;
 }
 
@@ -147,7 +162,8 @@ function describe(node) {
       cluster: node.cluster,
       locality: place,
       "user agent": node.user_agent,
-      connected: node.connected ? `since ${node.first_seen}` : `no; last seen ${node.last_seen}`,
+      connected: node.connected ? "yes" : `no; last seen ${node.last_seen}`,
+      "first seen": node.first_seen,
       streams: node.streams.map((stream) => `${stream.service} ${stream.variant} from ${stream.peer}`).join(", "),
     }),
     ...Object.entries(node.types).flatMap(([alias, type]) => describeType(alias, type)),
@@ -166,7 +182,7 @@ function describeType(alias, type) {
         : type.subscribed.join(", "),
       missing: type.missing.join(", "),
       rejected: (type.guilty ?? []).join(", "),
-      since: type.since,
+      "in this state since": type.since,
     }),
   ];
   if (type.error) parts.push(element("pre", type.error));
@@ -184,13 +200,13 @@ function facts(values) {
 // The filters are part of the address, so that the page can be shared.
 function remember() {
   const query = new URLSearchParams();
-  for (const name of ["text", "group", "state"]) if (byId(name).value) query.set(name, byId(name).value);
+  for (const name of FILTERS) if (byId(name).value) query.set(name, byId(name).value);
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
 }
 
 function recall() {
   const query = new URLSearchParams(location.search);
-  for (const name of ["text", "group", "state"]) byId(name).value = query.get(name) ?? "";
+  for (const name of FILTERS) byId(name).value = query.get(name) ?? "";
 }
 
 function start() {

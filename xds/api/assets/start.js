@@ -6,8 +6,8 @@ async function show() {
     calm();
     facts({
       version: `${version.version} (Python ${version.python}, envoy-data-plane ${version.envoy_data_plane})`,
-      "signed in as": caller.name || caller.principal || "nobody: this server asks for no credentials",
-      ...(nodes.items.length ? {} : { nodes: "none has connected yet; `xds bootstrap` prints a configuration that does" }),
+      "signed in as": caller.name || caller.principal || "nobody: this server requires no credentials",
+      ...(nodes.items.length ? {} : { nodes: "none is connected; xds bootstrap prints a configuration that connects one" }),
     });
   } catch (error) {
     tell(error, show);

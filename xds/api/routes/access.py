@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.codec.node_json import as_object, decode_node
 from xds.control.access import Access, Identity, NodeAuthMode, trials
 from xds.control.certificate import NAMES_LIMIT, Certificate
@@ -27,7 +27,13 @@ NO_XDS = "its scopes do not allow it to be an xDS client"
 
 
 class TrialItem(TypedDict):
-    """A rule of ``auth.nodes``, by its position; ``detail`` says why the rule does not allow the node."""
+    """The result of one rule of ``auth.nodes``.
+
+    * ``rule``: its position, from 1 on;
+    * ``principal``: the principals that it is about, as a pattern;
+    * ``allows``: whether it allows the node;
+    * ``detail``: why it does not; empty if it does.
+    """
 
     rule: int
     principal: str
@@ -36,11 +42,18 @@ class TrialItem(TypedDict):
 
 
 class VerdictItem(TypedDict):
-    """``allowed``:
+    """Whether a credential may be a node, by its scopes and the rules of ``auth.nodes``.
 
-    the result of scopes and rules, whatever ``mode`` is; ``reason`` says why they do not allow the node.
-
-    ``group`` and ``chosen_by`` are null if no group matches the node. The node is checked again when one does.
+    * ``principal``: the first principal of the credential; empty for none;
+    * ``principals``: all principals of the credential;
+    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
+    * ``scopes``: the scopes of the credential;
+    * ``group``: the group of the node; null if no group matches. The node is checked again once one does;
+    * ``chosen_by``: why it is in that group, as ``rule`` in ``GroupCandidateItem``; null if no group matches;
+    * ``mode``: ``enforce`` (a node that is not allowed is rejected), ``audit`` (it is logged) or ``off``;
+    * ``allowed``: the result of scopes and rules, whatever ``mode`` is;
+    * ``reason``: why the node is not allowed; empty if it is;
+    * ``rules``: the result of each rule.
     """
 
     principal: str
@@ -57,15 +70,16 @@ class VerdictItem(TypedDict):
 
 
 @router.post("/auth/test", response_model=VerdictItem, openapi_extra=needs(READ))
-async def test_access(here: Here, body: Body, content_type: ContentType = "") -> Response:
-    """Test whether a certificate or token may be a node.
+async def test_access(deps: Deps, body: Body, content_type: ContentType = "") -> Response:
+    """Test whether a certificate or token may be a node. Nothing is changed.
 
-    ``{"certificate": {"uris": [], "dns": [], "cn": ""}, "token": "its name", "node": {"id": ...}}``; either of the
-    first two may be left out.
+    The body needs a certificate or a token: 400 without both, 404 for an unknown token.
     """
-    access = here.options.accepted()
-    identity, node = _asked(access, await parse_one(body, content_type, "a question", BODY_BYTES))
-    found = await here.publisher.explain_node(node)
+    access = deps.options.accepted()
+    identity, node = _read_credential(
+        access, await parse_one(body, content_type, "a node and its credential", BODY_BYTES)
+    )
+    found = await deps.publisher.explain_node(node)
     match = found.chosen.match if found.chosen is not None else None
     return JSONResponse(_verdict(access, identity, node, match.group if match else None, match.rule if match else None))
 
@@ -97,18 +111,18 @@ def _verdict(access: Access, identity: Identity, node: Node, group: str | None, 
     }
 
 
-def _asked(access: Access, value: Any) -> tuple[Identity, Node]:
-    """The identity and the node in the request. Raises ``ValidationError``, ``RequestError``."""
+def _read_credential(access: Access, value: Any) -> tuple[Identity, Node]:
+    """The identity and the node in the body. Raises ``ValidationError``, ``RequestError``."""
     try:
-        document = as_object(value, "the question")
+        document = as_object(value, "the body")
         unknown = document.keys() - {"certificate", "token", "node"}
         if unknown:
             raise ValueError(f"no such field: {min(unknown)!r} (certificate, token, node)")
         node = decode_node(as_object(document.get("node"), "node"))
         if not node.id:
             raise ValueError("node.id is missing")
-        shown = document.get("certificate")
-        certificate = _certificate(as_object(shown, "certificate")) if shown is not None else None
+        names = document.get("certificate")
+        certificate = _certificate(as_object(names, "certificate")) if names is not None else None
         token = document.get("token", "")
         if not isinstance(token, str):
             raise ValueError("token: expected the name of a token")

@@ -10,9 +10,9 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import Strict, expected_etag
+from xds.api.push import Strict, etag_precondition
 from xds.api.routing import Calling, api_router
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.assignments import (
     AssignmentItem,
     AssignmentPage,
@@ -29,38 +29,41 @@ router = api_router("assignments")
 
 POLICY_BYTES = 256 * 1024
 
-DryRun = Annotated[bool, Query(description="Show what would be decided, and why; change nothing")]
-Expected = Annotated[str, Depends(expected_etag("p", "there must be no policy"))]
+DryRun = Annotated[bool, Query(description="Check the request; a PUT shows what would be decided. Change nothing")]
+Expected = Annotated[str, Depends(etag_precondition("p", "succeed only if there is no policy"))]
 
 
 @router.get("/groups/{group}/assignments", response_model=AssignmentPage)
-async def list_assignments(here: Here, request: Request, paging: Paging, group: Segment) -> Response:
-    """The policies of a group by cluster, each with its latest decision."""
-    here.publisher.check_group(group)
-    found = await paging.following(here.publisher.policies.of(group))
-    return await paging.answer(request, found, str, lambda cluster: _item(here, (group, cluster)))
+async def list_assignments(deps: Deps, request: Request, paging: Paging, group: Segment) -> Response:
+    """The traffic assignment policies of a group by cluster, each with its latest decision."""
+    deps.publisher.check_group(group)
+    found = await paging.find_items_after(deps.publisher.policies.of(group))
+    return await paging.answer(request, found, str, lambda cluster: _item(deps, (group, cluster)))
 
 
 @router.get("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
-async def get_assignment(here: Here, request: Request, group: Segment, cluster: Segment) -> Response:
+async def get_assignment(deps: Deps, request: Request, group: Segment, cluster: Segment) -> Response:
     """The policy of a cluster, its latest decision, the measurements behind it, and the reasons."""
-    item = _item(here, (group, cluster))
+    item = _item(deps, (group, cluster))
     return await answer_json(request, item, etag_header(item["etag"]))
 
 
 @router.get("/groups/{group}/assignments/{cluster}/history", response_model=DecisionChangePage)
 async def get_assignment_history(
-    here: Here, request: Request, paging: Paging, group: Segment, cluster: Segment
+    deps: Deps, request: Request, paging: Paging, group: Segment, cluster: Segment
 ) -> Response:
-    """The decisions about a cluster, newest first: time, reasons, and the shares before and after."""
-    history = here.assignments.at_work((group, cluster)).history
+    """The latest changes of the shares of a cluster, newest first: time, reasons, and the shares before and after.
+
+    The server keeps at most 128 changes of a cluster.
+    """
+    history = deps.assignments.get((group, cluster)).history
     before = int(paging.after) if paging.after.isdecimal() else None
     return await paging.answer(request, history.latest(before), lambda change: str(change.number), decision_change_item)
 
 
 @router.put("/groups/{group}/assignments/{cluster}", response_model=AssignmentItem)
 async def put_assignment(
-    here: Here,
+    deps: Deps,
     group: Segment,
     cluster: Segment,
     body: Body,
@@ -70,38 +73,38 @@ async def put_assignment(
     dry_run: DryRun = False,
     strict: Strict = False,
 ) -> Response:
-    """Set the policy of a cluster, as JSON or YAML.
+    """Set the traffic assignment policy of a cluster. The first decision follows at once.
 
-    It decides at once, makes no revision and changes no pushed resource.
+    This makes no revision and changes no pushed resource: nodes are served other weights.
     """
-    here.publisher.check_group(group)
+    deps.publisher.check_group(group)
     policy = Policy.parse(await parse_one(body, content_type, "a policy", POLICY_BYTES), cluster)
     key = (group, cluster)
-    PushOptions(strict=strict).check_warnings(here.assignments.warnings(key, policy))
+    PushOptions(strict=strict).check_warnings(deps.assignments.warnings(key, policy))
     if dry_run:
-        here.publisher.policies.check(key, expected)
-        steering = await here.assignments.preview(key, policy)
-        item = assignment_item(steering, here.assignments.warnings(key, policy))
+        deps.publisher.policies.check(key, expected)
+        steering = await deps.assignments.preview(key, policy)
+        item = assignment_item(steering, deps.assignments.warnings(key, policy))
         return JSONResponse({**item, "dry_run": True})
-    await here.assignments.put(key, policy, expected, by)
-    item = _item(here, key)
+    await deps.assignments.put(key, policy, expected, by)
+    item = _item(deps, key)
     return JSONResponse(item, headers=etag_header(item["etag"]))
 
 
 @router.delete("/groups/{group}/assignments/{cluster}", response_model=PolicyDeleted)
 async def delete_assignment(
-    here: Here, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
+    deps: Deps, group: Segment, cluster: Segment, expected: Expected, by: Calling, dry_run: DryRun = False
 ) -> Response:
-    """Delete a policy: nodes are served the pushed assignment at once."""
+    """Delete the traffic assignment policy of a cluster. Nodes are served the pushed assignment at once."""
     key = (group, cluster)
     if dry_run:
-        here.publisher.policies.get(key)
-        here.publisher.policies.check(key, expected)
+        deps.publisher.policies.get(key)
+        deps.publisher.policies.check(key, expected)
     else:
-        await here.assignments.delete(key, expected, by)
+        await deps.assignments.delete(key, expected, by)
     return JSONResponse({"group": group, "cluster": cluster, **({"dry_run": True} if dry_run else {})})
 
 
-def _item(here: Services, key: Key) -> AssignmentItem:
-    steering = here.assignments.at_work(key)
-    return assignment_item(steering, here.assignments.warnings(key, steering.policy))
+def _item(deps: Services, key: Key) -> AssignmentItem:
+    steering = deps.assignments.get(key)
+    return assignment_item(steering, deps.assignments.warnings(key, steering.policy))

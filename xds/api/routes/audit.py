@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from xds.api.problem import RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.control.threads import run_sized
 from xds.store.audit_entries import AuditEntry, AuditFilter, AuditLane, AuditPage
@@ -26,10 +26,24 @@ router = api_router("audit")
 
 
 class AuditItem(TypedDict):
-    """One write, or several equal ones in one entry (``count``, ``first_time`` to ``time``).
+    """One write or refused write; or several equal ones. An entry whose ``count`` has grown appears again with the
+    same ``id``.
 
-    ``actor`` was authenticated; ``author`` is what the client said. ``old`` and ``new`` depend on the action. An entry
-    with a count appears again with the same ``id`` when the count has grown.
+    * ``id``: its id; opaque;
+    * ``time``: when it happened; the last time of several;
+    * ``first_time``: the first time of several;
+    * ``count``: how often it happened;
+    * ``peer``: the address of the client, as ``HOST:PORT``; empty for the server itself;
+    * ``action``: what was done, such as ``push`` or ``group.configured``; ``refused`` for a refused write;
+    * ``refused``: true for a refused write;
+    * ``group``: present if it is about a group: its name;
+    * ``subject``: present if the write is about one object: its name; of a refused write, its method and path;
+    * ``revision``: present if it made one;
+    * ``message``: present with a message;
+    * ``reason``: present for a refused write: the status, and why;
+    * ``request_id``: present if it is known: the id of the request;
+    * ``old``: present for some actions: the value before, as the action has it;
+    * ``new``: present for some actions: the value after.
     """
 
     id: str
@@ -52,9 +66,12 @@ class AuditItem(TypedDict):
 
 
 class AuditAnswer(TypedDict):
-    """The oldest first. Continue after ``cursor``; ``next_page_token`` is present if there are more.
+    """Entries of the audit list, oldest first.
 
-    ``lagged``: retention deleted some entries after the given cursor.
+    * ``items``: the entries;
+    * ``cursor``: the position after these entries, for the parameter ``cursor``;
+    * ``lagged``: true if retention deleted entries between the given cursor and these;
+    * ``next_page_token``: present if there are more entries: the same as ``cursor``.
     """
 
     items: list[AuditItem]
@@ -65,19 +82,28 @@ class AuditAnswer(TypedDict):
 
 @router.get("/audit", response_model=AuditAnswer)
 async def list_audit(
-    here: Here,
-    limit: Annotated[int, Query(ge=1, le=LIMIT)] = DEFAULT_LIMIT,
+    deps: Deps,
+    limit: Annotated[int, Query(ge=1, le=LIMIT, description="The largest number of entries")] = DEFAULT_LIMIT,
     cursor: Annotated[
-        str, Query(max_length=CURSOR_LIMIT, description="Continue after this cursor of an earlier answer")
+        str, Query(max_length=CURSOR_LIMIT, description="`cursor` of an earlier answer: the entries after it")
     ] = "",
-    page_token: Annotated[str, Query(max_length=CURSOR_LIMIT, description="The same")] = "",
-    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
-    group: Annotated[str, Query()] = "",
-    actor: Annotated[str, Query()] = "",
-    action: Annotated[str, Query(description="Such as push, rollback, group.configured, refused")] = "",
-    refused: Annotated[bool | None, Query(description="Only refused requests, or only others")] = None,
+    page_token: Annotated[str, Query(max_length=CURSOR_LIMIT, description="As `cursor`, but takes precedence")] = "",
+    since: Annotated[
+        str | None, Query(description="Only entries since then: an age such as `15m`, or an RFC 3339 time")
+    ] = None,
+    group: Annotated[str, Query(description="Only entries of this group; empty: all")] = "",
+    actor: Annotated[str, Query(description="Only entries of this actor; empty: all")] = "",
+    action: Annotated[
+        str,
+        Query(
+            description="Only entries with this action, such as `push`, `rollback` or `group.configured`; empty: all"
+        ),
+    ] = "",
+    refused: Annotated[
+        bool | None, Query(description="true: only refused writes; false: only writes that were not refused")
+    ] = None,
 ) -> Response:
-    """All writes: pushes, settings, policies, deletions, releases; and all refused writes."""
+    """The audit list: all writes and all refused writes, oldest first."""
     lanes = {
         None: frozenset(AuditLane),
         True: frozenset({AuditLane.REFUSED}),
@@ -85,7 +111,7 @@ async def list_audit(
     }[refused]
     wanted = AuditFilter(group, actor, action, point_in_time(since) or 0.0, lanes)
     try:
-        page = await here.publisher.audit.read(page_token or cursor, limit, wanted)
+        page = await deps.publisher.audit.read(page_token or cursor, limit, wanted)
     except ValueError as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
     return await run_sized(lambda: JSONResponse(_answer(page)), resources=len(page.entries))

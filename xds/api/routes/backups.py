@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from xds.api.problem import RequestError
 from xds.api.routing import Calling, api_router, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.control.backups import BackupOptions, RestoreResult
 from xds.control.tokens import ADMIN, BACKUP
@@ -29,16 +29,29 @@ router = api_router("backups")
 
 
 class ConditionItem(TypedDict):
-    """``state``: ``ok``, or the worst of ``lost``, ``read_only`` and ``behind``; ``detail`` says what to do."""
+    """The condition of the store.
+
+    * ``state``: ``ok``; or the worst of ``lost`` (its files were moved or replaced), ``read_only`` (it cannot be
+      written) and ``behind`` (acknowledged writes are missing);
+    * ``detail``: what is wrong, and what to do; empty for ``ok``.
+    """
 
     state: str
     detail: str
 
 
 class RestoredItem(TypedDict):
-    """The content of the archive; ``time`` is when it was made, ``release`` the version of the server that made it.
+    """The content of the archive that was restored; in a dry run, that was verified.
 
-    ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
+    * ``restored``: false in a dry run;
+    * ``release``: the version of the server that made the archive;
+    * ``time``: when the archive was made;
+    * ``history``: whether it has earlier revisions;
+    * ``groups``: the number of groups;
+    * ``revisions``: the number of revisions;
+    * ``documents``: the number of settings, policies and other small documents;
+    * ``resources``: the number of different resources;
+    * ``watched``: the groups whose files in the watched directory are applied again, over the restored content.
     """
 
     restored: bool
@@ -53,7 +66,7 @@ class RestoredItem(TypedDict):
 
 
 class Download(StreamingResponse):
-    """Ends a download whose reader takes nothing for ``STALLED_S``. The store keeps old content during a backup."""
+    """A download that ends if its reader receives nothing for ``STALLED_S``: the store keeps old content meanwhile."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
@@ -65,11 +78,11 @@ class Download(StreamingResponse):
 
 
 @router.get("/store", response_model=ConditionItem)
-async def get_store(here: Here) -> Response:
+async def get_store(deps: Deps) -> Response:
     """The condition of the store: whether it keeps what is pushed."""
-    found = here.condition()
-    told = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
-    state, detail = next(((name, text) for name, text in told if text), ("ok", ""))
+    found = deps.condition()
+    problems = (("lost", found.lost), ("read_only", found.read_only), ("behind", found.behind))
+    state, detail = next(((name, text) for name, text in problems if text), ("ok", ""))
     return JSONResponse(ConditionItem(state=state, detail=detail))
 
 
@@ -80,18 +93,20 @@ async def get_store(here: Here) -> Response:
     openapi_extra=needs(BACKUP),
 )
 async def get_backup(
-    here: Here,
-    history: Annotated[bool, Query(description="Include earlier revisions")] = True,
+    deps: Deps,
+    history: Annotated[bool, Query(description="Include earlier revisions; false: only what is in effect")] = True,
     redact: Annotated[
         bool, Query(description="Leave out secret values; such a backup is for reading and cannot be restored")
     ] = False,
 ) -> Response:
-    """All snapshots, settings and policies as of one moment, with private keys, as an archive.
+    """A backup as a tar archive: all snapshots, settings and policies as of one moment, with private keys.
 
-    Its last member lists all others, so a restore refuses an incomplete archive. Pushes continue meanwhile.
+    Pushes continue meanwhile. One backup or restore runs at a time. The last member of the archive lists all others,
+    so a
+    restore refuses an incomplete archive.
     """
-    stream = here.backups.stream(BackupOptions(history, redact))
-    first = await anext(stream)  # an error before the first bytes is answered as a problem
+    stream = deps.backups.stream(BackupOptions(history, redact))
+    first = await anext(stream)  # an error before the first byte becomes a problem document
     name = datetime.now(UTC).strftime("xds-backup-%Y%m%dT%H%M%SZ.tar")
     return Download(
         _rest(first, stream), media_type=TAR_TYPE, headers={"Content-Disposition": f'attachment; filename="{name}"'}
@@ -100,23 +115,27 @@ async def get_backup(
 
 @router.post("/restore", response_model=RestoredItem, openapi_extra=needs(ADMIN))
 async def restore(
-    here: Here,
+    deps: Deps,
     request: Request,
     by: Calling,
     replace: Annotated[
-        bool, Query(description="Replace everything that the server holds; without this it must be empty")
+        bool,
+        Query(
+            description="Replace everything that the server has. Without this the server must be empty (otherwise 412)"
+        ),
     ] = False,
-    dry_run: Annotated[bool, Query(description="Verify the archive, change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Verify the archive; change nothing")] = False,
 ) -> Response:
-    """Replace everything by a backup and serve it, all or nothing.
+    """Replace everything by a backup and serve it: all or nothing.
 
     Revisions and versions are those of the backup. The archive is verified before anything is changed. Its audit list
-    is added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
+    is
+    added to that of the server, with an entry for the restore. Files of a watched directory are applied again soon
     after: `watched` names their groups.
     """
-    with tempfile.TemporaryFile(dir=here.options.spool) as file:
-        await _receive(request, here, file)
-        found = await here.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
+    with tempfile.TemporaryFile(dir=deps.options.spool) as file:
+        await _receive(request, deps, file)
+        found = await deps.backups.restore(file, replace=replace, dry_run=dry_run, by=by)
     return JSONResponse(_item(found, restored=not dry_run))
 
 
@@ -127,12 +146,12 @@ async def _rest(first: bytes, stream: AsyncGenerator[bytes, None]) -> AsyncGener
             yield chunk
 
 
-async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
+async def _receive(request: Request, deps: Services, file: IO[bytes]) -> None:
     """Write the body to a file.
 
     Raises ``RequestError`` above the limit, and if the client sends nothing for too long.
     """
-    limit, size = here.options.archive_bytes, 0
+    limit, size = deps.options.archive_bytes, 0
     chunks = request.stream()
     while True:
         try:
@@ -141,16 +160,18 @@ async def _receive(request: Request, here: Services, file: IO[bytes]) -> None:
             return
         except TimeoutError:
             close = {"Connection": "close"}
-            raise RequestError(HTTPStatus.REQUEST_TIMEOUT, "no data of the archive arrives", close) from None
+            raise RequestError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the client sent no data of the archive for {STALLED_S:g} seconds", close
+            ) from None
         size += len(chunk)
         if size > limit:
-            here.limit_hits["archive_bytes"] += 1
+            deps.limit_hits["archive_bytes"] += 1
             detail = f"the archive is larger than {limit} bytes (limits.archive_bytes)"
             raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"Connection": "close"})
         try:
             await asyncio.to_thread(file.write, chunk)
         except OSError as error:
-            detail = f"no space for the archive: {error.strerror}"
+            detail = f"the archive cannot be written to disk: {error.strerror}"
             raise RequestError(HTTPStatus.INSUFFICIENT_STORAGE, detail, {"Connection": "close"}) from None
 
 

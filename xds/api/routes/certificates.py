@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from xds.api.answers import Paging
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.control.pushed_certificates import PushedCertificate
 from xds.model.errors import NotFoundError
@@ -20,7 +20,12 @@ router = api_router("groups")
 
 
 class CertificateItem(TypedDict):
-    """A certificate chain in a resource. ``names`` are some of the leaf's, ``not_after`` is when the chain expires."""
+    """A certificate chain in a pushed resource.
+
+    * ``type``: the type alias of the resource;
+    * ``names``: some names of its leaf: DNS names and URIs, or the common name;
+    * ``not_after``: when the first certificate of the chain expires.
+    """
 
     group: str
     type: str
@@ -30,7 +35,7 @@ class CertificateItem(TypedDict):
 
 
 class CertificatePage(TypedDict):
-    """A page of certificates."""
+    """A page of certificate chains; those that expire first are first."""
 
     items: list[CertificateItem]
     next_page_token: NotRequired[str]
@@ -38,21 +43,21 @@ class CertificatePage(TypedDict):
 
 @router.get("/certificates", response_model=CertificatePage)
 async def list_certificates(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
-    group: Annotated[str, Query(description="Only this group")] = "",
+    group: Annotated[str, Query(description="Only certificates of this group; empty: of all groups")] = "",
 ) -> Response:
-    """The certificates in pushed secrets, listeners and clusters, those that expire first at the top.
+    """The certificate chains in pushed secrets, listeners and clusters, by expiry, earliest first.
 
-    Files on the proxies' machines and trusted authorities are not among them.
+    Files on the machines of the proxies and trusted authorities are not among them.
     """
-    publisher = here.publisher
+    publisher = deps.publisher
     if group and not publisher.is_group(group):
         raise NotFoundError(f"no such group: {group!r}")
     found = await asyncio.to_thread(publisher.certificates.of, group) if group else ()
     found = found if group else tuple(await asyncio.to_thread(publisher.certificates.all))
-    return await paging.answer(request, await paging.following(found, _key), _key, _item)
+    return await paging.answer(request, await paging.find_items_after(found, _key), _key, _item)
 
 
 def _key(found: PushedCertificate) -> str:

@@ -1,6 +1,6 @@
-"""Consul's own paths for config entries and discovery chains, so that its clients and scripts work unchanged.
+"""Consul's API for config entries and discovery chains, so that clients and scripts of Consul work unchanged.
 
-They are not part of the description of the API: Consul's own documentation describes them. What differs is in
+Its paths are not in the OpenAPI description: the documentation of Consul describes them. Differences are in
 docs/discovery-chain.md#consuls-own-paths.
 """
 
@@ -15,9 +15,17 @@ from fastapi.responses import Response
 
 from xds.api.answers import JSON_TYPE
 from xds.api.bodies import Body, parse_one
-from xds.api.consul import answer_read, answer_write, check_cas, check_place, refuse, refuse_findings, wait_for_change
+from xds.api.consul import (
+    answer_read,
+    answer_write,
+    check_cas,
+    check_datacenter,
+    refuse,
+    refuse_findings,
+    wait_for_change,
+)
 from xds.api.routing import Calling, authorize, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.catalog.entry import KINDS, OTHER_KINDS, ConfigEntry, read_entry
 from xds.catalog.quantities import parse_duration
 from xds.chain.chain import ChainError
@@ -40,9 +48,9 @@ NAME_LIMIT = 1024  # characters of a service's name
 router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
 
 
-def _entries(here: Services, request: Request) -> EntryPublisher:
-    entries = here.publisher.entries
-    check_place(request, entries.index.seen.datacenter)
+def _entries(deps: Services, request: Request) -> EntryPublisher:
+    entries = deps.publisher.entries
+    check_datacenter(request, entries.index.context.datacenter)
     return entries
 
 
@@ -50,9 +58,9 @@ def _entries(here: Services, request: Request) -> EntryPublisher:
 
 
 @router.put("/config")
-async def put_config(here: Here, request: Request, body: Body, by: Calling) -> Response:
-    """Write one entry, JSON whatever the content type: ``true``, or ``false`` where ``cas`` does not hold."""
-    entries, cas = _entries(here, request), check_cas(request)
+async def put_config(deps: Deps, request: Request, body: Body, by: Calling) -> Response:
+    """Write one entry, as JSON whatever the content type. Answers ``true``, or ``false`` if ``cas`` does not match."""
+    entries, cas = _entries(deps, request), check_cas(request)
     try:
         entry = await _entry(body)
         done = await _put(entries, entry, cas, by)
@@ -63,9 +71,9 @@ async def put_config(here: Here, request: Request, body: Body, by: Calling) -> R
 
 @router.delete("/config/{kind}")
 @router.delete("/config/{kind}/{name:path}")
-async def delete_config(here: Here, request: Request, by: Calling, kind: str, name: str = "") -> Response:
-    """Delete an entry, if there is one: ``{}``. With ``cas``, ``true`` or ``false``."""
-    entries, cas = _entries(here, request), check_cas(request)
+async def delete_config(deps: Deps, request: Request, by: Calling, kind: str, name: str = "") -> Response:
+    """Delete an entry, if there is one. Answers ``{}``; with ``cas``, ``true`` or ``false``."""
+    entries, cas = _entries(deps, request), check_cas(request)
     if not name:
         refuse(HTTPStatus.NOT_FOUND, "Must provide both a kind and name to delete")
     _check_kind(kind, HTTPStatus.BAD_REQUEST)
@@ -80,11 +88,11 @@ async def delete_config(here: Here, request: Request, by: Calling, kind: str, na
 
 
 @router.get("/config/{kind}/{name:path}")
-async def get_config(here: Here, request: Request, kind: str, name: str) -> Response:
-    """One entry with its revisions; a query that blocks waits for it where there is none."""
-    entries = _entries(here, request)
+async def get_config(deps: Deps, request: Request, kind: str, name: str) -> Response:
+    """One entry with its revisions. A blocking query waits for an entry that does not exist yet."""
+    entries = _entries(deps, request)
     _check_kind(kind)
-    index = await wait_for_change(request, here, lambda: entries.entry_revision(kind, name))
+    index = await wait_for_change(request, deps, lambda: entries.entry_revision(kind, name))
     found = entries.record(kind, name)
     if found is None:
         refuse(HTTPStatus.NOT_FOUND, f"Config entry not found for {_quoted(kind)} / {_quoted(name)}", index)
@@ -93,14 +101,14 @@ async def get_config(here: Here, request: Request, kind: str, name: str) -> Resp
 
 @router.get("/config/")
 @router.get("/config/{kind}")
-async def list_config(here: Here, request: Request, kind: str = "") -> Response:
-    """All entries of a kind, by name; of all kinds where none is named."""
-    entries = _entries(here, request)
+async def list_config(deps: Deps, request: Request, kind: str = "") -> Response:
+    """All entries of a kind, by name; without a kind, all entries."""
+    entries = _entries(deps, request)
     if kind:
         _check_kind(kind)
     if request.query_params.get("filter"):
         refuse(HTTPStatus.BAD_REQUEST, "Filters of config entries are not supported")
-    index = await wait_for_change(request, here, lambda: entries.kind_revision(kind) if kind else entries.revision)
+    index = await wait_for_change(request, deps, lambda: entries.kind_revision(kind) if kind else entries.revision)
     found = entries.records(kind or None)
     return await answer_read(request, lambda: [record.document() for record in found], index, len(found))
 
@@ -112,7 +120,7 @@ async def _entry(body: bytes) -> ConfigEntry:
 
 
 async def _put(entries: EntryPublisher, entry: ConfigEntry, cas: int | None, by: Caller) -> bool:
-    """Whether the entry stands as it is given, as Consul says it: also where it stood so before, whatever ``cas``."""
+    """Whether the entry has the written content now. As in Consul, ``cas`` does not matter if it had it before."""
     try:
         await entries.apply([PutEntry(entry, cas)], _options(by))
     except EntryConflictError:
@@ -126,7 +134,7 @@ def _options(by: Caller) -> PushOptions:
 
 
 def _check_kind(kind: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> None:
-    """Raises ``RequestError`` for a kind that is not ours, and with ``status`` for one that Consul does not know."""
+    """Raises ``RequestError`` for an unsupported kind, with ``status`` for a kind that Consul does not know."""
     if kind in OTHER_KINDS:
         refuse(HTTPStatus.BAD_REQUEST, f"config entries of the kind {kind} are not supported")
     if kind not in KINDS:
@@ -137,41 +145,41 @@ def _check_kind(kind: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 @router.get("/discovery-chain/{service:path}")
-async def get_chain(here: Here, request: Request, service: str) -> Response:
-    """The chain of a service, seen from ``compile-dc``."""
-    return await _chain(here, request, service, Overrides())
+async def get_chain(deps: Deps, request: Request, service: str) -> Response:
+    """The chain of a service, compiled for the datacenter ``compile-dc``."""
+    return await _chain(deps, request, service, Overrides())
 
 
 @router.post("/discovery-chain/{service:path}", openapi_extra=needs(READ))
-async def post_chain(here: Here, request: Request, service: str, body: Body) -> Response:
-    """The same with overrides in the body."""
+async def post_chain(deps: Deps, request: Request, service: str, body: Body) -> Response:
+    """The chain of a service, compiled with the overrides in the body."""
     try:
         value = await parse_one(body, JSON_TYPE, "overrides", OVERRIDES_BODY_BYTES)
     except ValidationError as error:
         refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {error}")
-    return await _chain(here, request, service, _overrides(value))
+    return await _chain(deps, request, service, _overrides(value))
 
 
-async def _chain(here: Services, request: Request, service: str, overrides: Overrides) -> Response:
-    entries = _entries(here, request)
+async def _chain(deps: Services, request: Request, service: str, overrides: Overrides) -> Response:
+    entries = _entries(deps, request)
     if not service:
         refuse(HTTPStatus.BAD_REQUEST, "Missing chain name")
     datacenter = request.query_params.get("compile-dc", "")
     if max(len(service), len(datacenter)) > NAME_LIMIT:
         refuse(HTTPStatus.BAD_REQUEST, f"names have at most {NAME_LIMIT} characters")
-    seen = (service, overrides if overrides != Overrides() else None, datacenter)
+    compiled = (service, overrides if overrides != Overrides() else None, datacenter)
     try:
         index = await wait_for_change(
-            request, here, lambda: entries.chain_revision(*seen), lambda: entries.chain(*seen)
+            request, deps, lambda: entries.chain_revision(*compiled), lambda: entries.chain(*compiled)
         )
-        found = entries.chain(*seen)
+        found = entries.chain(*compiled)
     except ChainError as error:
         refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
     return await answer_read(request, lambda: response_json(found), index, len(found.nodes) + len(found.targets))
 
 
 def _overrides(value: object) -> Overrides:
-    """What the body of a POST says. Raises ``RequestError``."""
+    """The overrides in the body of a POST. Raises ``RequestError``."""
     given = _fields(value, "the body", {"overridemeshgateway", "overrideprotocol", "overrideconnecttimeout"})
     gateway = _fields(given.get("overridemeshgateway") or {}, "OverrideMeshGateway", {"mode"})
     mode = gateway.get("mode") or ""
@@ -179,18 +187,18 @@ def _overrides(value: object) -> Overrides:
         refuse(HTTPStatus.BAD_REQUEST, "Invalid OverrideMeshGateway.Mode parameter")
     protocol = given.get("overrideprotocol") or ""
     if not isinstance(protocol, str):
-        _undecoded("OverrideProtocol is a string")
+        _refuse_body("OverrideProtocol is a string")
     return Overrides(protocol, _nanoseconds(given.get("overrideconnecttimeout") or 0), str(mode))
 
 
 def _fields(value: object, place: str, known: set[str]) -> Mapping[str, Any]:
-    """The fields of an object by their names in small letters without underscores: Consul takes any notation."""
+    """The fields of an object by normalized name (lower case, no underscores): Consul accepts any spelling."""
     if not isinstance(value, dict):
-        _undecoded(f"{place} is an object")
+        _refuse_body(f"{place} is an object")
     given = {normalized_name(name): field for name, field in value.items()}
     unknown = sorted(name for name in value if normalized_name(name) not in known)
     if unknown or len(given) < len(value):
-        _undecoded(f"{place} has unknown or repeated fields: {', '.join(unknown or sorted(value))[:200]}")
+        _refuse_body(f"{place} has unknown or repeated fields: {', '.join(unknown or sorted(value))[:200]}")
     return given
 
 
@@ -199,13 +207,13 @@ def _nanoseconds(value: object) -> int:
         try:
             return parse_duration(value)
         except ValueError:
-            _undecoded(f"OverrideConnectTimeout is no duration: {_quoted(value)}")
+            _refuse_body(f"OverrideConnectTimeout is no duration: {_quoted(value)}")
     if type(value) is not int or abs(value) >= 1 << 63:
-        _undecoded("OverrideConnectTimeout is a duration, or an integer of nanoseconds")
+        _refuse_body("OverrideConnectTimeout is a duration, or an integer of nanoseconds")
     return value
 
 
-def _undecoded(detail: str) -> NoReturn:
+def _refuse_body(detail: str) -> NoReturn:
     refuse(HTTPStatus.BAD_REQUEST, f"Request decoding failed: {detail}")
 
 

@@ -1,7 +1,6 @@
-"""Consul's own paths for services: the catalog and the health of instances, for readers and for those who register
-others.
+"""Consul's catalog and health API: reads of services, and registrations by other programs.
 
-Answers are those of Consul (docs/services.md#consuls-own-paths). They have the instances of all sources.
+Answers have the form of Consul (docs/services.md#consuls-own-paths) and the instances of all sources.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from xds.api.consul_services import (
     registrant_of,
 )
 from xds.api.routing import ANY, authorize, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.consul_services import (
     CATALOG_SHAPE,
     CHECK_SHAPE,
@@ -48,51 +47,53 @@ from xds.filter.filter import Filter
 from xds.filter.values import FixedRecord
 from xds.model.errors import ValidationError
 
-# What Consul finds while it reads a body, before it looks at what it says.
+# Findings that Consul reports while it parses a body, before it checks the content.
 _UNREADABLE = frozenset({"bad_duration", "duplicate_field", "unknown_field", "wrong_type", "enterprise"})
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(authorize)], include_in_schema=False)
 
 
-# Registering for others
+# Registration by other programs
 
 
 @router.put("/catalog/register", openapi_extra=needs(ANY))
-async def register(here: Here, request: Request, body: Body) -> Response:
-    """Register a node, and an instance or checks on it: ``true``."""
+async def register(deps: Deps, request: Request, body: Body) -> Response:
+    """Register a node, and an instance or checks on it. Answers ``true``."""
     value = await parse_json(body, "a registration")
-    _check_datacenter(here, value)
+    _check_datacenter(deps, value)
     try:
-        given = read_catalog_registration(value)
+        registration = read_catalog_registration(value)
         by, caller = registrant_of(request, time()), caller_of(request)
-        await here.registrations.register_in_catalog(given, by, permit_of(request), caller)
+        await deps.registrations.register_in_catalog(registration, by, permit_of(request), caller)
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
 
 
 @router.put("/catalog/deregister", openapi_extra=needs(ANY))
-async def deregister(here: Here, request: Request, body: Body) -> Response:
-    """Take an instance, a check or a node with all that is on it out of the catalog, if it is there: ``true``."""
+async def deregister(deps: Deps, request: Request, body: Body) -> Response:
+    """Deregister an instance, a check, or a node with everything on it, if it is registered. Answers ``true``."""
     value = await parse_json(body, "a deregistration")
-    _check_datacenter(here, value)
+    _check_datacenter(deps, value)
     try:
         form = read_deregistration(value)
-        await here.registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
+        await deps.registrations.deregister_from_catalog(form, permit_of(request), caller_of(request))
     except ValidationError as error:
         _refuse(request, error)
     return answer_write(request, True)
 
 
-def _check_datacenter(here: Services, value: object) -> None:
-    """What is registered here is in the datacenter of this server."""
-    given = next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
-    if given not in ("", None, own_datacenter(here)):
-        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(given)[:80]!r}")
+def _check_datacenter(deps: Services, value: object) -> None:
+    """Raises ``RequestError`` unless the registration is for the datacenter of this server."""
+    datacenter = (
+        next((value[key] for key in value if key.lower() == "datacenter"), "") if isinstance(value, dict) else ""
+    )
+    if datacenter not in ("", None, own_datacenter(deps)):
+        refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"No path to datacenter: {str(datacenter)[:80]!r}")
 
 
 def _refuse(request: Request, error: ValidationError) -> NoReturn:
-    """400 for what cannot be read, 500 for what breaks a rule, as Consul answers here."""
+    """Refuse a registration as Consul does: 400 if it cannot be parsed, 500 if it breaks a rule."""
     request.state.is_refused_write = True
     if any(one.code in _UNREADABLE for one in error.violations):
         bad_request(f"Request decode failed: {findings_text(error.violations)}")
@@ -103,31 +104,31 @@ def _refuse(request: Request, error: ValidationError) -> NoReturn:
 
 
 @router.get("/catalog/datacenters")
-async def list_datacenters(here: Here, request: Request) -> Response:
+async def list_datacenters(deps: Deps, request: Request) -> Response:
     """The datacenters of all instances, and that of this server."""
-    own = own_datacenter(here)
-    others = sorted(each for each in here.service_view.datacenters() if each not in ("", own))
+    own = own_datacenter(deps)
+    others = sorted(each for each in deps.service_view.datacenters() if each not in ("", own))
     return answer_write(request, [own, *others])
 
 
 @router.get("/catalog/services")
-async def list_services(here: Here, request: Request) -> Response:
+async def list_services(deps: Deps, request: Request) -> Response:
     """All services with the tags of their instances."""
-    selection, view = Selection.of(request, here, by_tags=False), here.service_view
+    selection, view = Selection.of(request, deps, by_tags=False), deps.service_view
 
     def revision() -> int:
-        here.registrations.tell()
+        deps.registrations.show_changes()
         view.names()
         return view.names_revision if selection.is_everything else view.revision
 
-    index = await wait_for_change(request, here, revision, watched=WatchedServices(view, ALL_SERVICES))
-    found = {name: tags for name in view.names() if (tags := _tags(here, name, selection)) is not None}
+    index = await wait_for_change(request, deps, revision, watched=WatchedServices(view, ALL_SERVICES))
+    found = {name: tags for name in view.names() if (tags := _tags(deps, name, selection)) is not None}
     return await answer_read(request, lambda: found, index, len(found) // 10)
 
 
-def _tags(here: Services, service: str, selection: Selection) -> list[str] | None:
-    """The tags of the selected instances of a service; None where there is no such instance."""
-    state = here.service_view.state(service)
+def _tags(deps: Services, service: str, selection: Selection) -> list[str] | None:
+    """The tags of the selected instances of a service; None without such an instance."""
+    state = deps.service_view.state(service)
     if state is None:
         return None
     if selection.is_everything and state.datacenters <= {"", selection.own_datacenter}:
@@ -138,28 +139,28 @@ def _tags(here: Services, service: str, selection: Selection) -> list[str] | Non
 
 
 @router.get("/catalog/service/{name:path}")
-async def get_service(here: Here, request: Request, name: str) -> Response:
+async def get_service(deps: Deps, request: Request, name: str) -> Response:
     """The instances of a service."""
     chosen = filter_of(request, CATALOG_SHAPE)
-    found, index = await _found(here, request, name)
+    found, index = await _found(deps, request, name)
     return await answer_read(request, lambda: _items(found, catalog_item, chosen), index, len(found))
 
 
 @router.get("/health/service/{name:path}")
-async def get_health(here: Here, request: Request, name: str) -> Response:
+async def get_health(deps: Deps, request: Request, name: str) -> Response:
     """The instances of a service with their checks; with ``passing``, those whose checks all pass."""
     chosen, is_passing = filter_of(request, HEALTH_SHAPE), flag(request, "passing")
-    found, index = await _found(here, request, name)
+    found, index = await _found(deps, request, name)
     if is_passing:
         found = [one for one in found if all(check.status == "passing" for check in one.instance.checks)]
     return await answer_read(request, lambda: _items(found, health_item, chosen), index, len(found))
 
 
 @router.get("/health/checks/{name:path}")
-async def get_checks(here: Here, request: Request, name: str) -> Response:
+async def get_checks(deps: Deps, request: Request, name: str) -> Response:
     """The checks of all instances of a service, whatever their tags."""
     chosen = filter_of(request, CHECK_SHAPE)
-    found, index = await _found(here, request, name, by_tags=False)
+    found, index = await _found(deps, request, name, by_tags=False)
 
     def make() -> list[FixedRecord]:
         checks = (check_item(one, check) for one in found for check in one.instance.checks)
@@ -169,19 +170,19 @@ async def get_checks(here: Here, request: Request, name: str) -> Response:
 
 
 async def _found(
-    here: Services, request: Request, name: str, *, by_tags: bool = True
+    deps: Services, request: Request, name: str, *, by_tags: bool = True
 ) -> tuple[list[ShownInstance], int]:
-    """The selected instances of a service, once the query need not wait, and the index."""
+    """The selected instances of a service after the wait of a blocking query, and the index."""
     if not name:
         bad_request("Missing service name")
-    selection, view = Selection.of(request, here, by_tags=by_tags), here.service_view
+    selection, view = Selection.of(request, deps, by_tags=by_tags), deps.service_view
 
     def revision() -> int:
-        here.registrations.tell()
+        deps.registrations.show_changes()
         view.state(name)
         return view.service_revision(name)
 
-    index = await wait_for_change(request, here, revision, watched=WatchedServices(view, name))
+    index = await wait_for_change(request, deps, revision, watched=WatchedServices(view, name))
     state = view.state(name)
     if state is None:
         return [], index
@@ -191,7 +192,7 @@ async def _found(
         if selection.has(one.instance.tags, one.instance.node_meta, one.instance.datacenter)
     ]
     own = selection.own_datacenter
-    return shown_instances(name, instances, here.registrations.table, own, state.revision + 1), index
+    return shown_instances(name, instances, deps.registrations.table, own, state.revision + 1), index
 
 
 def _items(

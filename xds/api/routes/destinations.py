@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.linkerd import DestinationItem, destination_item
 from xds.control.destination_preview import preview
 from xds.model.errors import NotFoundError, RemoteProtocolError, StatusCode
@@ -23,15 +23,23 @@ _STATUSES = {StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND, StatusCode.FAILED_PRECO
 
 @router.get("/destinations/{authority}", response_model=DestinationItem)
 async def get_destination(
-    here: Here,
+    deps: Deps,
     authority: Segment,
-    token: Annotated[str, Query(description="The context token of the proxy")] = "",
+    token: Annotated[
+        str,
+        Query(
+            description='The context token of the proxy, such as `{"ns": "edge", "nodeName": "host-1"}`. Empty: none'
+        ),
+    ] = "",
 ) -> Response:
-    """The answers to a Linkerd proxy that requests `HOST[:PORT]`: endpoints, profile, omissions."""
-    if here.destinations is None:
+    """The answers to a Linkerd proxy that asks for `HOST[:PORT]`: endpoints, profile, and what is left out.
+
+    404 if the Linkerd API is not served.
+    """
+    if deps.destinations is None:
         raise NotFoundError("the Linkerd API is not served")
     try:
-        found = preview(here.destinations, authority, token)
+        found = preview(deps.destinations, authority, token)
     except RemoteProtocolError as error:
         raise RequestError(_STATUSES.get(error.code, HTTPStatus.BAD_REQUEST), error.message) from None
     return JSONResponse(destination_item(found.authority, found.group, found.state, found.profile))

@@ -1,7 +1,4 @@
-"""Compiled discovery chains, and which way one request goes through the chain of a service, and why.
-
-See docs/discovery-chain.md.
-"""
+"""Compiled discovery chains, and the walk of one request through a chain (docs/discovery-chain.md)."""
 
 from __future__ import annotations
 
@@ -14,12 +11,20 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from typing_extensions import TypedDict
 
-from xds.api.answers import JSON_TYPE, answer_json, answer_yaml, encode_json, etag_header, not_modified, unchanged
+from xds.api.answers import (
+    JSON_TYPE,
+    answer_json,
+    answer_not_modified,
+    answer_yaml,
+    encode_json,
+    etag_header,
+    is_not_modified,
+)
 from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.catalog.quantities import parse_duration
 from xds.chain.chain_json import response_json, walk_json
 from xds.chain.request import Overrides
@@ -28,7 +33,7 @@ from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
 _ETAG_BYTES = 4
-_SIZE_OF_NODE = 5  # writing one takes as long as this many resources
+_RESOURCES_PER_NODE = 5  # encoding a node takes as long as encoding this many resources
 
 router = api_router("config entries")
 
@@ -40,49 +45,76 @@ Pairs = tuple[Text, ...]
 
 
 class ChainAnswer(TypedDict):
-    """``Chain`` is Consul's ``CompiledDiscoveryChain``."""
+    """A compiled discovery chain.
+
+    * ``Chain``: Consul's ``CompiledDiscoveryChain``.
+    """
 
     Chain: dict[str, Any]
 
 
 @router.get("/discovery-chains/{service}", response_model=ChainAnswer)
 async def get_discovery_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
-    datacenter: Annotated[str, Query(max_length=64, description="The datacenter for which the chain is compiled")] = "",
-    protocol: Annotated[str, Query(max_length=64, description="Overrides the protocol of the entries")] = "",
-    connect_timeout: Annotated[
-        str, Query(max_length=64, description="Such as `5s`; overrides the timeout of the entries")
+    datacenter: Annotated[
+        str,
+        Query(max_length=64, description="The datacenter for which the chain is compiled; empty: that of the server"),
     ] = "",
-    mesh_gateway_mode: Annotated[str, Query(max_length=64, description="`none`, `local` or `remote`")] = "",
+    protocol: Annotated[
+        str, Query(max_length=64, description="The protocol instead of that of the entries; empty: no override")
+    ] = "",
+    connect_timeout: Annotated[
+        str,
+        Query(
+            max_length=64,
+            description="The connect timeout instead of that of the entries, such as `5s`; empty: no override",
+        ),
+    ] = "",
+    mesh_gateway_mode: Annotated[
+        str,
+        Query(
+            max_length=64,
+            description="The mesh gateway mode instead of that of the entries, such as `local`; empty: no override",
+        ),
+    ] = "",
 ) -> Response:
-    """The compiled chain of any service; one without entries has the default chain. In Consul's JSON."""
+    """The compiled discovery chain of a service, in Consul's JSON.
+
+    A service without config entries has the default chain.
+    """
     overrides = Overrides(protocol, _nanoseconds(connect_timeout), mesh_gateway_mode)
-    entries = here.publisher.entries
+    entries = deps.publisher.entries
     chain = entries.chain(service, overrides if overrides != Overrides() else None, datacenter)
-    size = (len(chain.nodes) + len(chain.targets)) * _SIZE_OF_NODE
+    size = (len(chain.nodes) + len(chain.targets)) * _RESOURCES_PER_NODE
     document = await run_sized(response_json, chain, resources=size)
     body = await run_sized(encode_json, document, resources=size)
     etag = f"r{entries.chain_revision(service)}-{blake2b(body, digest_size=_ETAG_BYTES).hexdigest()}"
-    if not_modified(request, etag):
-        return unchanged(etag)
+    if is_not_modified(request, etag):
+        return answer_not_modified(etag)
     if accepts_yaml(request):
         return await answer_yaml(request, document, etag_header(etag))
     return Response(body, headers=etag_header(etag), media_type=JSON_TYPE)
 
 
 def _nanoseconds(text: str) -> int:
-    """Raises ``RequestError`` (400)."""
+    """A duration in nanoseconds; 0 for an empty text. Raises ``RequestError`` (400)."""
     try:
         return parse_duration(text) if text else 0
     except ValueError:
-        detail = f"connect_timeout is no duration such as 5s or 250ms: {text!r}"
+        detail = f"connect_timeout must be a duration such as 5s or 250ms, not {text!r}"
         raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
 
 
 class WalkedRequest(TypedDict):
-    """The request that was followed. ``headers`` and ``query`` are pairs of name and value."""
+    """The request that was followed.
+
+    * ``method``: its method;
+    * ``path``: its path, without the query;
+    * ``query``: its query parameters, as pairs of name and value;
+    * ``headers``: its headers, as pairs of name and value.
+    """
 
     method: str
     path: str
@@ -91,7 +123,12 @@ class WalkedRequest(TypedDict):
 
 
 class TriedRouteItem(TypedDict):
-    """A route of the router, from 1 on. ``mismatch`` is the first thing that does not match, empty where all does."""
+    """A route of the router that was tried.
+
+    * ``route``: its position, from 1 on;
+    * ``matches``: whether it matches the request;
+    * ``mismatch``: the first thing that does not match; empty if all does.
+    """
 
     route: int
     matches: bool
@@ -99,7 +136,13 @@ class TriedRouteItem(TypedDict):
 
 
 class WayItem(TypedDict):
-    """Where ``weight`` percent of such requests end: the node of a resolver, its target and those it fails over to."""
+    """One way that such requests may take.
+
+    * ``weight``: the percentage of the requests;
+    * ``resolver``: the key of the resolver node in the chain;
+    * ``target``: the target of the resolver;
+    * ``failover``: the targets that it fails over to, in order.
+    """
 
     weight: float
     resolver: str
@@ -108,10 +151,14 @@ class WayItem(TypedDict):
 
 
 class WalkAnswer(TypedDict):
-    """``Chain`` is the whole chain, in Consul's form.
+    """The way of a request through a discovery chain.
 
-    ``routes`` are those that were tried, up to the one that matches; none without a router. ``next_node`` is the node
-    of the chain behind the router, ``path`` the one that is sent on.
+    * ``Chain``: the whole chain: Consul's ``CompiledDiscoveryChain``;
+    * ``request``: the request;
+    * ``routes``: the routes that were tried, up to the one that matches; empty without a router;
+    * ``next_node``: the key of the node that the router sends the request to; the first node without a router;
+    * ``path``: the path that is sent on;
+    * ``ways``: the ways that the request may take from there.
     """
 
     Chain: dict[str, Any]
@@ -124,23 +171,29 @@ class WalkAnswer(TypedDict):
 
 @router.get("/discovery-chains/{service}/walk", response_model=WalkAnswer)
 async def walk_chain(
-    here: Here,
+    deps: Deps,
     request: Request,
     service: Segment,
-    path: Annotated[str, Query(pattern="^/", max_length=TEXT_LIMIT, description="With or without a query")] = "/",
-    method: Annotated[str, Query(pattern="^[A-Za-z]{1,20}$")] = "GET",
-    header: Annotated[Pairs, Query(max_length=PAIRS_LIMIT, description="`name=value`; may be repeated")] = (),
-    query: Annotated[Pairs, Query(max_length=PAIRS_LIMIT, description="`name=value`; may be repeated")] = (),
+    path: Annotated[
+        str, Query(pattern="^/", max_length=TEXT_LIMIT, description="The path of the request, with or without a query")
+    ] = "/",
+    method: Annotated[str, Query(pattern="^[A-Za-z]{1,20}$", description="The method of the request")] = "GET",
+    header: Annotated[
+        Pairs, Query(max_length=PAIRS_LIMIT, description="A header as `name=value`; may be repeated")
+    ] = (),
+    query: Annotated[
+        Pairs, Query(max_length=PAIRS_LIMIT, description="A further query parameter as `name=value`; may be repeated")
+    ] = (),
 ) -> Response:
-    """Follow a request of HTTP through the chain of a service: which routes do not match it and why, and where it ends.
+    """Follow an HTTP request through the chain of a service: which routes do not match it and why, and where it ends.
 
-    Matching is Envoy's. Nothing is sent.
+    Routes match as in Envoy. Nothing is sent.
     """
     if not service:
-        raise NotFoundError("a service has a name")
+        raise NotFoundError("the name of the service is empty")
     followed = HttpRequest.of(path, method, _pairs(header, "header"))
     followed = followed.with_query(_pairs(query, "query"))
-    chain = here.publisher.entries.chain(service)
+    chain = deps.publisher.entries.chain(service)
     return await answer_json(request, walk_json(chain, followed, walk(chain, followed)))
 
 
@@ -148,5 +201,5 @@ def _pairs(given: Iterable[str], what: str) -> list[tuple[str, str]]:
     """Names and values. Raises ``RequestError``."""
     pairs = [each.partition("=") for each in given]
     if any(not name or not divider for name, divider, _ in pairs):
-        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"a {what} is name=value")
+        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"a {what} must be name=value")
     return [(name, value) for name, _, value in pairs]

@@ -1,4 +1,4 @@
-"""Live endpoints: assignments that are laid over the pushed ones of a group, set by hand or bound to a service."""
+"""Live endpoints: assignments that replace pushed ones of a group, set by hand or bound to a service."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from xds.api.answers import Paging, answer_json, etag_header
 from xds.api.bodies import Body, ContentType, decode_one, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import finding_item
-from xds.api.push import DrainTime, Strict, expected_etag
+from xds.api.push import DrainTime, Strict, etag_precondition
 from xds.api.routing import Calling, api_router
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.endpoints import (
     AssignmentSummary,
     AssignmentSummaryPage,
@@ -29,7 +29,7 @@ from xds.codec.render import render_resource
 from xds.control.endpoint_patch import read_patch
 from xds.control.etags import NO_ETAG
 from xds.control.hand_assignment import HandAssignment
-from xds.control.hand_assignments import Edited, HandChange, WriteOptions
+from xds.control.hand_assignments import EditResult, HandChange, WriteOptions
 from xds.control.live_endpoints import Owner
 from xds.control.policies import Key
 from xds.control.push import PushOptions
@@ -46,10 +46,10 @@ _PATH = "/groups/{group}/endpoints/{name:path}"
 
 
 async def write_options(
-    etag: Annotated[str, Depends(expected_etag("e", "nothing must be set by hand"))],
+    etag: Annotated[str, Depends(etag_precondition("e", "succeed only if nothing is set by hand"))],
     by: Calling,
     drain_s: DrainTime = None,
-    dry_run: Annotated[bool, Query(description="Show what would be set; change nothing")] = False,
+    dry_run: Annotated[bool, Query(description="Validate, and show what would be set; change nothing")] = False,
 ) -> WriteOptions:
     """The options of a write, from its headers and query."""
     return WriteOptions(etag, drain_s, dry_run, by)
@@ -60,36 +60,36 @@ Options = Annotated[WriteOptions, Depends(write_options)]
 
 @router.get("/groups/{group}/endpoints", response_model=AssignmentSummaryPage)
 async def list_endpoints(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     group: Segment,
-    live: Annotated[bool, Query(description="Only live assignments, which are laid over pushed ones")] = False,
+    live: Annotated[bool, Query(description="Only live assignments, which replace pushed ones")] = False,
 ) -> Response:
     """The assignments of a group by name, pushed and live ones, each with its owner."""
-    here.publisher.check_group(group)
-    names = set(here.publisher.live.owners(group))
+    deps.publisher.check_group(group)
+    names = set(deps.publisher.live.owners(group))
     if not live:
-        names |= here.by_hand.served(group).keys()
+        names |= deps.by_hand.served(group).keys()
     return await paging.answer(
-        request, await paging.following(names), str, lambda name: _summary(_shown(here, (group, name)))
+        request, await paging.find_items_after(names), str, lambda name: _summary(_state_of(deps, (group, name)))
     )
 
 
 @router.get(_PATH, response_model=LiveAssignmentItem)
-async def get_endpoints(here: Here, request: Request, group: Segment, name: Segment) -> Response:
+async def get_endpoints(deps: Deps, request: Request, group: Segment, name: Segment) -> Response:
     """One assignment as it is served: its owner, and its endpoints with their health and weight."""
-    here.publisher.check_group(group)
+    deps.publisher.check_group(group)
     key = (group, name)
-    if here.publisher.live.owner(group, name) is None and name not in here.by_hand.served(group):
+    if deps.publisher.live.owner(group, name) is None and name not in deps.by_hand.served(group):
         raise NotFoundError(f"group {group!r} has no assignment named {name!r}")
-    item = await _rendered(_shown(here, key))
+    item = await _rendered(_state_of(deps, key))
     return await answer_json(request, item, etag_header(item["etag"]) if item["etag"] else {})
 
 
 @router.put(_PATH, response_model=EndpointsAnswer)
 async def put_endpoints(
-    here: Here,
+    deps: Deps,
     request: Request,
     group: Segment,
     name: Segment,
@@ -98,22 +98,21 @@ async def put_endpoints(
     content_type: ContentType = "",
     strict: Strict = False,
 ) -> Response:
-    """Set an assignment by hand: a ClusterLoadAssignment that is laid over the pushed one, without a revision.
+    """Set an assignment by hand: it replaces the pushed one, without a revision.
 
-    Endpoints that it lacks drain first. `If-Match` takes the etag that was read: 412 if it was changed since. 409
-    if a binding owns the name.
+    Endpoints that it lacks drain first. It is refused (409) if the assignment follows a service.
     """
-    decoded = await decode_one(body, content_type, ENDPOINT, name, here.options.decoder)
+    decoded = await decode_one(body, content_type, ENDPOINT, name, deps.options.decoder)
     (wanted,) = decoded.resources
     check_priorities(wanted)
     PushOptions(strict=strict).check_warnings(decoded.warnings)
-    change = await here.by_hand.edit((group, wanted.name), lambda _present, _draining: Edited(wanted), options)
-    return await _answer(request, here, (group, wanted.name), change, options, decoded.warnings)
+    change = await deps.by_hand.edit((group, wanted.name), lambda _present, _draining: EditResult(wanted), options)
+    return await _answer(request, deps, (group, wanted.name), change, options, decoded.warnings)
 
 
 @router.patch(_PATH, response_model=EndpointsAnswer)
 async def patch_endpoints(
-    here: Here,
+    deps: Deps,
     request: Request,
     group: Segment,
     name: Segment,
@@ -122,37 +121,38 @@ async def patch_endpoints(
     content_type: ContentType = "",
     strict: Strict = False,
 ) -> Response:
-    """Add, change and remove some endpoints of an assignment; start from the pushed one if none is set by hand.
+    """Add, change and remove some endpoints of an assignment. If none is set by hand, start from the pushed one.
 
-    A new endpoint joins the only locality, unless it names one. An endpoint that is removed drains first; one that
-    drains and is put stays.
+    A new endpoint joins the only locality, unless it names one. A removed endpoint drains first. A draining endpoint
+    that
+    is put again stays. It is refused (409) if the assignment follows a service.
     """
     patch = read_patch(await parse_one(body, content_type, "a change of endpoints", PATCH_BYTES))
     if strict:
         dry = WriteOptions(options.etag, options.drain_s, True, options.by)
-        planned = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), dry)
-        PushOptions(strict=True).check_warnings(_warnings(here, (group, name), planned))
-    change = await here.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), options)
-    return await _answer(request, here, (group, name), change, options)
+        planned = await deps.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), dry)
+        PushOptions(strict=True).check_warnings(_warnings(deps, (group, name), planned))
+    change = await deps.by_hand.edit((group, name), lambda *now: patch.apply(name, *now), options)
+    return await _answer(request, deps, (group, name), change, options)
 
 
 @router.delete(_PATH, response_model=EndpointsAnswer)
-async def delete_endpoints(here: Here, request: Request, group: Segment, name: Segment, options: Options) -> Response:
-    """Delete an assignment that was set by hand: the pushed one is served, together with the draining endpoints."""
-    change = await here.by_hand.delete((group, name), options)
-    return await _answer(request, here, (group, name), change, options)
+async def delete_endpoints(deps: Deps, request: Request, group: Segment, name: Segment, options: Options) -> Response:
+    """Delete an assignment that was set by hand. The pushed one is served, together with the draining endpoints."""
+    change = await deps.by_hand.delete((group, name), options)
+    return await _answer(request, deps, (group, name), change, options)
 
 
 async def _answer(
     request: Request,
-    here: Services,
+    deps: Services,
     key: Key,
     change: HandChange,
     options: WriteOptions,
     warnings: tuple[Violation, ...] = (),
 ) -> Response:
-    item = await _rendered(_shown(here, key, change.after if options.dry_run else None))
-    found = [*warnings, *_warnings(here, key, change)]
+    item = await _rendered(_state_of(deps, key, change.after if options.dry_run else None))
+    found = [*warnings, *_warnings(deps, key, change)]
     warned = [finding_item(one) for one in found]
     answer: dict[str, object] = {**item, "changed": change.changed, "warnings": warned}
     if options.dry_run:
@@ -160,16 +160,16 @@ async def _answer(
     return await answer_json(request, answer, etag_header(item["etag"]) if item["etag"] else {})
 
 
-def _warnings(here: Services, key: Key, change: HandChange) -> list[Violation]:
+def _warnings(deps: Services, key: Key, change: HandChange) -> list[Violation]:
     found = [absent_warning(key[1], address) for address in change.absent]
-    if change.after is not None and not change.after.leaving and not here.by_hand.is_used(key):
+    if change.after is not None and not change.after.leaving and not deps.by_hand.is_used(key):
         found.append(unused_warning(*key))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """What is known of an assignment; ``held`` if it is set by hand, ``served`` None where there is nothing yet."""
+class _AssignmentState:
+    """An assignment. ``held`` is None unless it is set by hand, ``served`` is None while nothing is served."""
 
     key: Key
     owner: Owner | None
@@ -177,21 +177,23 @@ class _Shown:
     served: Resource | None
 
 
-def _shown(here: Services, key: Key, planned: HandAssignment | None = None) -> _Shown:
+def _state_of(deps: Services, key: Key, planned: HandAssignment | None = None) -> _AssignmentState:
     group, name = key
-    held = planned or here.by_hand.find(key)
-    owner = held.owner() if held is not None else here.publisher.live.owner(group, name)
-    return _Shown(key, owner, held, held.served() if held is not None else here.by_hand.served(group).get(name))
+    held = planned or deps.by_hand.find(key)
+    owner = held.owner() if held is not None else deps.publisher.live.owner(group, name)
+    return _AssignmentState(
+        key, owner, held, held.served() if held is not None else deps.by_hand.served(group).get(name)
+    )
 
 
-def _summary(shown: _Shown) -> AssignmentSummary:
-    held, served = shown.held, shown.served
+def _summary(state: _AssignmentState) -> AssignmentSummary:
+    held, served = state.held, state.served
     states = endpoint_states(served) if served is not None else []
     etag = held.etag if held is not None else NO_ETAG
     return {
-        "group": shown.key[0],
-        "name": shown.key[1],
-        "owner": owner_item(shown.owner, held),
+        "group": state.key[0],
+        "name": state.key[1],
+        "owner": owner_item(state.owner, held),
         "etag": etag if etag != NO_ETAG else "",
         "version": served.version if served is not None else "",
         "endpoints_n": len(states),
@@ -200,17 +202,17 @@ def _summary(shown: _Shown) -> AssignmentSummary:
     }
 
 
-def _item(shown: _Shown) -> LiveAssignmentItem:
-    held, served = shown.held, shown.served
+def _item(state: _AssignmentState) -> LiveAssignmentItem:
+    held, served = state.held, state.served
     wanted = held.wanted if held is not None else served
     states = endpoint_states(served, held.draining if held is not None else ()) if served is not None else []
     return {
-        **_summary(shown),
+        **_summary(state),
         "endpoints": endpoint_items(states),
         "assignment": render_resource(wanted) if wanted is not None else {},
     }
 
 
-async def _rendered(shown: _Shown) -> LiveAssignmentItem:
-    size = len(shown.served.body) if shown.served is not None else 0
-    return await run_sized(_item, shown, bytes=4 * size)
+async def _rendered(state: _AssignmentState) -> LiveAssignmentItem:
+    size = len(state.served.body) if state.served is not None else 0
+    return await run_sized(_item, state, bytes=4 * size)

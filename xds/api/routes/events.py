@@ -1,6 +1,6 @@
 """The event stream: server-sent events, or one JSON object per line.
 
-`follow` reads the event log for one reader: pages of new events, and a sign of life when there are none.
+`follow` reads the event log for one reader: pages of new events, and keep-alives while there are none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from starlette.types import Message, Receive, Scope, Send
 from xds.api.problem import RETRY_AFTER_S, RequestError
 from xds.api.routes.fleet import point_in_time
 from xds.api.routing import api_router, identity_of
-from xds.api.services import Here, Services
-from xds.api.shapes.groups import EventItem, event_item
+from xds.api.services import Deps, Services
+from xds.api.shapes.events import EventItem, event_item
 from xds.control.access import ANONYMOUS, Identity
 from xds.control.lifecycle import Phase
 from xds.control.tokens import READ
@@ -46,7 +46,7 @@ router = api_router("events")
 
 _STREAMS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events without end, or one JSON object per line",
+        "description": "Server-sent events; with `Accept: application/x-ndjson` one JSON object (`EventItem`) per line",
         "content": {
             SSE_TYPE: {"schema": {"type": "string"}},
             NDJSON_TYPE: {"schema": {"type": "string"}},
@@ -66,8 +66,8 @@ async def follow(
 ) -> AsyncIterator[EventPage | None]:
     """Pages of events after ``cursor``; None after ``silence_s`` seconds without one. Ends when the log is closed.
 
-    With ``ends`` also behind the latest event. Nothing is queued for the reader: ``EventPage.lagged`` tells a slow one
-    that it missed events.
+    With ``ends`` it also ends after the latest event. Nothing is queued for the reader: ``EventPage.lagged`` tells a
+    slow reader that it missed events.
     """
     clock = asyncio.get_running_loop().time
     silent_until = clock() + silence_s
@@ -83,11 +83,11 @@ async def follow(
             elif clock() >= silent_until:
                 yield None
                 silent_until = clock() + silence_s
-            elif await _more(log, cursor, silent_until - clock()):
+            elif await _wait_for_event(log, cursor, silent_until - clock()):
                 await asyncio.sleep(GATHER_S)
 
 
-async def _more(log: EventLog, seen: int, within_s: float) -> bool:
+async def _wait_for_event(log: EventLog, seen: int, within_s: float) -> bool:
     """Wait for an event after ``seen`` or the end of the log; False after ``within_s`` seconds without either."""
     if log.newest > seen or log.closed:
         return True
@@ -104,37 +104,43 @@ async def _more(log: EventLog, seen: int, within_s: float) -> bool:
 
 @router.get("/events", response_class=StreamingResponse, responses=_STREAMS)
 async def get_events(
-    here: Here,
+    deps: Deps,
     request: Request,
     kinds: Annotated[
-        str, Query(description=f"Some of {', '.join(EventKind)}, separated by commas; by default all but ack")
+        str,
+        Query(description=f"Only these kinds, separated by commas: {', '.join(EventKind)}. By default all but ack"),
     ] = "",
-    group: Annotated[str, Query()] = "",
-    node: Annotated[str, Query()] = "",
+    group: Annotated[str, Query(description="Only events of this group; empty: of all groups")] = "",
+    node: Annotated[str, Query(description="Only events of this node; empty: of all nodes")] = "",
     last_event_id: Annotated[
-        str, Query(description="Start after the event with this `id`; 0: start with the oldest")
+        str, Query(description="Start after the event with this `id`; 0: start with the oldest. Empty: start now")
     ] = "",
     last_seen: Annotated[
-        str, Header(alias="Last-Event-ID", description="The same, as browsers send it when they reconnect")
+        str,
+        Header(
+            alias="Last-Event-ID",
+            description="As `last_event_id`, which takes precedence; browsers send it when they reconnect",
+        ),
     ] = "",
     since: Annotated[
-        str | None, Query(description="Start with events of this age (`10m`) or time; older ones are left out")
+        str | None, Query(description="Only events since then: an age such as `10m`, or an RFC 3339 time")
     ] = None,
     follows: Annotated[
-        bool, Query(alias="follow", description="Wait for further events; false: end behind the latest one")
+        bool, Query(alias="follow", description="Wait for further events; false: end after the latest one")
     ] = True,
 ) -> Response:
-    """Events from now on, or after ``Last-Event-ID``, or from a time on.
+    """Live events: from now on, after an earlier event, or since a time.
 
-    The answer's ``Last-Event-ID`` header, and the first ``id`` of server-sent events, say where the stream begins: a
-    client that loses the connection before the first event can resume there. ``event: lagged`` says that events are
-    missing, because they were dropped or this reader was too slow. ACKs are recorded only while a reader asks for them.
+    The response header `Last-Event-ID`, and the first `id` of server-sent events, say where the stream begins: a
+    client
+    that loses the connection before the first event can resume there. `event: lagged` says that events are missing,
+    because they were dropped or the reader was too slow. ACKs are recorded only while a reader asks for them.
     """
     wanted = EventFilter(parse_kinds(kinds), group, node, point_in_time(since) or 0.0)
-    log = here.fleet.events
-    if last_event_id and not _is_ours(last_event_id):
+    log = deps.fleet.events
+    if last_event_id and not _is_event_id(last_event_id):
         raise RequestError(HTTPStatus.BAD_REQUEST, f"not an event id: {last_event_id[:100]!r}")
-    cursor = int(last_event_id) if last_event_id else _number(last_seen)
+    cursor = int(last_event_id) if last_event_id else _position(last_seen)
     if cursor is None and since is not None:
         cursor = 0  # the oldest event that is kept: `since` chooses among them
     in_lines = NDJSON_TYPE in request.headers.get("accept", "")
@@ -142,47 +148,47 @@ async def get_events(
     start = log.newest if cursor is None else cursor
     head = "" if in_lines else f"id: {start}\n"
     headers = {"X-Accel-Buffering": "no", POSITION_HEADER: str(start)}
-    feed = _feed(here, start, wanted, encode, head, identity_of(request), ends=not follows)
-    return EventStream(here, feed, media_type, headers)
+    feed = _feed(deps, start, wanted, encode, head, identity_of(request), ends=not follows)
+    return EventStream(deps, feed, media_type, headers)
 
 
 class EventStream(StreamingResponse):
-    """Ends the stream of a reader that takes nothing for ``STALLED_S``.
+    """The response with events. It ends if the reader receives nothing for ``STALLED_S``.
 
-    The reader is counted where the stream begins, so that many simultaneous requests do not exceed the limit. Raises
-    ``RequestError`` above it.
+    A reader is counted when its stream begins, so that simultaneous requests cannot exceed ``READERS_LIMIT``. Raises
+    ``RequestError`` above the limit.
     """
 
-    def __init__(self, here: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, deps: Services, feed: AsyncIterator[str], media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(feed, media_type=media_type, headers=headers)
-        self._here = here
+        self._here = deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_in_time(message: Message) -> None:
             """Send within the time limit."""
             await asyncio.wait_for(send(message), STALLED_S)
 
-        with _place(self._here):
+        with _reader_slot(self._here):
             await super().__call__(scope, receive, send_in_time)
 
 
 @contextmanager
-def _place(here: Services) -> Iterator[None]:
-    if here.event_readers >= READERS_LIMIT:
-        here.limit_hits["event_readers"] += 1
+def _reader_slot(deps: Services) -> Iterator[None]:
+    if deps.event_readers >= READERS_LIMIT:
+        deps.limit_hits["event_readers"] += 1
         retry = {"Retry-After": str(RETRY_AFTER_S)}
         raise RequestError(
             HTTPStatus.SERVICE_UNAVAILABLE, f"{READERS_LIMIT} readers of events are connected already", retry
         )
-    here.event_readers += 1
+    deps.event_readers += 1
     try:
         yield
     finally:
-        here.event_readers -= 1
+        deps.event_readers -= 1
 
 
 async def _feed(
-    here: Services,
+    deps: Services,
     cursor: int,
     wanted: EventFilter,
     encode: Encode,
@@ -192,17 +198,17 @@ async def _feed(
     ends: bool = False,
 ) -> AsyncIterator[str]:
     yield head + encode(None)  # sends the head of the answer at once
-    if here.phase() is Phase.DRAINING:
+    if deps.phase() is Phase.DRAINING:
         return
-    async for page in follow(here.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
-        if not _may_read(here, identity):
+    async for page in follow(deps.fleet.events, cursor, wanted, KEEP_ALIVE_S, ends):
+        if not _is_still_allowed(deps, identity):
             return
         yield encode(page)
 
 
-def _may_read(here: Services, identity: Identity) -> bool:
-    """Whether the reader would still be admitted: tokens are revoked, and certificates expire."""
-    renewed = here.options.accepted().renew(identity)
+def _is_still_allowed(deps: Services, identity: Identity) -> bool:
+    """Whether the reader may still read: tokens are revoked, and certificates expire."""
+    renewed = deps.options.accepted().renew(identity)
     return renewed is not None and renewed.grant.allows(READ) and not renewed.is_over(time())
 
 
@@ -249,13 +255,13 @@ def _json(item: EventItem | dict[str, Any]) -> str:
     return json.dumps(item, separators=(",", ":"), ensure_ascii=False)
 
 
-def _number(text: str) -> int | None:
-    """The number in ``Last-Event-ID``. An id of another server starts at the oldest event, reported as a gap."""
+def _position(text: str) -> int | None:
+    """The position in ``Last-Event-ID``; None without one. The id of another server means the oldest event."""
     if not text:
         return None
-    return int(text) if _is_ours(text) else 0
+    return int(text) if _is_event_id(text) else 0
 
 
-def _is_ours(text: str) -> bool:
-    """Whether an id, which is opaque to clients, can be one of this server."""
+def _is_event_id(text: str) -> bool:
+    """Whether ``text`` has the form of this server's event ids. They are opaque to clients."""
     return text.isascii() and text.isdecimal() and len(text) < 17

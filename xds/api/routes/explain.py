@@ -15,13 +15,12 @@ from xds.api.bodies import Body, ContentType, parse_one
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import api_router, needs
-from xds.api.services import Here
-from xds.api.shapes.assignments import locality_item
+from xds.api.services import Deps
 from xds.api.shapes.endpoints import OwnerItem, owner_item
 from xds.api.shapes.fleet import LinkerdItem
 from xds.api.shapes.linkerd import linkerd_item
 from xds.api.shapes.upstreams import LoweredOrigin, origin_of
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.catalog.service_index import ServiceInstance
 from xds.codec.node_json import as_object, decode_node
 from xds.control.explain import ExplainQuery, Explanation, ResourceDelivery
@@ -41,7 +40,15 @@ INSTANCES_SHOWN = 1_000
 
 
 class ExplainedNode(TypedDict):
-    """``principals`` are the authenticated principals of its connections."""
+    """The node that is explained.
+
+    * ``id``: its id;
+    * ``cluster``: the cluster that the node names; not a resource;
+    * ``locality``: its locality;
+    * ``user_agent``: the name and version of the client;
+    * ``connected``: whether it has an open stream;
+    * ``principals``: the authenticated principals of its connections; empty without authentication.
+    """
 
     id: str
     cluster: str
@@ -52,7 +59,15 @@ class ExplainedNode(TypedDict):
 
 
 class GroupCandidateItem(TypedDict):
-    """``selector`` and ``priority`` are present if ``rule`` is ``selector``."""
+    """A group that the node may belong to.
+
+    * ``rule``: why it is tried: ``selector``, ``node.id``, ``node.cluster``, ``default``; ``function`` if the program
+      that embeds the server chose it;
+    * ``selector``: present for the rule ``selector``;
+    * ``priority``: present for the rule ``selector``;
+    * ``matched``: whether it matches the node and has a snapshot;
+    * ``detail``: why it matches or does not.
+    """
 
     group: str
     rule: str
@@ -63,7 +78,15 @@ class GroupCandidateItem(TypedDict):
 
 
 class OriginItem(TypedDict):
-    """Where an endpoint comes from: an instance of the service that the assignment follows, and its source."""
+    """An endpoint that comes from an instance of a service.
+
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``health``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``source``: the name of the source;
+    * ``instance``: the id of the instance;
+    * ``since``: when it was first seen.
+    """
 
     address: str
     port: int
@@ -74,12 +97,19 @@ class OriginItem(TypedDict):
 
 
 class AnswerItem(TypedDict):
-    """``answer``: served, sent, pending, refused, held, lingering, missing, unexpressed, not_subscribed or no_group.
+    """What the node gets for one resource.
 
-    ``pushed_version`` is present if live endpoints or a traffic assignment are laid over the pushed resource. An
-    assignment has its ``owner``. One that follows a service has its ``sources``: the number of instances by source. If
-    it alone is asked for, ``instances`` are the first thousand of them. ``lowered`` names the upstreams, of the
-    document of the group, and the config entries that a resource comes from.
+    * ``answer``: ``served`` (the node is not connected and would get it), ``sent`` (ACKed), ``pending`` (not ACKed
+      yet), ``refused`` (NACKed), ``held`` (waits for clusters), ``lingering`` (removed, and kept for a while),
+      ``missing`` (the group does not have it), ``unexpressed`` (the v2 API cannot express it), ``not_subscribed`` or
+      ``no_group``;
+    * ``version``: present if there is something to serve: its version, a hash of its content;
+    * ``pushed_version``: present if live endpoints or a traffic assignment replace the pushed resource: the version of
+      the pushed one;
+    * ``owner``: present for a served assignment: its owner;
+    * ``sources``: present for an assignment that follows a service: the number of instances by source;
+    * ``instances``: present with ``sources`` if ``name`` is given: the first thousand instances;
+    * ``lowered``: present for a lowered resource: where it comes from.
     """
 
     type: str
@@ -95,7 +125,7 @@ class AnswerItem(TypedDict):
 
 
 class Origins(TypedDict, total=False):
-    """Where a resource comes from, and its endpoints, as in `AnswerItem`."""
+    """The origins of a resource and of its endpoints, as in `AnswerItem`."""
 
     sources: dict[str, int]
     instances: list[OriginItem]
@@ -106,12 +136,17 @@ OriginsOf = Callable[[ResourceDelivery], Origins]
 
 
 class ExplanationItem(TypedDict):
-    """``candidates`` in the order of matching: the first that matched is the node's group.
+    """Why a node is served what it is served.
 
-    ``group``, ``rule`` and ``revision`` are null if no group matches. ``overlay`` is the locality whose traffic
-    assignment the node is served, null if it is served the pushed resources. ``resources_total`` also counts resources
-    that ``resources`` leaves out because there are many. ``linkerd`` is present for a Linkerd proxy: the last answer on
-    each of its streams.
+    * ``node``: the node;
+    * ``group``: its group; null if no group matches;
+    * ``rule``: why it is in this group, as in ``candidates``; null if no group matches;
+    * ``revision``: the present revision of the group; null if no group matches;
+    * ``overlay``: the locality whose traffic assignment the node is served; null if it is served the pushed weights;
+    * ``candidates``: the groups that were tried, in order; the first that matched is the group of the node;
+    * ``resources``: what the node gets, at most a thousand resources;
+    * ``resources_total``: the number of resources;
+    * ``linkerd``: present for a Linkerd proxy: the last answer on each of its streams.
     """
 
     node: ExplainedNode
@@ -125,33 +160,33 @@ class ExplanationItem(TypedDict):
     linkerd: NotRequired[list[LinkerdItem]]
 
 
-Type = Annotated[str, Query(description="Only this type: alias or type URL")]
-Name = Annotated[str, Query(description="Only this resource; needs `type`")]
+Type = Annotated[str, Query(description="Only this type: an alias or a type URL; empty: all types")]
+Name = Annotated[str, Query(description="Only this resource; needs `type` (otherwise 400). Empty: all resources")]
 
 
 @router.get("/nodes/{id}/explain", response_model=ExplanationItem)
-async def explain_node(here: Here, id: Segment, type: Type = "", name: Name = "") -> Response:
-    """Explain a connected node: the groups that were tried, and the answer for each resource that it subscribes to."""
-    found = await here.publisher.explain(id, _asked(type, name))
-    known = here.fleet.node(id)
+async def explain_node(deps: Deps, id: Segment, type: Type = "", name: Name = "") -> Response:
+    """Explain a node: the groups that were tried, and what it gets for each resource that it subscribes to.
+
+    It must be connected or have disconnected recently.
+    """
+    found = await deps.publisher.explain(id, _query(type, name))
+    known = deps.fleet.node(id)
     principals = known.principals if known is not None else ()
-    item = explanation_item(found, principals, _origins(here, found, name))
-    if here.destinations is not None and (streams := here.destinations.of_node(id)):
+    item = explanation_item(found, principals, _origins(deps, found, name))
+    if deps.destinations is not None and (streams := deps.destinations.of_node(id)):
         item["linkerd"] = [linkerd_item(stream) for stream in streams]
     return JSONResponse(item)
 
 
 @router.post("/explain", response_model=ExplanationItem, openapi_extra=needs(READ))
 async def explain_document(
-    here: Here, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
+    deps: Deps, body: Body, content_type: ContentType = "", type: Type = "", name: Name = ""
 ) -> Response:
-    """Explain a node that need not exist, given as Envoy sends it:
-
-    ``{"id", "cluster", "locality", "metadata", ...}``.
-    """
+    """Explain a node that need not exist: the groups that are tried, and what it would get."""
     node = await _node(body, content_type)
-    found = await here.publisher.explain_node(node, _asked(type, name))
-    return JSONResponse(explanation_item(found, (), _origins(here, found, name)))
+    found = await deps.publisher.explain_node(node, _query(type, name))
+    return JSONResponse(explanation_item(found, (), _origins(deps, found, name)))
 
 
 def explanation_item(found: Explanation, principals: Iterable[str], origins: OriginsOf) -> ExplanationItem:
@@ -192,7 +227,7 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
     item: AnswerItem = {
         "type": found.type,
         "name": found.name,
-        "answer": found.answer.value,
+        "answer": found.status.value,
         "detail": found.detail,
     }
     if found.version:
@@ -210,32 +245,32 @@ def _answer_item(found: ResourceDelivery, origin: Origins) -> AnswerItem:
     return item
 
 
-def _origins(here: Here, found: Explanation, name: str) -> OriginsOf:
-    """Where what is lowered comes from, and the endpoints of assignments that follow services."""
+def _origins(deps: Deps, found: Explanation, name: str) -> OriginsOf:
+    """The origins of lowered resources, and of the endpoints of assignments that follow services."""
     group = found.chosen.match.group if found.chosen is not None else ""
-    content = here.publisher.lowered.content(group)
+    content = deps.publisher.lowered.content(group)
 
     def origin(answer: ResourceDelivery) -> Origins:
-        told: Origins = {}
+        found_origins: Origins = {}
         lowered = origin_of(content, (v3_url(type_url_of(answer.type)), answer.name)) if answer.version else None
         if lowered is not None:
-            told["lowered"] = lowered
-        instances = _instances(here, (group, answer.name), answer.owner)
+            found_origins["lowered"] = lowered
+        instances = _instances(deps, (group, answer.name), answer.owner)
         if instances is not None:
-            told["sources"] = dict(Counter(one.source for one in instances))
+            found_origins["sources"] = dict(Counter(one.source for one in instances))
             if name:
-                told["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
-        return told
+                found_origins["instances"] = [_origin_item(one) for one in instances[:INSTANCES_SHOWN]]
+        return found_origins
 
     return origin
 
 
-def _instances(here: Here, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
+def _instances(deps: Deps, key: Key, owner: Owner | None) -> list[ServiceInstance] | None:
     """The instances that an assignment follows; None for one that follows no service."""
     kind = owner.kind if owner is not None else None
-    if kind is OwnerKind.BINDING and (bound := here.bindings.find(key)) is not None:
-        return here.bindings.selected(bound)
-    endpoints = here.publisher.lowered.endpoints
+    if kind is OwnerKind.BINDING and (bound := deps.bindings.find(key)) is not None:
+        return deps.bindings.selected(bound)
+    endpoints = deps.publisher.lowered.endpoints
     if kind is OwnerKind.LOWERED and endpoints is not None and (assignment := endpoints.find(key)) is not None:
         return endpoints.selected(assignment)
     return None
@@ -248,11 +283,11 @@ def _origin_item(one: ServiceInstance) -> OriginItem:
         "health": one.health.value,
         "source": one.source,
         "instance": one.instance.id,
-        "since": timestamp(one.seen.since),
+        "since": timestamp(one.observed.since),
     }
 
 
-def _asked(type: str, name: str) -> ExplainQuery:
+def _query(type: str, name: str) -> ExplainQuery:
     if name and not type:
         raise RequestError(HTTPStatus.BAD_REQUEST, "a name is unique only within its type: give the type, too")
     return ExplainQuery(type_url_of(type) if type else "", name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import dropwhile
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends, Query, Request
@@ -20,7 +20,7 @@ from xds.api.bodies import accepts_yaml
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError
 from xds.api.routing import ANY, Calling, api_router, demand, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.fleet import (
     DisconnectedItem,
     NackPage,
@@ -49,73 +49,83 @@ router = api_router("fleet")
 
 # A caller that may push to the group may also end the lingering of its removed resources.
 @router.post("/nodes/{id}/release", response_model=ReleaseItem, openapi_extra=needs(ANY))
-async def release_node(here: Here, request: Request, id: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for a node. Requests that still use them may fail."""
-    node = here.fleet.node(id)
+async def release_node(deps: Deps, request: Request, id: Segment, by: Calling) -> Response:
+    """End the lingering of removed resources for a node: they are removed now. Requests that still use them may fail.
+
+    It needs the scope `write:group/<group>` for the group of the node.
+    """
+    node = deps.fleet.node(id)
     demand(request, write_scope(node.group) if node is not None else ADMIN)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")
-    return JSONResponse(await _release(here, (id,), node.group, id, by))
+    return JSONResponse(await _release(deps, (id,), node.group, id, by))
 
 
 @router.post("/groups/{group}/release", response_model=ReleaseItem)
-async def release_group(here: Here, group: Segment, by: Calling) -> Response:
-    """End the lingering of removed resources for all connected nodes of a group."""
-    here.publisher.check_group(group)
-    nodes = here.fleet.connected(group)
-    return JSONResponse(await _release(here, nodes, group, "", by))
+async def release_group(deps: Deps, group: Segment, by: Calling) -> Response:
+    """End the lingering of removed resources for all connected nodes of a group: they are removed now.
+
+    Requests that still use them may fail.
+    """
+    deps.publisher.check_group(group)
+    nodes = deps.fleet.connected(group)
+    return JSONResponse(await _release(deps, nodes, group, "", by))
 
 
-async def _release(here: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
+async def _release(deps: Services, nodes: Iterable[str], group: str, node: str, by: Caller) -> ReleaseItem:
     """End the lingering; recorded in the audit list if anything was released."""
-    lingering = {each: clients for each in nodes if (clients := _lingering(here, each))}
+    lingering = {each: clients for each in nodes if (clients := _lingering(deps, each))}
     names = lingering_names(facts for clients in lingering.values() for facts in clients)
     released = {alias: len(found) for alias, found in sorted(names.items())}
     if lingering:
-        told = {"nodes": len(lingering), "released": released}
-        await here.publisher.audit.record(by.note("released", group=group, subject=node, new=told))
-        here.publisher.journal.released(group, node, len(lingering), released, by, time.time())
-        await here.let_go(lingering.keys())
+        result = {"nodes": len(lingering), "released": released}
+        await deps.publisher.audit.record(by.note("released", group=group, subject=node, new=result))
+        deps.publisher.journal.released(group, node, len(lingering), released, by, time.time())
+        await deps.let_go(lingering.keys())
     return {"nodes": len(lingering), "clients": sum(map(len, lingering.values())), "released": released}
 
 
-def _lingering(here: Services, node: str) -> list[ClientOrderState]:
-    return [facts for facts in here.fleet.clients(node).values() if facts.lingering]
+def _lingering(deps: Services, node: str) -> list[ClientOrderState]:
+    return [facts for facts in deps.fleet.clients(node).values() if facts.lingering]
 
 
 SELECTOR_LIMIT = 4096
 ADMIN_LIMIT = 300  # characters of the address of an admin port
 
-Selects = Callable[[Node | None], bool]
+NodePredicate = Callable[[Node | None], bool]
 
 
 async def node_selector(
     selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='Such as `node.cluster == "edge"`; empty: all')
+        str,
+        Query(
+            max_length=SELECTOR_LIMIT,
+            description='Only nodes that match this filter, such as `node.cluster == "edge"`; empty: all',
+        ),
     ] = "",
-) -> Selects:
+) -> NodePredicate:
     """A predicate for the nodes that the selector matches. Raises ``RequestError``.
 
     A node that the selector cannot be evaluated for does not match.
     """
     if not selector.strip():
-        return _everything
+        return _select_all
     try:
         chosen = await asyncio.to_thread(_compiled, selector)
     except (FilterSyntaxError, EvaluationError) as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"selector, {error}") from None
 
-    def selects(node: Node | None) -> bool:
+    def is_selected(node: Node | None) -> bool:
         """Whether the selector matches the node."""
         try:
             return node is not None and chosen.matches(node_record(node))
         except EvaluationError:
             return False
 
-    return selects
+    return is_selected
 
 
-def _everything(node: Node | None) -> bool:
+def _select_all(node: Node | None) -> bool:
     return True
 
 
@@ -125,7 +135,7 @@ def _compiled(selector: str) -> Filter:
     return chosen
 
 
-Selector = Annotated[Selects, Depends(node_selector)]
+Selector = Annotated[NodePredicate, Depends(node_selector)]
 
 
 _log = structlog.get_logger(logger_name="api.fleet")
@@ -135,116 +145,101 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 @router.get("/nodes", response_model=NodePage)
 async def list_nodes(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
-    selects: Selector,
-    group: Annotated[str | None, Query()] = None,
-    state: Annotated[Sync | None, Query(description="Nodes with a type in this state")] = None,
-    selector: Annotated[
-        str, Query(max_length=SELECTOR_LIMIT, description='As of groups: `node.metadata.role == "edge"`')
-    ] = "",
+    is_selected: Selector,
+    group: Annotated[str | None, Query(description="Only nodes of this group")] = None,
+    state: Annotated[Sync | None, Query(description="Only nodes with a type in this state")] = None,
 ) -> Response:
     """Nodes by id: connected nodes, and nodes that disconnected recently."""
-    selected = await _selection(here, selector)
 
     def wanted(node: NodeState) -> bool:
         """Whether the node passes all filters."""
-        return (state is None or any(type.state is state for type in node.types)) and selected(node)
+        has_state = state is None or any(type.state is state for type in node.types)
+        return has_state and is_selected(deps.fleet.identity(node.id))
 
-    found = here.fleet.nodes(group, paging.after)
-    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(here, node), wanted)
-
-
-async def _selection(here: Services, selector: str) -> Callable[[NodeState], bool]:
-    """A predicate for the nodes that a selector matches. Raises ``RequestError`` for an invalid selector."""
-    try:
-        compiled = await asyncio.to_thread(compile_filter, selector)
-        compiled.check(NODE_SHAPE)
-    except (FilterSyntaxError, EvaluationError) as error:
-        detail = f"selector, column {error.column}: {error.detail}"
-        raise RequestError(HTTPStatus.BAD_REQUEST, detail) from None
-
-    def is_selected(state: NodeState) -> bool:
-        """Whether the selector matches the node."""
-        node = here.fleet.identity(state.id)
-        try:
-            return node is not None and compiled.matches(node_record(node))
-        except EvaluationError:
-            return False  # the node lacks a value that the selector needs
-
-    return is_selected if selector.strip() else lambda state: True
+    found = deps.fleet.nodes(group, paging.after)
+    return await paging.answer(request, found, lambda node: node.id, lambda node: _item(deps, node), wanted)
 
 
 @router.get("/nodes/{id:path}", response_model=NodeItem)
-async def get_node(here: Here, id: Segment) -> Response:
-    """One node with all its streams."""
-    node = here.fleet.node(id)
+async def get_node(deps: Deps, id: Segment) -> Response:
+    """One node with all its streams. It must be connected or have disconnected recently."""
+    node = deps.fleet.node(id)
     if node is None:
         raise NotFoundError(f"no node {id!r} is connected or was connected recently")
-    return JSONResponse(_item(here, node))
+    return JSONResponse(_item(deps, node))
 
 
 @router.delete("/nodes/{id:path}", response_model=DisconnectedItem)
-async def disconnect_node(here: Here, id: Segment, by: Calling) -> Response:
+async def disconnect_node(deps: Deps, id: Segment, by: Calling) -> Response:
     """End the streams of a node. It keeps its configuration and may reconnect at once."""
-    streams = here.disconnect(id)
+    streams = deps.disconnect(id)
     if not streams:
         raise NotFoundError(f"no node {id!r} is connected")
-    await here.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
+    await deps.publisher.audit.record(by.note("node.disconnected", subject=id, new={"streams": streams}))
     _log.info("node.disconnected", node_id=id, streams_n=streams, actor=by.actor, author=by.author)
     return JSONResponse({"node": id, "streams": streams})
 
 
-def _item(here: Services, node: NodeState) -> NodeItem:
-    reporting = [report_stream_item(stream) for stream in here.load.streams(node.id)]
-    item = node_item(node, here.publisher.unexpressed(node), reporting)
-    admin = identity.metadata.get(ADMIN_KEY) if (identity := here.fleet.identity(node.id)) is not None else None
+def _item(deps: Services, node: NodeState) -> NodeItem:
+    reporting = [report_stream_item(stream) for stream in deps.load.streams(node.id)]
+    item = node_item(node, deps.publisher.unexpressed(node), reporting)
+    admin = identity.metadata.get(ADMIN_KEY) if (identity := deps.fleet.identity(node.id)) is not None else None
     if isinstance(admin, str) and len(admin) <= ADMIN_LIMIT:
         item["admin"] = admin
-    return with_linkerd(item, here.destinations.of_node(node.id)) if here.destinations is not None else item
+    return with_linkerd(item, deps.destinations.of_node(node.id)) if deps.destinations is not None else item
 
 
 @router.get("/nacks", response_model=NackPage)
 async def list_nacks(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
-    group: Annotated[str | None, Query()] = None,
-    node: Annotated[str | None, Query()] = None,
-    type: Annotated[str | None, Query(description="Alias or type URL")] = None,
-    since: Annotated[str | None, Query(description="An age (`15m`) or an RFC 3339 time")] = None,
-    state: Annotated[NackState | None, Query()] = None,
+    group: Annotated[str | None, Query(description="Only NACKs of nodes of this group")] = None,
+    node: Annotated[str | None, Query(description="Only NACKs of this node")] = None,
+    type: Annotated[str | None, Query(description="Only this type: an alias or a type URL")] = None,
+    since: Annotated[
+        str | None, Query(description="Only NACKs since then: an age such as `15m`, or an RFC 3339 time")
+    ] = None,
+    state: Annotated[NackState | None, Query(description="Only records in this state")] = None,
 ) -> Response:
-    """NACKs, newest first: who rejected what, and why."""
-    found = here.fleet.nacks(group, node, type, point_in_time(since), state)
+    """NACK records, newest first: who rejected what, and why."""
+    found = deps.fleet.nacks(group, node, type, point_in_time(since), state)
     if paging.after:
         found = dropwhile(lambda record: f"{record.id}" != paging.after, found)
         next(found, None)
     return await paging.answer(request, found, lambda record: str(record.id), nack_item)
 
 
-@router.get("/bootstrap")
+@router.get("/bootstrap", response_model=dict[str, Any])
 async def get_bootstrap(
-    here: Here,
+    deps: Deps,
     request: Request,
-    node_id: Annotated[str, Query(min_length=1)] = "envoy-1",
-    cluster: Annotated[str, Query()] = "default",
-    mode: Annotated[BootstrapMode, Query()] = BootstrapMode.ADS_DELTA,
-    admin_port: Annotated[int, Query(ge=0, le=65535)] = 0,
+    node_id: Annotated[str, Query(min_length=1, description="The id of the node")] = "envoy-1",
+    cluster: Annotated[str, Query(description="The cluster of the node")] = "default",
+    mode: Annotated[
+        BootstrapMode, Query(description="How the client gets its configuration")
+    ] = BootstrapMode.ADS_DELTA,
+    admin_port: Annotated[int, Query(ge=0, le=65535, description="The port of Envoy's admin page; 0: a free one")] = 0,
     address: Annotated[
-        str, Query(description="HOST:PORT of this server (default: the address that it listens on)")
+        str, Query(description="`HOST:PORT` at which the client reaches this server; empty: the address it listens on")
     ] = "",
-    region: Annotated[str, Query()] = "",
-    zone: Annotated[str, Query()] = "",
-    sub_zone: Annotated[str, Query()] = "",
-    load_reports: Annotated[bool, Query(description="Envoy reports its load, unless over REST")] = True,
-    ca: Annotated[str, Query(description="Path on the client: trusted certificate authorities; turns TLS on")] = "",
-    certificate: Annotated[str, Query(description="Path on the client: its certificate")] = "",
-    private_key: Annotated[str, Query(description="Path on the client: its key")] = "",
+    region: Annotated[str, Query(description="The region of the node")] = "",
+    zone: Annotated[str, Query(description="The zone of the node")] = "",
+    sub_zone: Annotated[str, Query(description="The sub-zone of the node")] = "",
+    load_reports: Annotated[
+        bool, Query(description="Let Envoy report its load. It has no effect with `mode=rest` and `mode=grpc`")
+    ] = True,
+    ca: Annotated[
+        str, Query(description="The file on the client with trusted certificate authorities; turns TLS on")
+    ] = "",
+    certificate: Annotated[str, Query(description="The file on the client with its certificate")] = "",
+    private_key: Annotated[str, Query(description="The file on the client with its private key")] = "",
 ) -> Response:
-    """A bootstrap for one client of this server: Envoy, or a gRPC library with ``mode=grpc``."""
-    own = here.options.http_address() if mode is BootstrapMode.REST else here.options.grpc_address()
+    """A bootstrap for one client of this server: Envoy, or a gRPC library with `mode=grpc`."""
+    own = deps.options.http_address() if mode is BootstrapMode.REST else deps.options.grpc_address()
     host, port = split_address(address) if address else own
     try:
         tls = ClientTls.of(ca, certificate, private_key)

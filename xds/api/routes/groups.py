@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import (
     Paging,
     answer_json,
+    answer_not_modified,
     answer_yaml,
     etag_header,
-    not_modified,
-    unchanged,
+    is_not_modified,
 )
 from xds.api.bodies import (
     Body,
@@ -28,9 +28,9 @@ from xds.api.bodies import (
 )
 from xds.api.middleware import Segment
 from xds.api.problem import RequestError, finding_item
-from xds.api.push import Pushing, Strict, answer, expected_etag
+from xds.api.push import Pushing, Strict, answer, etag_precondition
 from xds.api.routing import Calling, ShowSecrets, api_router, demand, needs
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.endpoints import owner_item
 from xds.api.shapes.groups import (
     GroupItem,
@@ -63,50 +63,63 @@ Json = dict[str, Any]
 router = api_router("groups")
 
 WithLowered = Annotated[
-    bool, Query(description="Also what the upstreams of the group are lowered to, which PUT does not accept")
+    bool,
+    Query(
+        description="Include the resources that are lowered from the upstreams of the group. PUT does not accept them"
+    ),
 ]
 
 
 @router.get("/groups", response_model=GroupPage)
-async def list_groups(here: Here, request: Request, paging: Paging) -> Response:
+async def list_groups(deps: Deps, request: Request, paging: Paging) -> Response:
     """All groups by name, also those that have settings and no snapshot yet."""
-    counts = here.fleet.nodes_by_group()
-    found = await paging.following(here.publisher.group_names())
+    counts = deps.fleet.nodes_by_group()
+    found = await paging.find_items_after(deps.publisher.group_names())
     return await paging.answer(
-        request, found, lambda group: group, lambda group: item_of(here, group, nodes=counts[group])
+        request, found, lambda group: group, lambda group: item_of(deps, group, nodes=counts[group])
     )
 
 
 @router.get("/groups/{group}", response_model=GroupItem)
-async def get_group(here: Here, request: Request, group: Segment) -> Response:
+async def get_group(deps: Deps, request: Request, group: Segment) -> Response:
     """One group with its settings, without its resources."""
-    item = item_of(here, group)
+    item = item_of(deps, group)
     return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
 
 
 @router.delete("/groups/{group}", response_model=PushAnswer)
 async def delete_group(pushing: Pushing, group: Segment) -> Response:
-    """Delete a group with its settings. Its nodes move to the next group that matches, or keep their configuration."""
-    return await answer(pushing, await pushing.here.publisher.delete_group(group, pushing.options))
+    """Delete a group with its settings, upstreams, policies and bindings. The history stays.
+
+    Its connected nodes move to the next group that matches. It is refused (409) if a node would match no group, or
+    move
+    to an empty one. With `allow_empty` nodes without a group keep their configuration and get no more updates.
+    """
+    return await answer(pushing, await pushing.deps.publisher.delete_group(group, pushing.options))
 
 
 @router.get("/groups/{group}/snapshot", response_model=SnapshotItem)
 async def get_snapshot(
-    here: Here, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
+    deps: Deps, request: Request, group: Segment, show_secrets: ShowSecrets, lowered: WithLowered = False
 ) -> Response:
-    """All pushed resources in their order, in the form that PUT accepts (with ``show_secrets`` if there are secrets).
+    """All pushed resources of a group in their order, in the form that PUT accepts.
 
-    ``lowered`` is the number of further resources, which come from the upstreams of the group.
+    PUT refuses redacted values: to copy secrets, use `show_secrets`.
     """
-    return await snapshot_response(here.publisher.content(group), request, show_secrets, lowered)
+    return await snapshot_response(deps.publisher.content(group), request, show_secrets, lowered)
 
 
 @router.put("/groups/{group}/snapshot", response_model=PushAnswer)
 async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
-    """Replace all resources of a group: ``{"resources": [...], "version"?, "versions"?}``."""
-    pushed = await decode_pushed(body, content_type, pushing.here.options.decoder)
+    """Replace all resources of a group. It is created if it does not exist.
+
+    Resources that are left out are removed. All resources are validated before anything is changed. A push that
+    changes
+    nothing makes no revision.
+    """
+    pushed = await decode_pushed(body, content_type, pushing.deps.options.decoder)
     pushing.options.check_warnings(pushed.warnings)
-    result = await pushing.here.publisher.push(
+    result = await pushing.deps.publisher.push(
         group, pushed.resources, label=pushed.label, labels=pushed.labels, options=pushing.options
     )
     return await answer(pushing, result, pushed.warnings)
@@ -114,20 +127,20 @@ async def put_snapshot(pushing: Pushing, group: Segment, body: Body, content_typ
 
 @router.delete("/groups/{group}/snapshot", response_model=PushAnswer)
 async def delete_snapshot(pushing: Pushing, group: Segment) -> Response:
-    """Remove all resources. The group remains, empty."""
-    pushing.here.publisher.content(group)
-    return await answer(pushing, await pushing.here.publisher.push(group, [], options=pushing.options))
+    """Remove all pushed resources of a group. The group remains, empty."""
+    pushing.deps.publisher.content(group)
+    return await answer(pushing, await pushing.deps.publisher.push(group, [], options=pushing.options))
 
 
 @router.get("/groups/{group}/resources/{type}", response_model=ResourcePage)
 async def list_resources(
-    here: Here, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
+    deps: Deps, request: Request, paging: Paging, group: Segment, type: Segment, show_secrets: ShowSecrets
 ) -> Response:
     """The resources of one type, by name."""
-    held = here.publisher.content(group).snapshot.get(type_url_of(type)).resources
-    found = (held[name] for name in await paging.following(held))
-    owners = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
-    content = here.publisher.lowered.content(group)
+    held = deps.publisher.content(group).snapshot.get(type_url_of(type)).resources
+    found = (held[name] for name in await paging.find_items_after(held))
+    owners = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+    content = deps.publisher.lowered.content(group)
 
     def item(resource: Resource) -> Json:
         origin = origin_of(content, (resource.type_url, resource.name))
@@ -138,55 +151,61 @@ async def list_resources(
 
 @router.get("/groups/{group}/resources/{type}/{name:path}", response_model=Json)
 async def get_resource(
-    here: Here, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
+    deps: Deps, request: Request, group: Segment, type: Segment, name: Segment, show_secrets: ShowSecrets
 ) -> Response:
-    """One resource, in the form that PUT accepts."""
-    content = here.publisher.content(group)
+    """One resource, in the form that PUT accepts. Its etag is that of the group."""
+    content = deps.publisher.content(group)
     resource = content.get((type_url_of(type), name))
     if resource is None:
-        told = f"group {group!r} has no {type} resource named {name!r}"
-        live = here.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
+        detail = f"group {group!r} has no {type} resource named {name!r}"
+        live = deps.publisher.live.owners(group) if type_url_of(type) == ENDPOINT else {}
         where = f"; `xds endpoints show {name} -g {group}` shows what is served" if name in live else ""
-        raise NotFoundError(f"{told}{where}")
-    if not_modified(request, content.etag):
-        return unchanged(content.etag)
+        raise NotFoundError(f"{detail}{where}")
+    if is_not_modified(request, content.etag):
+        return answer_not_modified(content.etag)
     headers = {**etag_header(content.etag), "X-Resource-Version": resource.version}
     write = answer_yaml if accepts_yaml(request) else answer_json
-    return await write(request, shown(resource, show_secrets), headers)
+    return await write(request, render_for_reader(resource, show_secrets), headers)
 
 
 @router.put("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
 async def put_resource(
     pushing: Pushing, group: Segment, type: Segment, name: Segment, body: Body, content_type: ContentType = ""
 ) -> Response:
-    """Add or replace one resource and keep the others. ``@type`` may be left out of the body."""
-    decoder = pushing.here.options.decoder
+    """Add or replace one resource and keep the others. The group is created if it does not exist.
+
+    `If-Match` is about the group.
+    """
+    decoder = pushing.deps.options.decoder
     pushed = await decode_one(body, content_type, type_url_of(type), name, decoder)
     pushing.options.check_warnings(pushed.warnings)
     (resource,) = pushed.resources
-    return await answer(pushing, await pushing.here.publisher.put(group, resource, pushing.options), pushed.warnings)
+    return await answer(pushing, await pushing.deps.publisher.put(group, resource, pushing.options), pushed.warnings)
 
 
 @router.delete("/groups/{group}/resources/{type}/{name:path}", response_model=PushAnswer)
 async def delete_resource(pushing: Pushing, group: Segment, type: Segment, name: Segment) -> Response:
-    """Remove one resource and keep the others."""
-    return await answer(pushing, await pushing.here.publisher.delete(group, (type_url_of(type), name), pushing.options))
+    """Remove one resource and keep the others. `If-Match` is about the group."""
+    return await answer(pushing, await pushing.deps.publisher.delete(group, (type_url_of(type), name), pushing.options))
 
 
 @router.post("/validate", response_model=ValidationAnswer, openapi_extra=needs(READ))
 async def validate(
-    here: Here,
+    deps: Deps,
     request: Request,
     body: Body,
     content_type: ContentType = "",
     strict: Strict = False,
     envoy: Annotated[
-        bool, Query(description="Also validate with a real Envoy; needs `codec.envoy` and the scope `admin`")
+        bool,
+        Query(
+            description="Also validate with the Envoy of `codec.envoy` (400 if it is not set). Needs the scope `admin`"
+        ),
     ] = False,
 ) -> Response:
-    """Check a snapshot without pushing it; 422 with all findings if it is invalid."""
-    binary = envoy_binary(here, request) if envoy else None
-    pushed = await decode_pushed(body, content_type, here.options.decoder)
+    """Check a snapshot without pushing it. 422 with all findings if it is invalid."""
+    binary = envoy_binary(deps, request) if envoy else None
+    pushed = await decode_pushed(body, content_type, deps.options.decoder)
     found = await run_sized(lambda: check_references(pushed.resources), bytes=len(body))
     if binary is not None:
         found += await ask_envoy(pushed.resources, binary)
@@ -202,17 +221,17 @@ async def validate(
 async def snapshot_response(
     content: GroupContent, request: Request, show_secrets: bool, lowered: bool = False
 ) -> Response:
-    """The content as JSON, or as YAML if the client prefers that; 304 if the client has this version already."""
-    if not_modified(request, content.etag):
-        return unchanged(content.etag)
+    """The content as JSON or YAML; 304 if the client has this version."""
+    if is_not_modified(request, content.etag):
+        return answer_not_modified(content.etag)
     size = sum(len(resource.body) for resource in content.resources())
     document = await run_sized(lambda: _document(content, show_secrets, lowered), bytes=size)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, document, etag_header(content.etag))
 
 
-def shown(resource: Resource, show_secrets: bool) -> Json:
-    """A resource as it is shown to readers."""
+def render_for_reader(resource: Resource, show_secrets: bool) -> Json:
+    """A resource as JSON, with its secret values redacted unless ``show_secrets``."""
     document = render_resource(resource)
     return document if show_secrets else redact(document)
 
@@ -226,7 +245,7 @@ def _document(content: GroupContent, show_secrets: bool, lowered: bool) -> Json:
         "etag": content.etag,
         "versions": content.versions(),
         "lowered": sum(each.is_lowered for each in resources),
-        "resources": [shown(resource, show_secrets) for resource in listed],
+        "resources": [render_for_reader(resource, show_secrets) for resource in listed],
     }
 
 
@@ -237,7 +256,7 @@ def _item(resource: Resource, show_secrets: bool, owner: Owner | None, origin: L
         "type": type_label(resource.type_url),
         "name": resource.name,
         "version": resource.version,
-        "resource": shown(resource, show_secrets),
+        "resource": render_for_reader(resource, show_secrets),
     }
 
 
@@ -247,34 +266,45 @@ SETTINGS_BYTES = 64 * 1024
 # The selector of a group affects all other groups, so the right to write this group is not enough.
 @router.put("/groups/{group}", response_model=GroupItem, openapi_extra=needs(ADMIN))
 async def put_group(
-    here: Here,
+    deps: Deps,
     group: Segment,
     body: Body,
     by: Calling,
     etag: Annotated[
         str,
-        Depends(expected_etag("s", "the group must have no settings", shown="The expected `settings_etag`, such as")),
+        Depends(
+            etag_precondition(
+                "s",
+                "succeed only if the group has no settings",
+                shown="Succeed only if the present `settings_etag` is this one, such as",
+            )
+        ),
     ],
     content_type: ContentType = "",
-    dry_run: Annotated[bool, Query(description="Check the settings; change nothing")] = False,
-    allow_empty: Annotated[bool, Query(description="Allow nodes to move to this group although it is empty")] = False,
+    dry_run: Annotated[
+        bool, Query(description="Check the settings, and show the group with them; change nothing")
+    ] = False,
+    allow_empty: Annotated[
+        bool,
+        Query(description="Permit a selector for an empty group: nodes lose their whole configuration. Otherwise 409"),
+    ] = False,
 ) -> Response:
-    """Create a group, or change its settings. Settings that are left out are reset.
+    """Create a group, or set all its settings. Settings that are left out are reset. This makes no revision.
 
-    ``{"selector"?, "priority"?, "on_nack"?, "removal_delay_s"?, "listener_drain_s"?}``. Settings make no revision. No
-    nodes belong to a group without a snapshot. `If-Match` takes the `settings_etag` that was read: 412 if the settings
-    were changed since. 422 with the column for an invalid selector.
+    Nodes join a group only once it has a snapshot. `If-Match` takes the `settings_etag` of the group. An invalid
+    selector
+    is answered with 422 and the column of the error.
     """
     settings = read_settings(await parse_one(body, content_type, "the settings of a group", SETTINGS_BYTES))
-    await here.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
-    item = item_of(here, group, settings)
+    await deps.publisher.configure(group, settings, etag=etag, dry_run=dry_run, allow_empty=allow_empty, by=by)
+    item = item_of(deps, group, settings)
     return JSONResponse(item, headers=etag_header(item["etag"]) if item["etag"] else {})
 
 
-def item_of(here: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
+def item_of(deps: Services, group: str, settings: GroupSettings | None = None, nodes: int | None = None) -> GroupItem:
     """The item of a group; ``settings`` replace the present ones. Raises ``NotFoundError``."""
-    publisher = here.publisher
-    content, table = publisher.held(group), publisher.settings
+    publisher = deps.publisher
+    content, table = publisher.find_content(group), publisher.settings
     if content is None and settings is None and group not in table:
         raise NotFoundError(f"no such group: {group!r}")
     shown = settings or table.get(group)
@@ -288,10 +318,10 @@ def item_of(here: Services, group: str, settings: GroupSettings | None = None, n
         "selector_failures": table.failures(group),
         "settings_etag": etag if etag != NO_ETAG else "",
     }
-    return group_item(group, content, len(here.fleet.connected(group)) if nodes is None else nodes, own)
+    return group_item(group, content, len(deps.fleet.connected(group)) if nodes is None else nodes, own)
 
 
-def envoy_binary(here: Services, request: Request) -> Path:
+def envoy_binary(deps: Services, request: Request) -> Path:
     """The Envoy binary for validation.
 
     Raises ``RequestError`` if there is none (400) or the caller may not use it (403).
@@ -299,9 +329,9 @@ def envoy_binary(here: Services, request: Request) -> Path:
     Envoy opens the files that a configuration names, log files for writing, so not every caller may run it.
     """
     demand(request, ADMIN)
-    if here.options.envoy is None:
+    if deps.options.envoy is None:
         raise RequestError(HTTPStatus.BAD_REQUEST, "this server has no Envoy for validation: codec.envoy is not set")
-    return here.options.envoy
+    return deps.options.envoy
 
 
 async def ask_envoy(resources: Sequence[Resource], envoy: Path) -> list[Violation]:

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from xds.api.answers import Page, Paging, answer_json
 from xds.api.middleware import Segment
 from xds.api.routing import api_router, secrets_shown
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.codec.redaction import redact
 from xds.codec.render import render_resource
@@ -28,14 +28,14 @@ from xds.model.snapshot import ResourceSet
 
 Json = dict[str, Any]
 Render = Callable[[Resource], Json]
-Ends = Mapping[str, Mapping[str, float | None]]  # ends of lingering by type URL and name
-Chosen = tuple[Holding, ResourceSet | None]
+LingeringEnds = Mapping[str, Mapping[str, float | None]]  # ends of lingering by type URL and name
+HeldSet = tuple[Holding, ResourceSet | None]
 
 router = api_router("fleet")
 
 MISSING = "missing"
 _NAME_LIMIT = 4096
-_SIZE_GUESS_BYTES = 300  # of a resource; larger documents than some hundred resources are not made on the event loop
+_RESOURCE_BYTES = 300  # an estimate; a document of more than some hundred resources is made in a thread
 
 
 class Side(StrEnum):
@@ -47,11 +47,17 @@ class Side(StrEnum):
 
 
 class HeldItem(TypedDict):
-    """``state`` is that of the type, such as ``synced``, or ``missing`` for a requested name that does not exist.
+    """A resource of a node.
 
-    ``overlay`` is present if something is laid over the pushed resource: ``live`` (live endpoints), ``assignment``
-    (weights of traffic assignment). ``pushed_version`` is the version below, if there is one. ``lingers`` is true for a
-    removed resource that the node keeps for a while, until ``until``; null while that time has not started.
+    * ``state``: the state of its type, such as ``synced``; ``missing`` for a subscribed name that does not exist;
+    * ``version``: its version: a hash of its content; empty if it is missing;
+    * ``version_info``: the ``version_info`` of the response; empty without one;
+    * ``overlay``: present if something replaces the pushed resource: ``live`` (live endpoints), ``assignment``
+      (weights of traffic assignment);
+    * ``pushed_version``: present with ``overlay``: the version of the pushed resource, if there is one;
+    * ``lingers``: present, and true, for a removed resource that the node keeps for a while;
+    * ``until``: present with ``lingers``: when it is removed; null while that time is not known;
+    * ``resource``: present with ``contents``: the resource as protobuf JSON.
     """
 
     type: str
@@ -68,7 +74,7 @@ class HeldItem(TypedDict):
 
 
 class HeldPage(TypedDict):
-    """A page of the resources of one node."""
+    """A page of the resources of a node, by type and name."""
 
     items: list[HeldItem]
     next_page_token: NotRequired[str]
@@ -76,49 +82,54 @@ class HeldPage(TypedDict):
 
 @router.get("/nodes/{id}/resources", response_model=HeldPage)
 async def list_held(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     id: Segment,
-    type: Annotated[str, Query(description="Alias or type URL")] = "",
-    name: Annotated[str, Query(max_length=_NAME_LIMIT, description="A glob: `web-*`")] = "",
-    side: Annotated[Side, Query()] = Side.ACKED,
-    contents: Annotated[bool, Query(description="Include the documents of the resources")] = False,
+    type: Annotated[str, Query(description="Only this type: an alias or a type URL; empty: all types")] = "",
+    name: Annotated[
+        str,
+        Query(max_length=_NAME_LIMIT, description="Only names that match this glob, such as `web-*`; empty: all names"),
+    ] = "",
+    side: Annotated[
+        Side, Query(description="Which resources: those that the node ACKed, was sent, or is served")
+    ] = Side.ACKED,
+    contents: Annotated[bool, Query(description="Include the resources themselves")] = False,
     secrets: Annotated[bool, Depends(secrets_shown)] = False,
 ) -> Response:
-    """The resources of a connected node by type and name, as its ACKs prove."""
-    node = here.fleet.node(id)
+    """The resources of a connected node by type and name: those that it ACKed, was sent last, or is served."""
+    node = deps.fleet.node(id)
     if node is None or not node.connected:
         raise NotFoundError(f"no node {id!r} is connected")
     chosen = [
-        (held, _chosen(here, held, side, id))
-        for held in here.fleet.holdings(id)
+        (held, _side_of(deps, held, side, id))
+        for held in deps.fleet.holdings(id)
         if not type or type_url_of(type) in {held.type_url, type_url_of(held.type)}
     ]
     render = (render_resource if secrets else _redacted) if contents else None
-    lingering = lingering_until(here.fleet.clients(id)) if side is not Side.SERVED else {}
-    size = sum(len(found) for _, found in chosen if found is not None) * _SIZE_GUESS_BYTES
+    lingering = lingering_until(deps.fleet.clients(id)) if side is not Side.SERVED else {}
+    size = sum(len(found) for _, found in chosen if found is not None) * _RESOURCE_BYTES
     return await answer_json(
         request, await run_sized(lambda: _page(paging, chosen, name, render, lingering), bytes=size)
     )
 
 
-def _page(paging: Page, chosen: list[Chosen], glob: str, render: Render | None, lingering: Ends) -> Json:
+def _page(paging: Page, chosen: list[HeldSet], glob: str, render: Render | None, lingering: LingeringEnds) -> Json:
     found = {
         f"{held.type} {name}": (held, resources, name)
         for held, resources in chosen
         for name in _names(held, resources)
         if not glob or fnmatchcase(name, glob)
     }
-    return paging.of(paging.behind(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
+    return paging.render(paging.items_after(found), lambda key: key, lambda key: _item(*found[key], render, lingering))
 
 
-def _chosen(here: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
+def _side_of(deps: Services, held: Holding, side: Side, node_id: str) -> ResourceSet | None:
     if side is Side.ACKED:
         return held.acked
     if side is Side.SENT:
         return held.sent
-    served = here.publisher.served(node_id)
+    served = deps.publisher.served(node_id)
     return served.get(type_url_of(held.type)) if served is not None else None
 
 
@@ -130,7 +141,9 @@ def _names(held: Holding, chosen: ResourceSet | None) -> Iterator[str]:
         yield from sorted(held.interest.names)
 
 
-def _item(held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: Ends) -> HeldItem:
+def _item(
+    held: Holding, chosen: ResourceSet | None, name: str, render: Render | None, lingering: LingeringEnds
+) -> HeldItem:
     resource = _resource(chosen, name)
     item: HeldItem = {
         "type": alias_of(held.type_url),

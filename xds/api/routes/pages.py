@@ -43,13 +43,13 @@ async def start_page() -> Response:
 
 @router.get("/docs")
 async def documentation_page() -> Response:
-    """The operations of the admin API."""
+    """The documentation of the admin API."""
     return _page("/docs")
 
 
 @router.get("/ui")
-async def first_page() -> Response:
-    """There is one page below ``/ui``."""
+async def redirect_to_nodes() -> Response:
+    """``/ui`` leads to its only page."""
     return RedirectResponse("/ui/nodes")
 
 

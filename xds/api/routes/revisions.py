@@ -19,9 +19,9 @@ from xds.api.push import (
     Pushing,
     answer,
 )
-from xds.api.routes.groups import WithLowered, shown, snapshot_response
+from xds.api.routes.groups import WithLowered, render_for_reader, snapshot_response
 from xds.api.routing import ShowSecrets, api_router
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.groups import (
     ChangeItem,
     ProgressItem,
@@ -42,16 +42,17 @@ from xds.control.push import by_type_label
 from xds.control.threads import run_sized
 from xds.model.errors import NotFoundError
 
-REVISION_LIMIT = (1 << 63) - 2  # stores ask for revisions below the next one, in 64 bits
+REVISION_LIMIT = (1 << 63) - 2  # stores read revisions below the next one, in 64 bits
 Revision = Annotated[int, Path(ge=1, le=REVISION_LIMIT)]
 
 router = api_router("revisions", "/groups/{group}")
 
 
 class RollbackRequest(pydantic.BaseModel):
-    """``to`` is the revision whose content is restored.
+    """A rollback of a group.
 
-    With ``keep_endpoints``, clusters that exist before and after keep their present assignments.
+    * ``to``: the revision whose content is restored;
+    * ``keep_endpoints``: keep the present assignments of clusters that exist before and after.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -62,86 +63,94 @@ class RollbackRequest(pydantic.BaseModel):
 
 @router.get("/revisions", response_model=RevisionPage)
 async def list_revisions(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     group: Segment,
     endpoints: Annotated[bool, Query(description="Include revisions that changed only endpoints")] = True,
 ) -> Response:
-    """All revisions, newest first: kind, author, and whether it was undone."""
+    """All revisions of a group, newest first: kind, author, and whether the revision was undone."""
     before = int(paging.after) if paging.after.isdecimal() else None
-    found = await here.publisher.history(group, before, paging.limit + 1, endpoints)
+    found = await deps.publisher.history(group, before, paging.limit + 1, endpoints)
     return await paging.answer(request, found, lambda item: str(item.revision), revision_item)
 
 
 @router.get("/revisions/{revision}", response_model=SnapshotItem)
 async def get_revision(
-    here: Here,
+    deps: Deps,
     request: Request,
     group: Segment,
     revision: Revision,
     show_secrets: ShowSecrets,
     lowered: WithLowered = False,
 ) -> Response:
-    """What was pushed at a revision, in the form that PUT accepts."""
-    content = await here.publisher.content_at(group, revision)
+    """The pushed resources of a group at a revision, in the form that PUT accepts."""
+    content = await deps.publisher.content_at(group, revision)
     return await snapshot_response(content, request, show_secrets, lowered)
 
 
 @router.get("/revisions/{revision}/progress", response_model=ProgressItem)
 async def get_progress(
-    here: Here,
+    deps: Deps,
     group: Segment,
     revision: Revision,
     wait: Annotated[
-        float, Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until the progress is decided")
+        float,
+        Query(ge=0, le=WAIT_LIMIT_S, description="Seconds to wait until `verdict` is not `pending`; 0: answer at once"),
     ] = 0.0,
 ) -> Response:
-    """The progress of a recent push, among the nodes that were connected at its commit."""
-    found = await here.publisher.pushes.settled(group, revision, wait)
+    """The progress of a push among the nodes that were connected at its commit.
+
+    The server keeps the progress of the latest 64 pushes until it stops; 404 for others.
+    """
+    found = await deps.publisher.pushes.wait_for_verdict(group, revision, wait)
     if found is None:
         raise NotFoundError(f"revision {revision} of group {group!r} is not a recent push to this server")
     return JSONResponse(progress_item(found))
 
 
 @router.get("/rollout", response_model=RolloutItem)
-async def get_rollout(here: Here, group: Segment) -> Response:
+async def get_rollout(deps: Deps, group: Segment) -> Response:
     """The progress of the connected nodes with the present revision of the group, type by type."""
-    return JSONResponse(rollout_item(await here.publisher.rollout(group)))
+    return JSONResponse(rollout_item(await deps.publisher.rollout(group)))
 
 
 @router.post("/rollback", response_model=PushAnswer)
 async def rollback(pushing: Pushing, group: Segment, body: Body, content_type: ContentType = "") -> Response:
-    """Roll back: make a new revision with the content of an earlier one."""
+    """Roll back: make a new revision with the content of an earlier one. This also restores a deleted group."""
     media_of(content_type)
     try:
         wanted = RollbackRequest.model_validate_json(body)
     except pydantic.ValidationError:
         raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be {"to": REVISION}') from None
-    keeps, publisher = wanted.keep_endpoints, pushing.here.publisher
+    keeps, publisher = wanted.keep_endpoints, pushing.deps.publisher
     return await answer(pushing, await publisher.rollback(group, wanted.to, pushing.options, keeps_endpoints=keeps))
 
 
 @router.get("/undo", response_model=UndoItem)
-async def get_undo(here: Here, group: Segment) -> Response:
-    """What an undo of the last configuration change would do. Ask, then roll back to ``to`` with ``If-Match``.
+async def get_undo(deps: Deps, group: Segment) -> Response:
+    """The plan of undoing the last configuration change of a group. Nothing is changed.
 
-    ``to`` is the last earlier revision that was neither undone nor rejected. It is null if there is none; the caller
-    then has to choose among the ``candidates``.
+    To undo it, roll back to the revision in `to`, with `etag` as `If-Match`. `to` is the last revision before the
+    change
+    that was neither undone nor rejected by more than `server.undo_refused_share` of its nodes. It is null if there is
+    none: a person has to choose one of the `candidates`. 404 if there is nothing to undo.
     """
-    plan = await here.publisher.undo_plan(group)
+    plan = await deps.publisher.undo_plan(group)
     return JSONResponse(undo_item(plan), headers=etag_header(plan.etag))
 
 
 Json = dict[str, Any]
 
-_SIZE_GUESS_BYTES = 100  # of a key; sorting more than some hundred keys is not for the event loop
+_KEY_BYTES = 100  # an estimate; more than some hundred keys are sorted in a thread
 
 
 class DifferenceItem(TypedDict):
-    """``change`` is ``added``, ``changed`` or ``removed``. The side that does not have the resource is null.
+    """A resource that differs between two revisions. If only redacted values differ, both sides look the same.
 
-    If only redacted values differ, both sides look the same.
+    * ``change``: ``added``, ``changed`` or ``removed``;
+    * ``before``: the resource at the first revision, as protobuf JSON; null if there is none;
+    * ``after``: the resource at the second revision, as protobuf JSON; null if there is none.
     """
 
     type: str
@@ -163,11 +172,18 @@ DifferenceAnswer = TypedDict(
         "next_page_token": NotRequired[str],
     },
 )
+DifferenceAnswer.__doc__ = """The difference between two revisions of a group.
+
+* ``from``: the first revision; 0: no resources;
+* ``to``: the second revision;
+* ``changes``: the names of all resources that differ, by type alias;
+* ``resources``: present with ``contents``: one page of these resources, before and after.
+"""
 
 
 @router.get("/revisions/{revision}/diff", response_model=DifferenceAnswer)
 async def get_difference(
-    here: Here,
+    deps: Deps,
     request: Request,
     paging: Paging,
     group: Segment,
@@ -179,13 +195,15 @@ async def get_difference(
             alias="from",
             ge=0,
             le=REVISION_LIMIT,
-            description="By default the previous revision; 0: compare with nothing",
+            description="The revision to compare with; 0: no resources. By default the revision before",
         ),
     ] = None,
-    contents: Annotated[bool, Query(description="Include the documents of the resources, page by page")] = True,
+    contents: Annotated[
+        bool, Query(description="Include each resource before and after, page by page; false: names only")
+    ] = True,
 ) -> Response:
-    """The changes from one revision to another. A revision that deleted the group has no resources."""
-    found = await here.publisher.compare(group, revision - 1 if base is None else base, revision)
+    """The difference between two revisions of a group. A revision that deleted the group has no resources."""
+    found = await deps.publisher.compare(group, revision - 1 if base is None else base, revision)
     document: Json = {
         "group": group,
         "from": found.old,
@@ -194,9 +212,9 @@ async def get_difference(
     }
     if contents:
         touched = found.touched()
-        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _SIZE_GUESS_BYTES)
+        page = await run_sized(lambda: _page(paging, touched), bytes=len(touched) * _KEY_BYTES)
         keys: list[Key] = page.pop("items")
-        sides = await here.publisher.sides(found, keys)
+        sides = await deps.publisher.compared_resources(found, keys)
         size = sum(len(resource.body) for side in (sides.before, sides.after) for resource in side.values())
         document["resources"] = await run_sized(lambda: _items(keys, sides, show_secrets), bytes=size)
         document.update(page)
@@ -205,11 +223,11 @@ async def get_difference(
 
 
 def _page(paging: Page, touched: list[Key]) -> Json:
-    places = {_place(key): key for key in touched}
-    return paging.of(paging.behind(places), str, lambda place: places[place])
+    keys = {_list_key(key): key for key in touched}
+    return paging.render(paging.items_after(keys), str, lambda text: keys[text])
 
 
-def _place(key: Key) -> str:
+def _list_key(key: Key) -> str:
     return f"{type_label(key[0])} {key[1]}"
 
 
@@ -223,6 +241,6 @@ def _item(key: Key, sides: ComparedResources, show_secrets: bool) -> DifferenceI
         "type": type_label(key[0]),
         "name": key[1],
         "change": "added" if before is None else "removed" if after is None else "changed",
-        "before": shown(before, show_secrets) if before is not None else None,
-        "after": shown(after, show_secrets) if after is not None else None,
+        "before": render_for_reader(before, show_secrets) if before is not None else None,
+        "after": render_for_reader(after, show_secrets) if after is not None else None,
     }

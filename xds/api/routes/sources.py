@@ -1,4 +1,4 @@
-"""Sources: where instances of services come from, and how each source is."""
+"""Sources of instances, and the state of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from time import time
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from xds.api.answers import Page, page
 from xds.api.middleware import Segment
 from xds.api.routing import api_router
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.values import timestamp
 from xds.catalog.service_index import SourceHoldings
 from xds.control.source_feed import SourceStatus
@@ -28,7 +28,13 @@ router: APIRouter = api_router("sources")
 
 
 class SourceFinding(TypedDict):
-    """Something that is left out. ``service`` is empty unless it concerns one, ``source`` is the place in a file."""
+    """Something of a source that is left out.
+
+    * ``service``: the name of the service; empty if it is about none;
+    * ``pointer``: the JSON pointer of the place in the input; may be empty;
+    * ``source``: the place in a file, as ``FILE:LINE:COLUMN``; empty if it is about none;
+    * ``hint``: how to correct it; may be empty.
+    """
 
     service: str
     code: str
@@ -39,13 +45,28 @@ class SourceFinding(TypedDict):
 
 
 class SourceStateItem(TypedDict):
-    """A source. Times are null where nothing has happened.
+    """A source of instances, and how it is.
 
-    ``state``: ``starting`` until it was read since the start, ``failing`` while it cannot be read, ``removed`` if
-    the settings no longer have it and its instances drain, else ``reading``. ``message`` says why it fails.
-    ``read_age_s``: seconds since it was read last. ``waiting_n``: services whose latest state waits for
-    ``changes_per_s``, for ``waiting_s`` seconds by now. ``held`` are some of ``held_n`` services of which a loss is
-    held back, ``findings`` some of ``findings_n``.
+    * ``name``: its name;
+    * ``kind``: its kind, such as ``consul``;
+    * ``state``: ``starting`` (not read since the start), ``reading``, ``failing`` (it cannot be read), or ``removed``
+      (the settings no longer have it, and its instances drain);
+    * ``message``: why it fails; empty if it does not;
+    * ``read_at``: when it was read last; null before the first time;
+    * ``read_age_s``: seconds since then; null before the first time;
+    * ``failing_since``: since when it cannot be read; null if it can;
+    * ``retry_at``: when it is started again; null while it runs;
+    * ``failures_n``: how often it could not be read;
+    * ``restarts_n``: how often it ended and was started again;
+    * ``changes_n``: the number of changes of services that it has shown;
+    * ``services_n``: the number of its services;
+    * ``instances_n``: the number of its instances;
+    * ``waiting_n``: the number of services whose latest change waits because of ``changes_per_s``;
+    * ``waiting_s``: for how many seconds the oldest of them has waited; 0 if none waits;
+    * ``held``: the names of some services of which a loss is held;
+    * ``held_n``: the number of these services;
+    * ``findings``: some of what is left out;
+    * ``findings_n``: the number of findings.
     """
 
     name: str
@@ -70,14 +91,15 @@ class SourceStateItem(TypedDict):
 
 
 class SourcePage(TypedDict):
-    """A page of sources."""
+    """A page of sources, by name."""
 
     items: list[SourceStateItem]
+    next_page_token: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known of a source. One that only has instances from before has no status, registration has no run."""
+    """A source. ``status`` is None if only its earlier instances are left, ``run`` is None for registration."""
 
     name: str
     status: SourceStatus | None
@@ -86,25 +108,25 @@ class _Source:
 
 
 @router.get("/sources", response_model=SourcePage)
-async def list_sources(request: Request, here: Here, page: Annotated[Page, Depends(page)]) -> Response:
-    """All sources by name, with their state."""
-    found = await page.following(_sources(here), lambda each: each.name)
+async def list_sources(request: Request, deps: Deps, page: Annotated[Page, Depends(page)]) -> Response:
+    """All sources of instances by name, with their state."""
+    found = await page.find_items_after(_sources(deps), lambda each: each.name)
     return await page.answer(request, found, lambda each: each.name, _item)
 
 
 @router.get("/sources/{name}", response_model=SourceStateItem)
-async def get_source(here: Here, name: Segment) -> Response:
-    """One source."""
-    for each in _sources(here):
+async def get_source(deps: Deps, name: Segment) -> Response:
+    """One source of instances, with its state."""
+    for each in _sources(deps):
         if each.name == name:
             return JSONResponse(_item(each))
     raise NotFoundError(f"there is no source named {name[:200]!r}")
 
 
-def _sources(here: Services) -> Iterator[_Source]:
-    statuses = {status.name: status for status in here.catalog.statuses()}
-    runs = here.sources.runs()
-    holdings = {each.name: each for each in here.catalog.holdings()}
+def _sources(deps: Services) -> Iterator[_Source]:
+    statuses = {status.name: status for status in deps.catalog.statuses()}
+    runs = deps.sources.runs()
+    holdings = {each.name: each for each in deps.catalog.holdings()}
     for name in sorted({*statuses, *runs, *holdings}):
         yield _Source(name, statuses.get(name), runs.get(name), holdings.get(name))
 
@@ -117,7 +139,7 @@ def _item(source: _Source) -> SourceStateItem:
     by_service = holdings.findings if holdings is not None else {}
     findings = [_finding("", each) for each in status.rejected]
     findings += [_finding(service, each) for service in sorted(by_service) for each in by_service[service]]
-    held = sorted(holdings.held) if holdings is not None else []
+    held = sorted(holdings.held_services) if holdings is not None else []
     return {
         "name": source.name,
         "kind": status.kind or run.kind,

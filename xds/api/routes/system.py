@@ -25,7 +25,7 @@ from xds.api.routing import (
     identity_of,
     needs,
 )
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.values import timestamp
 from xds.codec.json_schema import SNAPSHOT, resource_schema, snapshot_schema
 from xds.control.access import ANONYMOUS
@@ -41,7 +41,12 @@ router = api_router("about")
 
 
 class VersionItem(TypedDict):
-    """``envoy_data_plane`` is the version of the library with Envoy's API."""
+    """The versions of the server and of what it runs on.
+
+    * ``version``: the version of the server;
+    * ``python``: the version of Python;
+    * ``envoy_data_plane``: the version of ``envoy-data-plane``, the library with Envoy's API.
+    """
 
     version: str
     python: str
@@ -49,10 +54,13 @@ class VersionItem(TypedDict):
 
 
 class CallerItem(TypedDict):
-    """``name`` is that of the token or of the certificate's rule; empty if there is none.
+    """The caller of this request.
 
-    ``principal`` is the first authenticated name of the connection, ``principals`` are all. ``authenticated`` is false
-    if the server asks for no credentials.
+    * ``name``: the name of the token, or of the rule for the certificate; empty for none;
+    * ``principal``: the first authenticated principal; empty without authentication;
+    * ``principals``: all authenticated principals;
+    * ``scopes``: the scopes of the caller;
+    * ``authenticated``: false if the server asks for no credentials.
     """
 
     name: str
@@ -64,7 +72,7 @@ class CallerItem(TypedDict):
 
 @router.get("/version", response_model=VersionItem, openapi_extra=needs(ANY))
 async def get_version() -> Response:
-    """The versions of the server."""
+    """The versions of the server, of Python, and of the library with Envoy's API."""
     found: VersionItem = {
         "version": __version__,
         "python": platform.python_version(),
@@ -75,7 +83,7 @@ async def get_version() -> Response:
 
 @router.get("/whoami", response_model=CallerItem, openapi_extra=needs(ANY))
 async def get_caller(request: Request) -> Response:
-    """The caller's principal and scopes."""
+    """The principals and scopes of the caller."""
     grant, identity = grant_of(request), identity_of(request)
     found: CallerItem = {
         "name": grant.name,
@@ -88,14 +96,14 @@ async def get_caller(request: Request) -> Response:
 
 
 @router.get("/config", response_model=dict[str, Any])
-async def get_config(here: Here) -> Response:
-    """The effective settings, without secrets."""
-    return JSONResponse(here.options.config)
+async def get_config(deps: Deps) -> Response:
+    """The settings in effect, without secret values."""
+    return JSONResponse(deps.options.config)
 
 
 @router.get("/schema/{type}", response_model=dict[str, Any], responses={200: {"content": {SCHEMA_TYPE: {}}}})
 async def get_schema(request: Request, type: Segment) -> Response:
-    """JSON Schema 2020-12 of a resource type (alias, type URL or message name), or of a whole push: ``snapshot``."""
+    """The JSON Schema (2020-12) of a resource type, or of a whole push."""
     found = await asyncio.to_thread(snapshot_schema if type == SNAPSHOT else lambda: resource_schema(type_url_of(type)))
     if found is None:
         raise NotFoundError(f"no such type in Envoy's API: {type[:200]!r}")
@@ -108,9 +116,14 @@ watch_router = api_router("watch")
 
 
 class RefusedFilesItem(TypedDict):
-    """Files that are not applied; ``group`` is empty if the directory itself cannot be read.
+    """Files of a group that are not applied. The group keeps its configuration.
 
-    ``detail`` is the first of ``findings`` errors, ``source`` its place in a file. The group keeps its content.
+    * ``group``: the name of the group; empty if the directory itself cannot be read;
+    * ``files``: the paths of the files;
+    * ``since``: since when they are not applied;
+    * ``detail``: the first error;
+    * ``source``: its place, as ``FILE:LINE:COLUMN``; empty if it is not known;
+    * ``findings``: the number of errors.
     """
 
     group: str
@@ -122,7 +135,12 @@ class RefusedFilesItem(TypedDict):
 
 
 class WatchAnswer(TypedDict):
-    """``directory`` is null if none is watched; ``refused`` lists some of ``refused_total``."""
+    """The watched directory.
+
+    * ``directory``: its path; null if none is watched;
+    * ``refused``: the files that are not applied, by group, at most a thousand groups;
+    * ``refused_total``: the number of groups with such files.
+    """
 
     directory: str | None
     refused: list[RefusedFilesItem]
@@ -130,9 +148,11 @@ class WatchAnswer(TypedDict):
 
 
 @watch_router.get("/watch", response_model=WatchAnswer)
-async def get_watch(here: Here, group: Annotated[str, Query(description="Only this group")] = "") -> Response:
-    """The watched directory (``serve --watch``), and its files that cannot be applied."""
-    watched = here.watched()
+async def get_watch(
+    deps: Deps, group: Annotated[str, Query(description="Only files of this group; empty: of all groups")] = ""
+) -> Response:
+    """The watched directory (`serve --watch`), and its files that are not applied."""
+    watched = deps.watched()
     found = [each for each in watched.refused if group in ("", each.group)] if watched is not None else []
     answer: WatchAnswer = {
         "directory": str(watched.root) if watched is not None else None,
@@ -159,26 +179,29 @@ health_router = APIRouter(tags=["health"])
 
 
 class StatusItem(TypedDict):
-    """The state of the server."""
+    """The state of the server.
+
+    * ``status``: of ``/livez`` it is ``ok``; of ``/readyz`` the phase of the server, such as ``ready``.
+    """
 
     status: str
 
 
 @health_router.get("/livez", response_model=StatusItem)
 async def livez() -> Response:
-    """Tell that the event loop answers."""
+    """Liveness: 200 if the event loop answers."""
     return JSONResponse({"status": "ok"})
 
 
 @health_router.get("/readyz", response_model=StatusItem, responses={503: {"model": StatusItem}})
-async def readyz(here: Here) -> Response:
-    """Tell whether the stored state is loaded and the drain has not begun: 200, else 503."""
-    phase = here.phase()
+async def readyz(deps: Deps) -> Response:
+    """Readiness: 200 if the stored state is loaded and the server does not drain, else 503."""
+    phase = deps.phase()
     status = HTTPStatus.OK if phase is Phase.READY else HTTPStatus.SERVICE_UNAVAILABLE
     return JSONResponse({"status": phase.value}, status)
 
 
 @health_router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(here: Here) -> Response:
-    """The metrics of the server as Prometheus reads them."""
-    return Response(await asyncio.to_thread(here.metrics), media_type=METRICS_TYPE)
+async def metrics(deps: Deps) -> Response:
+    """The metrics of the server in the text format of Prometheus."""
+    return Response(await asyncio.to_thread(deps.metrics), media_type=METRICS_TYPE)

@@ -9,23 +9,23 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import pydantic
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from xds.api.bodies import Body, media_of
-from xds.api.problem import RequestError, placed
+from xds.api.bodies import Body, ContentType, media_of
+from xds.api.problem import RequestError, place_in_transaction
 from xds.api.push import (
     PushContext,
     SharedOptions,
     Wait,
-    answered,
-    applied,
-    check_stated,
+    check_precondition_present,
+    preference_headers,
     read_precondition,
     status_of,
+    wait_for_answer,
 )
 from xds.api.routing import ANY, api_router, demand, needs
-from xds.api.services import Here
+from xds.api.services import Deps
 from xds.api.shapes.config_entries import entry_answer
 from xds.api.shapes.groups import TransactionAnswer
 from xds.catalog.entry import check_kind, read_entry
@@ -49,19 +49,29 @@ WRITES_LIMIT = 10_000  # config entries
 router = api_router("groups")
 
 
-class _Part(pydantic.BaseModel):
+class _TransactionPart(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
 
-class DeletedResource(_Part):
-    """A resource to remove; ``type`` is an alias or a type URL."""
+class DeletedResource(_TransactionPart):
+    """A resource to remove.
+
+    * ``type``: a type alias or a type URL.
+    """
 
     type: str
     name: str
 
 
-class GroupChange(_Part):
-    """One group's change: the whole ``snapshot``, or single resources to ``put`` and ``delete``."""
+class GroupChange(_TransactionPart):
+    """The change of one group: either ``snapshot``, or ``put`` and ``delete``.
+
+    * ``if_match``: succeed only if the group has this etag, as ``If-Match``;
+    * ``if_none_match``: ``*``: succeed only if the group does not exist;
+    * ``snapshot``: replace all resources of the group, as ``PUT /groups/{group}/snapshot``;
+    * ``put``: resources to add or replace, each with its ``@type``;
+    * ``delete``: resources to remove.
+    """
 
     group: str
     if_match: str | None = None
@@ -77,15 +87,24 @@ class GroupChange(_Part):
         return self
 
 
-class DeletedEntry(_Part):
-    """A config entry to delete."""
+class DeletedEntry(_TransactionPart):
+    """A config entry to delete.
+
+    * ``name``: the name of the config entry.
+    """
 
     kind: str
     name: str
 
 
-class EntriesChange(_Part):
-    """Config entries to ``put`` and ``delete``. ``if_match`` is the etag of all config entries."""
+class EntriesChange(_TransactionPart):
+    """The change of config entries; needs the scope ``admin``.
+
+    * ``if_match``: succeed only if all config entries have this etag;
+    * ``if_none_match``: ``*``: succeed only if no config entry was ever written;
+    * ``put``: config entries to write;
+    * ``delete``: config entries to delete.
+    """
 
     if_match: str | None = None
     if_none_match: str | None = None
@@ -99,8 +118,12 @@ class EntriesChange(_Part):
         return self
 
 
-class TransactionRequest(_Part):
-    """What is asked of each group; no group comes twice. And what is asked of config entries, if anything."""
+class TransactionRequest(_TransactionPart):
+    """Changes that are made together or not at all.
+
+    * ``changes``: the changes of groups, each group once;
+    * ``config_entries``: the change of config entries; null: none.
+    """
 
     changes: Annotated[list[GroupChange], pydantic.Field(max_length=CHANGES_LIMIT)] = []
     config_entries: EntriesChange | None = None
@@ -113,7 +136,7 @@ class TransactionRequest(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class _DecodedChange:
     """A change with decoded resources; ``deleted`` are keys."""
 
     change: GroupChange
@@ -125,15 +148,15 @@ class _Decoded:
 class _DecodedTransaction:
     """All changes, read; ``writes`` are those of config entries."""
 
-    groups: list[_Decoded]
+    groups: list[_DecodedChange]
     entries: EntriesChange | None
     writes: tuple[EntryWrite, ...]
     warnings: tuple[Violation, ...]
 
 
-async def transaction_context(here: Here, options: SharedOptions, wait_s: Wait) -> PushContext:
+async def transaction_context(deps: Deps, options: SharedOptions, wait_s: Wait) -> PushContext:
     """Everything that a transaction needs in addition to its body."""
-    return PushContext(here, options, wait_s)
+    return PushContext(deps, options, wait_s)
 
 
 @router.post("/transactions", response_model=TransactionAnswer, openapi_extra=needs(ANY))
@@ -141,41 +164,41 @@ async def transact(
     pushing: Annotated[PushContext, Depends(transaction_context)],
     request: Request,
     body: Body,
-    content_type: Annotated[str, Header(description="JSON or YAML")] = "",
+    content_type: ContentType = "",
 ) -> Response:
-    """Change several groups, and config entries, in one transaction.
+    """Change several groups, and config entries, in one transaction: all changes are made, or none.
 
-    ``{"changes": [{"group", "if_match"?, "snapshot"? | "put"?, "delete"?}], "config_entries"?: {"put"?, "delete"?}}``.
+    It needs the scope `write:group/<group>` for each group, and `admin` for config entries.
     """
-    decoded = await run_sized(lambda: _decode(body, content_type, pushing.here.options.decoder), bytes=len(body))
+    decoded = await run_sized(lambda: _decode(body, content_type, pushing.deps.options.decoder), bytes=len(body))
     for each in decoded.groups:
         demand(request, write_scope(each.change.group))
-        check_stated(pushing.here, each.change.if_match, each.change.if_none_match)
+        check_precondition_present(pushing.deps, each.change.if_match, each.change.if_none_match)
     warnings = [
-        [placed(warning, index, _part(each.change)) for warning in each.pushed.warnings]
+        [place_in_transaction(warning, index, _resources_pointer(each.change)) for warning in each.pushed.warnings]
         for index, each in enumerate(decoded.groups)
     ]
     pushing.options.check_warnings([warning for found in (*warnings, decoded.warnings) for warning in found])
     part = _entries_part(pushing, request, decoded)
-    drafts = [await _draft(index, each) for index, each in enumerate(decoded.groups)]
-    results = await pushing.here.publisher.transaction(drafts, pushing.options, part)
-    items = await asyncio.gather(*(answered(pushing, *each) for each in zip(results, warnings, strict=True)))
+    requests = [await _request_of(index, each) for index, each in enumerate(decoded.groups)]
+    results = await pushing.deps.publisher.transaction(requests, pushing.options, part)
+    items = await asyncio.gather(*(wait_for_answer(pushing, *each) for each in zip(results, warnings, strict=True)))
     answer: Json = {"results": [item for item, _ in items]}
     if part is not None and part.result is not None:
         answer["config_entries"] = entry_answer(replace(part.result, warnings=decoded.warnings))
     status = status_of(any(pending for _, pending in items))
-    return await run_sized(lambda: JSONResponse(answer, status, applied(pushing)), bytes=len(body))
+    return await run_sized(lambda: JSONResponse(answer, status, preference_headers(pushing)), bytes=len(body))
 
 
 def _entries_part(pushing: PushContext, request: Request, decoded: _DecodedTransaction) -> EntryPart | None:
-    """The part of config entries. Raises ``RequestError``."""
+    """The writes of config entries with their precondition; None without any. Raises ``RequestError``."""
     change = decoded.entries
     if change is None:
         return None
     demand(request, ADMIN)
-    check_stated(pushing.here, change.if_match, change.if_none_match)
+    check_precondition_present(pushing.deps, change.if_match, change.if_none_match)
     expect, etag = read_precondition(change.if_match, change.if_none_match)
-    return pushing.here.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
+    return pushing.deps.publisher.entries.part(decoded.writes, replace(pushing.options, expect=expect, etag=etag))
 
 
 def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _DecodedTransaction:
@@ -186,18 +209,20 @@ def _decode(body: bytes, content_type: str, decoder: ResourceDecoder) -> _Decode
     documents = parse_values(body, media)
     if len(documents) != 1:
         raise MalformedError([Violation("malformed", f"expected one transaction, not {len(documents)} documents")])
-    shaped = _shaped(documents[0])
+    parsed = _parse_transaction(documents[0])
     found: list[Violation] = []
     decoded = []
-    for index, change in enumerate(shaped.changes):
+    for index, change in enumerate(parsed.changes):
         try:
-            decoded.append(_Decoded(change, _pushed(change, decoder), _deleted(change)))
+            decoded.append(_DecodedChange(change, _decode_push(change, decoder), _deleted_keys(change)))
         except ValidationError as error:
-            found += [placed(violation, index, _part(change)) for violation in error.violations]
-    writes, warnings = _writes(shaped.config_entries, found) if shaped.config_entries is not None else ((), ())
+            found += [
+                place_in_transaction(violation, index, _resources_pointer(change)) for violation in error.violations
+            ]
+    writes, warnings = _writes(parsed.config_entries, found) if parsed.config_entries is not None else ((), ())
     if found:
         raise ValidationError(found)
-    return _DecodedTransaction(decoded, shaped.config_entries, writes, warnings)
+    return _DecodedTransaction(decoded, parsed.config_entries, writes, warnings)
 
 
 def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryWrite, ...], tuple[Violation, ...]]:
@@ -208,10 +233,10 @@ def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryW
         try:
             read = read_entry(value)
         except ValidationError as error:
-            found += [_placed_entry(violation, index) for violation in error.violations]
+            found += [_place_entry(violation, index) for violation in error.violations]
             continue
         writes += map(PutEntry, read.entries)
-        warnings += [_placed_entry(violation, index) for violation in read.warnings]
+        warnings += [_place_entry(violation, index) for violation in read.warnings]
     for index, each in enumerate(change.delete):
         try:
             check_kind(each.kind)
@@ -221,11 +246,11 @@ def _writes(change: EntriesChange, found: list[Violation]) -> tuple[tuple[EntryW
     return tuple(writes), tuple(warnings)
 
 
-def _placed_entry(violation: Violation, index: int) -> Violation:
+def _place_entry(violation: Violation, index: int) -> Violation:
     return replace(violation, pointer=f"/config_entries/put/{index}{violation.pointer}", index=index)
 
 
-def _shaped(document: object) -> TransactionRequest:
+def _parse_transaction(document: object) -> TransactionRequest:
     try:
         return TransactionRequest.model_validate(document)
     except pydantic.ValidationError as error:
@@ -241,21 +266,21 @@ def _pointer(path: Sequence[int | str]) -> str:
     return "".join(f"/{part}" for part in path)
 
 
-def _pushed(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:
+def _decode_push(change: GroupChange, decoder: ResourceDecoder) -> DecodedPush:
     snapshot = change.snapshot if change.snapshot is not None else {"resources": change.put}
     return decoder.values(snapshot)
 
 
-def _part(change: GroupChange) -> str:
-    """The place of the resources in a change."""
+def _resources_pointer(change: GroupChange) -> str:
+    """The JSON pointer of the resources of a change."""
     return "/snapshot/resources" if change.snapshot is not None else "/put"
 
 
-def _deleted(change: GroupChange) -> tuple[Key, ...]:
+def _deleted_keys(change: GroupChange) -> tuple[Key, ...]:
     return tuple((type_url_of(each.type), canonical_name(each.name)) for each in change.delete)
 
 
-async def _draft(index: int, decoded: _Decoded) -> PushRequest:
+async def _request_of(index: int, decoded: _DecodedChange) -> PushRequest:
     change, pushed = decoded.change, decoded.pushed
     try:
         expect, etag = read_precondition(change.if_match, change.if_none_match)
@@ -264,7 +289,7 @@ async def _draft(index: int, decoded: _Decoded) -> PushRequest:
         else:
             draft = await patch(change.group, pushed.resources, decoded.deleted)
     except ValidationError as error:
-        raise ValidationError([placed(violation, index, "") for violation in error.violations]) from None
+        raise ValidationError([place_in_transaction(violation, index, "") for violation in error.violations]) from None
     except RequestError as error:
         raise RequestError(error.status, f"changes[{index}], group {change.group!r}: {error}") from None
     return replace(draft, expect=expect, etag=etag)

@@ -12,9 +12,17 @@ from fastapi.responses import JSONResponse, Response
 from xds.api.answers import Paging, answer_json, answer_yaml, etag_header
 from xds.api.bodies import Body, ContentType, accepts_yaml, parse_one
 from xds.api.middleware import Segment
-from xds.api.push import PushContext, SharedOptions, Wait, answered, applied, expected_etag, status_of
+from xds.api.push import (
+    KeylessOptions,
+    PushContext,
+    Wait,
+    etag_precondition,
+    preference_headers,
+    status_of,
+    wait_for_answer,
+)
 from xds.api.routing import api_router, demand
-from xds.api.services import Here, Services
+from xds.api.services import Deps, Services
 from xds.api.shapes.groups import PushAnswer
 from xds.api.shapes.upstreams import UpstreamsItem, UpstreamsPage, upstreams_item, upstreams_summary
 from xds.control.etags import NO_ETAG
@@ -28,40 +36,40 @@ router = api_router("upstreams")
 DOCUMENT_BYTES = 4 << 20
 
 
-Expected = Annotated[str, Depends(expected_etag("u", "the group must have no upstreams"))]
+Expected = Annotated[str, Depends(etag_precondition("u", "succeed only if the group has no upstreams"))]
 
 
-async def writing_options(options: SharedOptions, etag: Expected) -> PushOptions:
+async def writing_options(options: KeylessOptions, etag: Expected) -> PushOptions:
     """The options of a write. A repeated write of the same document changes nothing, so it needs no key."""
-    return replace(options, etag=etag, push_id="")
+    return replace(options, etag=etag)
 
 
 Writing = Annotated[PushOptions, Depends(writing_options)]
 
 
 @router.get("/upstreams", response_model=UpstreamsPage)
-async def list_upstreams(here: Here, request: Request, paging: Paging) -> Response:
-    """All groups with upstreams. The nodes of each are one class of proxies."""
-    lowered, counts = here.publisher.lowered, here.fleet.nodes_by_group()
+async def list_upstreams(deps: Deps, request: Request, paging: Paging) -> Response:
+    """All groups with upstreams, by name."""
+    lowered, counts = deps.publisher.lowered, deps.fleet.nodes_by_group()
 
     def item(group: str) -> Any:
-        return upstreams_summary(lowered.get(group), counts[group], here.publisher.settings.get(group).selector)
+        return upstreams_summary(lowered.get(group), counts[group], deps.publisher.settings.get(group).selector)
 
-    page = paging.of(paging.behind(lowered), lambda group: group, item)
+    page = paging.render(paging.items_after(lowered), lambda group: group, item)
     return await answer_json(request, {**page, "limit": lowered.limit})
 
 
 @router.get("/groups/{group}/upstreams", response_model=UpstreamsItem)
-async def get_upstreams(here: Here, request: Request, group: Segment) -> Response:
+async def get_upstreams(deps: Deps, request: Request, group: Segment) -> Response:
     """The upstreams of a group, and what they are lowered to."""
-    item = _item(here, group)
+    item = _item(deps, group)
     write = answer_yaml if accepts_yaml(request) else answer_json
     return await write(request, item, etag_header(item["etag"]))
 
 
 @router.put("/groups/{group}/upstreams", response_model=PushAnswer)
 async def put_upstreams(
-    here: Here,
+    deps: Deps,
     request: Request,
     group: Segment,
     body: Body,
@@ -69,40 +77,44 @@ async def put_upstreams(
     wait_s: Wait,
     content_type: ContentType = "",
     selector: Annotated[
-        str | None, Query(max_length=16_384, description="Also set the selector of the group; needs the scope `admin`")
+        str | None,
+        Query(
+            max_length=16_384,
+            description="Also set the selector of the group, which needs the scope `admin`. By default it stays",
+        ),
     ] = None,
 ) -> Response:
-    """Set the upstreams of a group: `{"upstreams": [{"service": "web", "bind_port": 9191}]}`, as JSON or YAML.
+    """Set all upstreams of a group, which is created if it does not exist. Pushed resources stay.
 
-    The group is created if there is none. What the upstreams are lowered to becomes part of its snapshot at once, and
-    follows the config entries from then on. Pushed resources stay.
+    What the upstreams are lowered to becomes part of the snapshot of the group at once, and follows the config entries
+    from then on.
     """
     document = await parse_one(body, content_type, "upstreams", DOCUMENT_BYTES)
     upstreams = await asyncio.to_thread(read_upstreams, document)
     settings: GroupSettings | None = None
     if selector is not None:
         demand(request, ADMIN)  # it decides over the nodes of other groups
-        settings = replace(here.publisher.settings.get(group), selector=selector)
-    result = await here.publisher.write_upstreams(group, upstreams, options, settings)
-    return await _answer(PushContext(here, options, wait_s), result)
+        settings = replace(deps.publisher.settings.get(group), selector=selector)
+    result = await deps.publisher.write_upstreams(group, upstreams, options, settings)
+    return await _answer(PushContext(deps, options, wait_s), result)
 
 
 @router.delete("/groups/{group}/upstreams", response_model=PushAnswer)
-async def delete_upstreams(here: Here, group: Segment, options: Writing, wait_s: Wait) -> Response:
+async def delete_upstreams(deps: Deps, group: Segment, options: Writing, wait_s: Wait) -> Response:
     """Delete the upstreams of a group, and what they are lowered to. Pushed resources stay."""
-    result = await here.publisher.write_upstreams(group, None, options)
-    return await _answer(PushContext(here, options, wait_s), result)
+    result = await deps.publisher.write_upstreams(group, None, options)
+    return await _answer(PushContext(deps, options, wait_s), result)
 
 
 async def _answer(pushing: PushContext, result: PushResult) -> Response:
     """The answer to a push. The etag in the header is that of the document."""
-    body, pending = await answered(pushing, result)
-    etag = pushing.here.publisher.lowered.etag(result.group)
+    body, pending = await wait_for_answer(pushing, result)
+    etag = pushing.deps.publisher.lowered.etag(result.group)
     tag = etag_header(etag) if etag != NO_ETAG and not pushing.options.dry_run else {}
-    return JSONResponse(body, status_of(pending), {**tag, **applied(pushing)})
+    return JSONResponse(body, status_of(pending), {**tag, **preference_headers(pushing)})
 
 
-def _item(here: Services, group: str) -> UpstreamsItem:
-    made = here.publisher.lowered.get(group)
-    selector = here.publisher.settings.get(group).selector
-    return upstreams_item(made, len(here.fleet.connected(group)), selector)
+def _item(deps: Services, group: str) -> UpstreamsItem:
+    made = deps.publisher.lowered.get(group)
+    selector = deps.publisher.settings.get(group).selector
+    return upstreams_item(made, len(deps.fleet.connected(group)), selector)

@@ -1,19 +1,16 @@
-"""The JSON of traffic assignment: policies, their decisions, and the JSON schema of a policy."""
+"""The JSON of traffic assignment: policies and their decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.assignment.assignment import Allotment, Assignment, Path, Reason, SourceDecision, Target
 from xds.assignment.decision_history import DecisionChange
-from xds.assignment.policy import DrainLimits, Policy, Reach, SpillLimits, Strategy
-from xds.assignment.policy_document import NAME_LIMIT, RATE_LIMIT_RPS, TIME_LIMIT_S
 from xds.assignment.utilisation import PathFigures, TargetFigures, path_figures, target_figures
 from xds.control.active_policy import ActivePolicy, PolicyDecision
 from xds.control.policies import etag_of
@@ -25,7 +22,11 @@ _PLACES = 4
 
 
 class ReasonItem(TypedDict):
-    """``code`` is for programs; ``target`` is the locality that the reason refers to, if any."""
+    """A reason of a decision.
+
+    * ``code``: the kind of reason, for programs;
+    * ``target``: present if the reason is about one target: its locality.
+    """
 
     code: str
     detail: str
@@ -33,10 +34,15 @@ class ReasonItem(TypedDict):
 
 
 class AllotmentItem(TypedDict):
-    """A locality as the nodes of a source are served it; ``share`` is its part of the requests while all is healthy.
+    """A target as the nodes of a source are served it.
 
-    ``real_share`` is the part that really went there, as measured just before the decision; null where it is not known.
-    ``real_rps`` is a second.
+    * ``locality``: the locality of the target;
+    * ``priority``: 0 for the split, higher for failover;
+    * ``weight``: its weight, relative to the others of its priority;
+    * ``share``: the part of the requests that it is to get while all endpoints are healthy, 0 to 1;
+    * ``real_share``: the part of the requests that the source sent there just before the decision, 0 to 1; null if it
+      is not known or the source sent none;
+    * ``real_rps``: the requests per second that the source sent there; null if they were not measured by source.
     """
 
     locality: LocalityItem
@@ -48,18 +54,33 @@ class AllotmentItem(TypedDict):
 
 
 class WantedItem(TypedDict):
-    """The share of a locality that a source moves to."""
+    """The share of a target.
+
+    * ``locality``: the locality of the target;
+    * ``share``: its part of the requests of the source, 0 to 1.
+    """
 
     locality: LocalityItem
     share: float
 
 
 class SourceItem(TypedDict):
-    """What the nodes of one locality are served.
+    """What the nodes of one locality (the source) are served, and the demand behind it.
 
-    ``standing``: ``pushed`` (nothing replaces the pushed resource), ``held``, ``moving`` or ``settled``. ``wanted`` are
-    the shares that it moves to. ``silent`` nodes do not report. Of ``demand_rps`` the nodes dropped ``dropped_rps``,
-    and at most ``repeats_rps`` are retries or hedges. ``shed`` is the fraction of requests that they are to drop.
+    * ``source``: the locality of the nodes;
+    * ``standing``: ``pushed`` (the pushed weights apply), ``held`` (reports are late, so the last decision stays),
+      ``moving`` (step by step to ``wanted``), or ``settled``;
+    * ``changed_at``: when ``allotments`` changed last;
+    * ``demand_rps``: the requests per second that the nodes want to send, to any target;
+    * ``nodes``: the number of nodes that report;
+    * ``silent``: the number of nodes that do not report; ``demand_rps`` includes an estimate for them;
+    * ``dropped_rps``: the part of ``demand_rps`` that the nodes dropped;
+    * ``repeats_rps``: the part of ``demand_rps`` that may be retries or hedges, at most;
+    * ``shed``: the fraction of requests that the nodes are to drop, 0 to 1;
+    * ``reported``: the time of the latest report; empty if there was none;
+    * ``allotments``: the served targets, by priority, then by name;
+    * ``wanted``: the shares that the decision aims at, largest first;
+    * ``reasons``: the reasons of the decision about this source.
     """
 
     source: LocalityItem
@@ -78,10 +99,19 @@ class SourceItem(TypedDict):
 
 
 class TargetItem(TypedDict):
-    """A locality of the pushed assignment, with what it was taken to be able to serve.
+    """One locality of the pushed assignment: what it can serve, and what it gets.
 
-    ``utilisation`` is load by capacity; null where the capacity is 0 or not known yet. ``decided_share`` and
-    ``real_share`` are its parts of the cluster's requests, as decided and as they arrived; null while there are none.
+    * ``endpoints``: the number of endpoints;
+    * ``healthy``: how many of them are healthy;
+    * ``capacity_rps``: its capacity in requests per second;
+    * ``load_rps``: the requests per second from all sources;
+    * ``utilisation``: load by capacity; null if the capacity is 0 or not known yet;
+    * ``decided_rps``: the requests per second that it was decided to get;
+    * ``decided_share``: the part of the demand of all sources that it was decided to get, 0 to 1; null without demand;
+    * ``real_share``: the part of the requests of all sources that arrived there, 0 to 1; null without requests;
+    * ``pushed_priority``: its priority in the pushed assignment;
+    * ``pushed_weight``: its weight in the pushed assignment; null if none was pushed;
+    * ``metrics``: averages of metrics that backends reported, by name.
     """
 
     locality: LocalityItem
@@ -99,9 +129,18 @@ class TargetItem(TypedDict):
 
 
 class AssignmentItem(TypedDict):
-    """A policy and its latest decision. ``waits_for`` says what the next decision lacks; the rest is the previous one.
+    """A policy and its latest decision; in a dry run, the decision that it would make.
 
-    ``endpoints`` names the ClusterLoadAssignment that it replaces.
+    * ``cluster``: the name of the cluster that the policy is about;
+    * ``etag``: the etag of the policy, without quotes;
+    * ``policy``: the policy with all defaults, as PUT accepts it;
+    * ``endpoints``: the name of the ClusterLoadAssignment that it replaces; empty before it is known;
+    * ``waits_for``: what is missing for the next decision; empty if nothing is. The other fields are of the decision
+      before;
+    * ``decided``: when it was decided; empty before the first decision;
+    * ``sources``: what the nodes are served, by source;
+    * ``targets``: the localities of the pushed assignment; empty before the first decision;
+    * ``reasons``: the reasons that are about no single source.
     """
 
     group: str
@@ -119,14 +158,14 @@ class AssignmentItem(TypedDict):
 
 
 class AssignmentPage(TypedDict):
-    """A page of policies."""
+    """A page of policies, by cluster."""
 
     items: list[AssignmentItem]
     next_page_token: NotRequired[str]
 
 
 class PolicyDeleted(TypedDict):
-    """The policy that was, or would be, deleted."""
+    """The policy that was deleted; in a dry run, that would be."""
 
     group: str
     cluster: str
@@ -149,11 +188,6 @@ def assignment_item(steering: ActivePolicy, warnings: Iterable[Violation]) -> As
         "reasons": reason_items(outcome.decision.reasons) if outcome is not None else [],
         "warnings": [finding_item(warning) for warning in warnings],
     }
-
-
-def locality_item(locality: Locality) -> LocalityItem:
-    """A locality as JSON."""
-    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
 def _source_items(outcome: PolicyDecision | None, assignment: Assignment | None) -> list[SourceItem]:
@@ -254,99 +288,20 @@ def _reason_item(reason: Reason) -> ReasonItem:
     return cast(ReasonItem, {**item, **target})
 
 
-Document = dict[str, Any]
-
-
-def _object(required: tuple[str, ...] = (), **properties: Document) -> Document:
-    found: Document = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": list(required)} if required else found
-
-
-def _number(least: float, most: float, default: object) -> Document:
-    return {"type": "number", "minimum": least, "maximum": most, "default": default}
-
-
-_DEFAULTS = {field.name: field.default for field in fields(Policy)}
-
-
-_NAME: Document = {"type": "string", "maxLength": NAME_LIMIT}
-_LOCALITY: Document = {
-    **_object(region=_NAME, zone=_NAME, sub_zone=_NAME),
-    "description": "A part that is left out matches any value",
-}
-_LOCALITIES: Document = {"type": "array", "items": _LOCALITY}
-_RPS: Document = {"type": "number", "minimum": 0, "maximum": RATE_LIMIT_RPS}
-_RATE: Document = {
-    "oneOf": [
-        _object(("per_endpoint_rps",), per_endpoint_rps=_RPS, localities=_LOCALITY),
-        _object(("per_locality_rps",), per_locality_rps=_RPS, localities=_LOCALITY),
-    ]
-}
-_METRIC: Document = _object(
-    ("name", "target"),
-    name={**_NAME, "minLength": 1},
-    target={"type": "number", "exclusiveMinimum": 0, "maximum": RATE_LIMIT_RPS},
-)
-_METRICS: Document = {"type": "array", "items": _METRIC, "minItems": 1}
-_RATES: Document = {"type": "array", "items": _RATE}
-_CAPACITY: Document = {
-    "description": "Capacity of a locality: the first rate that matches, or learnt from metrics",
-    "anyOf": [
-        _object(("rates",), rates={**_RATES, "minItems": 1}, metric=_METRIC),
-        _object(("metric",), rates=_RATES, metric=_METRIC),
-        _object(("metrics",), rates=_RATES, metrics=_METRICS),
-    ],
-}
-_ORDER: Document = _object(("targets",), source=_LOCALITY, targets={**_LOCALITIES, "minItems": 1})
-_NUMBERS = {
-    "minimum_change": (0.0, 0.5),
-    "maximum_step": (0.001, 1.0),
-    "hysteresis": (0.0, 0.9),
-    "target_utilisation": (0.01, 1.0),
-    "interval_s": (1.0, TIME_LIMIT_S),
-    "dwell_s": (0.0, TIME_LIMIT_S),
-    "stale_after_s": (1.0, TIME_LIMIT_S),
-    "fallback_after_s": (1.0, TIME_LIMIT_S),
-}
-
-_SPILL = {
-    **_object(
-        within={"enum": [str(one) for one in Reach], "default": str(Reach.WORLD)},
-        at_most=_number(0.0, 1.0, SpillLimits().at_most),
-        shed={"type": "boolean", "default": False},
-    ),
-    "description": "How far and how many of a source's requests leave its zone; the rest stays or is dropped",
-}
-_SCALER = _object(("factor",), factor={"type": "number", "minimum": 0, "maximum": 1}, localities=_LOCALITY)
-_ERRORS: Document = {
-    "type": ["number", "null"],
-    "minimum": 0.01,
-    "maximum": 1.0,
-    "default": None,
-    "description": "A locality that fails more of a source's requests has no capacity for it for a while",
-}
-
-POLICY_SCHEMA: Document = _object(
-    ("capacity",),
-    cluster={**_NAME, "description": "The cluster of the path"},
-    strategy={"enum": [str(one) for one in Strategy], "default": str(Strategy.WATERFALL_BY_ZONE)},
-    capacity=_CAPACITY,
-    preferred=_LOCALITIES,
-    order={"type": "array", "items": _ORDER},
-    drain=_object(below=_number(0.0, 1.0, DrainLimits().below), restore=_number(0.0, 1.0, DrainLimits().restore)),
-    spill=_SPILL,
-    standby={**_LOCALITIES, "description": "They get requests only when all others have no capacity"},
-    capacity_scaler={"type": "array", "items": _SCALER},
-    errors_above=_ERRORS,
-    **{name: _number(*bounds, _DEFAULTS[name]) for name, bounds in _NUMBERS.items()},
-)
-
-
 class DecisionChangeItem(TypedDict):
-    """The change of one source by one decision.
+    """The change of what one source is served, by one decision.
 
-    ``number`` grows by one with each change of the cluster. ``actions``: ``changed``, ``held`` (its reports are late),
-    ``fallback`` (the pushed weights apply again). ``before`` and ``after`` are shares of its requests, largest first.
+    * ``number``: grows by one with each change of the cluster;
+    * ``time``: when it was decided;
+    * ``source``: the locality of the nodes;
+    * ``actions``: some of ``changed``, ``held`` (the reports of the source are late), ``fallback`` (the pushed weights
+      apply again);
+    * ``standing``: ``pushed``, ``held``, ``moving`` or ``settled`` after the change;
+    * ``demand_rps``: the requests per second that the nodes wanted to send;
+    * ``shed``: the fraction of requests that the nodes are to drop, 0 to 1;
+    * ``before``: the largest shares before the change, largest first;
+    * ``after``: the largest shares after it, largest first;
+    * ``reasons``: the reasons of the change.
     """
 
     number: int
@@ -362,7 +317,7 @@ class DecisionChangeItem(TypedDict):
 
 
 class DecisionChangePage(TypedDict):
-    """A page of the decision history; ``next_page_token`` is missing on the last one."""
+    """A page of the decision history of a cluster, newest first."""
 
     items: list[DecisionChangeItem]
     next_page_token: NotRequired[str]

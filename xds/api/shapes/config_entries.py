@@ -18,10 +18,18 @@ Json = dict[str, Any]
 
 
 class EntryItem(TypedDict):
-    """A config entry. The two revisions are Consul's CreateIndex and ModifyIndex.
+    """A config entry.
 
-    ``actor``, ``author``, ``message`` and ``time`` are of the revision that modified it, in the answer about one entry,
-    as far as they are kept.
+    * ``name``: the name of the config entry;
+    * ``etag``: the etag of the entry, without quotes;
+    * ``created_revision``: the revision that created it; Consul's ``CreateIndex``;
+    * ``modified_revision``: the revision that modified it last; Consul's ``ModifyIndex``;
+    * ``entry``: the entry as Consul writes it;
+    * ``actor``: present for a single entry, as are the next three, if that revision is in the history: who modified
+      it;
+    * ``author``: present as ``actor``: the author as the client claims; not verified;
+    * ``message``: present as ``actor``: the message of the change;
+    * ``time``: present as ``actor``: when it was modified.
     """
 
     kind: str
@@ -37,7 +45,11 @@ class EntryItem(TypedDict):
 
 
 class EntryPage(TypedDict):
-    """Entries by kind and name. ``revision`` and ``etag`` are of all config entries; 0 and empty before the first."""
+    """A page of config entries, by kind and name.
+
+    * ``revision``: the present revision of the config entries; 0 before the first;
+    * ``etag``: the etag of all config entries, without quotes; empty before the first.
+    """
 
     items: list[EntryItem]
     revision: int
@@ -46,7 +58,11 @@ class EntryPage(TypedDict):
 
 
 class EntryChangeItem(TypedDict):
-    """``change`` is `added`, `changed` or `removed`."""
+    """A config entry that differs.
+
+    * ``name``: the name of the config entry;
+    * ``change``: ``added``, ``changed`` or ``removed``.
+    """
 
     kind: str
     name: str
@@ -54,7 +70,12 @@ class EntryChangeItem(TypedDict):
 
 
 class TypeChangeItem(TypedDict):
-    """The names of one type that are added, changed and removed."""
+    """The lowered resources of one type that differ.
+
+    * ``added``: the names of new resources;
+    * ``changed``: the names of resources with other content;
+    * ``removed``: the names of removed resources.
+    """
 
     added: list[str]
     changed: list[str]
@@ -62,7 +83,11 @@ class TypeChangeItem(TypedDict):
 
 
 class LoweredChangeItem(TypedDict):
-    """What a write of config entries changes in a group with upstreams, by type. In a dry run, what it would change."""
+    """What a write of config entries changes in a group with upstreams; in a dry run, what it would change.
+
+    * ``revision``: the revision of the group after the write; in a dry run, its present revision;
+    * ``changes``: the changed resources, by type alias.
+    """
 
     group: str
     revision: int
@@ -70,10 +95,15 @@ class LoweredChangeItem(TypedDict):
 
 
 class EntryAnswer(TypedDict):
-    """What a write of config entries came to. ``chains`` are the services with a changed chain.
+    """The result of a write of config entries; in a dry run, what it would change.
 
-    ``etag`` is of all config entries; that of the written one is in the header. ``groups`` are the groups with
-    upstreams and changed resources; they are left out for a repeated request.
+    * ``revision``: the revision of the config entries after the write; in a dry run, their present revision;
+    * ``etag``: the etag of all config entries, without quotes. The etag of a single written entry is in the header
+      ``ETag``;
+    * ``changed``: false if nothing changed, so that no revision was made;
+    * ``changes``: the entries that differ;
+    * ``chains``: the services whose discovery chain changes;
+    * ``groups``: the groups with upstreams whose resources change; empty for a repeated request.
     """
 
     revision: int
@@ -87,10 +117,16 @@ class EntryAnswer(TypedDict):
 
 
 class EntryRevisionItem(TypedDict):
-    """``kind`` is `push` or `rollback`, which took its entries from ``content_of``.
+    """One revision in the history of the config entries.
 
-    ``undone_by`` is the revision that took this one back, 0 while it is in effect. ``content`` is false where it is no
-    longer kept. ``actor`` was authenticated, ``author`` is claimed by the client.
+    * ``revision``: its number;
+    * ``kind``: ``push`` or ``rollback``;
+    * ``content_of``: the revision that a rollback took its entries from; 0 for a push, or for a rollback to no
+      entries;
+    * ``undone_by``: the rollback that undid this revision; 0 if none did;
+    * ``content``: false if retention has deleted its content;
+    * ``entries``: the number of config entries at this revision;
+    * ``time``: when it was made.
     """
 
     revision: int
@@ -106,34 +142,51 @@ class EntryRevisionItem(TypedDict):
 
 
 class EntryRevisionPage(TypedDict):
-    """The newest first."""
+    """A page of revisions of the config entries, newest first."""
 
     items: list[EntryRevisionItem]
     next_page_token: NotRequired[str]
 
 
 class EntryContentItem(TypedDict):
-    """All entries at a revision, as Consul shows them: ``POST /config-entries`` takes the list again."""
+    """All config entries at a revision. ``POST /config-entries`` accepts the list.
+
+    * ``revision``: the revision;
+    * ``entries``: the entries as Consul shows them, with ``CreateIndex`` and ``ModifyIndex``.
+    """
 
     revision: int
     entries: list[dict[str, Any]]
 
 
 class EntryDifferenceItem(EntryChangeItem):
-    """``before`` or ``after`` is null on the side that does not have the entry."""
+    """A config entry that differs between two revisions.
+
+    * ``before``: the entry at the first revision; null if there is none;
+    * ``after``: the entry at the second revision; null if there is none.
+    """
 
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 
 
-# Written so because one of its members is a word of the language.
+# The call form is needed, because one of the members is a Python keyword.
 EntryDifferenceAnswer = TypedDict("EntryDifferenceAnswer", {"from": int, "to": int, "items": list[EntryDifferenceItem]})
+EntryDifferenceAnswer.__doc__ = """The difference between two revisions of the config entries.
+
+* ``from``: the first revision; 0: no entries;
+* ``to``: the second revision;
+* ``items``: the config entries that differ.
+"""
 
 
 class EntryUndoItem(TypedDict):
-    """``takes_back`` is the last change that is in effect, ``to`` the revision to roll back to.
+    """The plan of undoing the last change of the config entries.
 
-    Send ``etag`` as `If-Match` of the rollback, so that nothing else is undone.
+    * ``revision``: the present revision of the config entries;
+    * ``etag``: their etag. Send it as ``If-Match`` with the rollback, so that nothing else is undone;
+    * ``takes_back``: the revision that would be undone;
+    * ``to``: the revision to roll back to.
     """
 
     revision: int
@@ -155,7 +208,7 @@ def entry_item(record: EntryRecord) -> EntryItem:
     }
 
 
-def told_item(record: EntryRecord, line: RevisionInfo | None) -> EntryItem:
+def detailed_entry_item(record: EntryRecord, line: RevisionInfo | None) -> EntryItem:
     """One entry, with who modified it."""
     item = entry_item(record)
     if line is not None:

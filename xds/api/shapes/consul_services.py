@@ -1,6 +1,7 @@
-"""Instances and checks in the JSON of Consul's catalog, health and agent endpoints. Filters are evaluated on it, too.
+"""Instances and checks in the JSON of Consul's catalog, health and agent API. Filters are evaluated on this JSON.
 
-Objects are fixed records: a filter with a field that does not exist is an error. Maps that users fill are plain.
+Objects are fixed records: a filter that names an unknown field is an error. Maps with keys of users are plain
+dictionaries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ShownInstance:
-    """An instance of a service as it is shown, with what was registered if it comes from registration."""
+    """An instance of a service with its registration and node; both are None if it comes from another source."""
 
     service: str
     instance: Instance
@@ -40,7 +41,7 @@ class ShownInstance:
 
     @property
     def id(self) -> str:
-        """The id under which it is registered on its node."""
+        """The id of the registration; without one, that of the instance."""
         return self.registration.id if self.registration is not None else self.instance.id
 
     @property
@@ -55,7 +56,7 @@ class ShownInstance:
 
     @property
     def address(self) -> str:
-        """Its address, empty where it has that of its node."""
+        """The address of the instance; empty if it has the address of its node."""
         return self.registration.address if self.registration is not None else self.instance.address
 
 
@@ -174,7 +175,7 @@ def _no_proxy() -> FixedRecord:
 
 
 def tagged_addresses(one: Registration | None) -> dict[str, FixedRecord]:
-    """The tagged addresses of an instance. One that registered itself has its own address among them."""
+    """The tagged addresses of an instance. Those of an instance that registered itself include its own address."""
     if one is None:
         return {}
     found = dict(one.tagged_addresses)
@@ -190,7 +191,7 @@ def _check(node: str, check: Check, service_id: str, service: str, tags: Sequenc
         Node=node,
         CheckID=check.id,
         Name=check.name,
-        # Consul has no word for what is about to go: no new requests, so it is critical.
+        # Consul has no status for draining. A draining instance gets no new requests, so it is critical.
         Status=(Health.CRITICAL if check.status is Health.DRAINING else check.status).value,
         Notes=check.notes,
         Output=check.output,
@@ -231,7 +232,7 @@ def agent_check(one: Registration, check: RegisteredCheck) -> FixedRecord:
     return _check(one.node, check.check(), one.id, one.service, one.tags, 0)
 
 
-# Filters, and what is left out when it is empty
+# Shapes for filters, and fields that are left out when they are empty
 
 _SAMPLE = ShownInstance("", Instance("", "", 0, checks=(Check("", Health.PASSING),)), "", 0, Registration("", "", ""))
 CATALOG_SHAPE = catalog_item(_SAMPLE)

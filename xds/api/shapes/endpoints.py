@@ -7,13 +7,12 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.control.hand_assignment import HandAssignment
 from xds.control.live_endpoints import Owner, OwnerKind
 from xds.lower.live_assignment import EndpointState
 from xds.lower.load_assignment import PRIORITY_LIMIT, WEIGHT_SUM_LIMIT
 from xds.model.errors import Violation
-from xds.model.node import Locality
 
 Json = dict[str, Any]
 
@@ -21,9 +20,15 @@ PUSHED = "pushed"
 
 
 class OwnerItem(TypedDict):
-    """``kind``: ``pushed``, ``hand``, ``binding``, ``lowered``, or ``leaving``: nobody's, but endpoints of it drain.
+    """The owner of an assignment.
 
-    ``service`` is that of a binding, ``upstream`` the name of the upstream that is lowered.
+    * ``kind``: ``pushed``; ``hand`` (set by hand); ``binding`` (follows a service); ``lowered`` (from an upstream); or
+      ``leaving`` while endpoints of a live assignment that ended still drain;
+    * ``actor``: present if it is known: the principal that set it;
+    * ``author``: present if it is set by hand: the author as the client claims;
+    * ``time``: present if it is known: when it was set;
+    * ``service``: present for ``binding``: the service that it follows;
+    * ``upstream``: present for ``lowered``: the name of the upstream.
     """
 
     kind: str
@@ -35,7 +40,16 @@ class OwnerItem(TypedDict):
 
 
 class EndpointItem(TypedDict):
-    """One endpoint. ``weight`` is null where none is set. It is removed at ``until``, if it drains."""
+    """One endpoint of an assignment.
+
+    * ``address``: such as ``10.0.0.1:80``, ``[::1]:80`` or ``unix:PATH``;
+    * ``health``: its health status as in Envoy's API, such as ``HEALTHY`` or ``DRAINING``;
+    * ``weight``: its weight; null if none is set;
+    * ``locality``: its locality;
+    * ``priority``: the priority of its locality; 0 is the first;
+    * ``hostname``: present if it has one: its host name;
+    * ``until``: present if it drains: when it is removed.
+    """
 
     address: str
     health: str
@@ -47,7 +61,16 @@ class EndpointItem(TypedDict):
 
 
 class AssignmentSummary(TypedDict):
-    """An assignment in a list. ``draining_n`` of ``endpoints_n`` endpoints drain."""
+    """An assignment in a list.
+
+    * ``name``: the name of the ClusterLoadAssignment;
+    * ``owner``: its owner;
+    * ``etag``: its etag, without quotes; empty unless it is set by hand;
+    * ``version``: the version of what is served: a hash of its content; empty while nothing is served;
+    * ``endpoints_n``: the number of endpoints;
+    * ``draining_n``: how many of them drain;
+    * ``leaving``: true if the live assignment has ended, and the pushed one is served once its endpoints have drained.
+    """
 
     group: str
     name: str
@@ -62,9 +85,8 @@ class AssignmentSummary(TypedDict):
 class LiveAssignmentItem(AssignmentSummary):
     """An assignment as it is served.
 
-    ``etag`` is empty unless it is set by hand; ``version`` is its content hash. ``leaving``: it was deleted, or its
-    binding has ended, and the pushed assignment is served when ``endpoints`` have drained. ``assignment`` is what was
-    set, in the form that PUT accepts.
+    * ``endpoints``: its endpoints, those that drain included;
+    * ``assignment``: the assignment without endpoints that only drain, as PUT accepts it.
     """
 
     endpoints: list[EndpointItem]
@@ -72,7 +94,10 @@ class LiveAssignmentItem(AssignmentSummary):
 
 
 class EndpointsAnswer(LiveAssignmentItem):
-    """The answer to a change. ``changed`` is false where it was so before."""
+    """The result of a change of endpoints; in a dry run, what it would make.
+
+    * ``changed``: false if the assignment was the same before.
+    """
 
     changed: bool
     warnings: list[FindingItem]
@@ -80,7 +105,7 @@ class EndpointsAnswer(LiveAssignmentItem):
 
 
 class AssignmentSummaryPage(TypedDict):
-    """The assignments of a group."""
+    """A page of the assignments of a group, by name."""
 
     items: list[AssignmentSummary]
     next_page_token: NotRequired[str]
@@ -114,7 +139,7 @@ def _endpoint(state: EndpointState) -> EndpointItem:
         "address": state.address,
         "health": state.health,
         "weight": state.weight,
-        "locality": locality_of(state.locality),
+        "locality": locality_item(state.locality),
         "priority": state.priority,
     }
     if state.hostname:
@@ -122,11 +147,6 @@ def _endpoint(state: EndpointState) -> EndpointItem:
     if state.until_s is not None:
         item["until"] = timestamp(state.until_s)
     return item
-
-
-def locality_of(found: Locality) -> LocalityItem:
-    """A locality."""
-    return {"region": found.region, "zone": found.zone, "sub_zone": found.sub_zone}
 
 
 def unused_warning(group: str, name: str) -> Violation:
@@ -142,42 +162,48 @@ def absent_warning(name: str, address: str) -> Violation:
     return Violation("absent_endpoint", detail, resource=f"endpoints/{name}", severity="warning", pointer="/remove")
 
 
+def _list(description: str, items: Json) -> Json:
+    return {"type": "array", "description": description, "items": items}
+
+
+def _entry(required: str, **properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
+
+
+_PARTS = {"region": "The region", "zone": "The zone", "sub_zone": "The sub-zone"}
 _LOCALITY: Json = {
     "type": "object",
-    "properties": {part: {"type": "string"} for part in ("region", "zone", "sub_zone")},
+    "description": "The locality. By default the only one of the assignment",
+    "properties": {part: {"type": "string", "description": text} for part, text in _PARTS.items()},
     "additionalProperties": False,
 }
-_WEIGHT: Json = {"type": "integer", "minimum": 1, "maximum": WEIGHT_SUM_LIMIT}
-_PRIORITY: Json = {"type": "integer", "minimum": 0, "maximum": PRIORITY_LIMIT}
+_WEIGHT: Json = {"type": "integer", "minimum": 1, "maximum": WEIGHT_SUM_LIMIT, "description": "The weight"}
+_PRIORITY: Json = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": PRIORITY_LIMIT,
+    "description": "The priority of the locality; 0 is the first",
+}
 PATCH_SCHEMA: Json = {
     "type": "object",
+    "description": "Changes of the endpoints of an assignment",
     "properties": {
-        "put": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "address": {"type": "string"},
-                    "weight": _WEIGHT,
-                    "health": {"type": "string"},
-                    "locality": _LOCALITY,
-                    "priority": _PRIORITY,
-                    "hostname": {"type": "string"},
-                },
-                "required": ["address"],
-                "additionalProperties": False,
-            },
-        },
-        "remove": {"type": "array", "items": {"type": "string"}},
-        "localities": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"locality": _LOCALITY, "priority": _PRIORITY, "weight": _WEIGHT},
-                "required": ["weight"],
-                "additionalProperties": False,
-            },
-        },
+        "put": _list(
+            "Endpoints to add, or to change by their address. What is left out stays as it is",
+            _entry(
+                "address",
+                address={"type": "string", "description": "The address, such as `10.0.0.1:80` or `[::1]:80`"},
+                weight=_WEIGHT,
+                health={"type": "string", "description": "The health status as in Envoy's API, such as `UNHEALTHY`"},
+                locality=_LOCALITY,
+                priority=_PRIORITY,
+                hostname={"type": "string", "description": "The host name of the endpoint"},
+            ),
+        ),
+        "remove": _list("The addresses of endpoints to remove", {"type": "string"}),
+        "localities": _list(
+            "Weights of localities", _entry("weight", locality=_LOCALITY, priority=_PRIORITY, weight=_WEIGHT)
+        ),
     },
     "additionalProperties": False,
 }

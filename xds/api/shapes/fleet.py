@@ -7,25 +7,37 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.control.translation import UnexpressedResource
 from xds.fleet.state import HeldResources, LingeringResources, NackRecord, NodeState, StreamState, TypeState
 from xds.model.names import WILDCARD
 
 
 class UnexpressedItem(TypedDict):
-    """A resource that the node's transport (v2) cannot express."""
+    """A resource that the v2 API of the node cannot express.
+
+    * ``problem``: what cannot be expressed.
+    """
 
     name: str
     problem: str
 
 
 class TypeItem(TypedDict):
-    """``subscribed`` lists names, ``*`` for everything; ``subscribed_total`` counts also what the list leaves out.
+    """The state of one type on a node or a stream.
 
-    ``error`` and ``guilty`` are present if it is ``nacked``: the client's error message, and the names that are known
-    to be rejected. ``unexpressed`` lists requested resources that are not sent, because the node's transport (v2)
-    cannot express them.
+    * ``state``: ``synced`` (all is ACKed), ``pending`` (an answer is missing), ``nacked``, ``not_subscribed``, or
+      ``orphaned`` (no group matches the node);
+    * ``version_sent``: the ``version_info`` of the last response; empty before the first;
+    * ``version_acked``: the ``version_info`` that was ACKed last; empty before the first ACK;
+    * ``revision``: the newest revision whose content of this type is ACKed; null if it is not known;
+    * ``subscribed``: the subscribed names, ``*`` for all resources; the list is bounded;
+    * ``subscribed_total``: the number of subscribed names, without ``*``;
+    * ``missing``: subscribed names that do not exist; the list is bounded;
+    * ``error``: present after a NACK: the error message of the client;
+    * ``guilty``: present after a NACK: the names that are known to be rejected;
+    * ``unexpressed``: present if the v2 API of the node cannot express subscribed resources, which are not sent;
+    * ``since``: when this state began.
     """
 
     type_url: str
@@ -43,7 +55,13 @@ class TypeItem(TypedDict):
 
 
 class ReportsItem(TypedDict):
-    """The reports of a load report stream: their number, the latest, invalid ones, and values that a limit left out."""
+    """The load reports of a stream.
+
+    * ``reports``: the number of reports;
+    * ``reported``: the time of the latest report; null before the first;
+    * ``refused``: the number of invalid reports of clusters;
+    * ``left_out``: the number of values that a limit on memory left out.
+    """
 
     reports: int
     reported: str | None
@@ -52,11 +70,17 @@ class ReportsItem(TypedDict):
 
 
 class LinkerdItem(TypedDict):
-    """The last answer on a stream of a Linkerd proxy. ``source``: the service, cluster or instance that its destination
-    is.
+    """The last answer on a stream of a Linkerd proxy.
 
-    ``endpoints`` is null for a stream without endpoints in its answers; ``is_known`` is false while the answer is
-    awaited. ``skipped`` lists the configuration that Linkerd's API cannot express, with reasons.
+    * ``method``: service and method, such as ``Destination/Get``;
+    * ``authority``: the name or address that the proxy asks for;
+    * ``source``: the service, cluster or instance behind the answer; ``nothing`` for none;
+    * ``is_known``: false while the answer is not known yet;
+    * ``exists``: false if the answer says that there is no such destination;
+    * ``endpoints``: the number of endpoints; null if the answers of this method have none;
+    * ``messages``: the number of sent messages;
+    * ``sent``: when the last message was sent; null before the first;
+    * ``skipped``: configuration that Linkerd's API cannot express, each with the reason.
     """
 
     method: str
@@ -71,9 +95,18 @@ class LinkerdItem(TypedDict):
 
 
 class StreamItem(TypedDict):
-    """``api`` is ``v2`` on the v2 transport, else ``v3``. A stream of load reports has ``load`` and no types.
+    """A stream of a node: xDS, load reports, or Linkerd's API.
 
-    ``principal`` is the authenticated name of its connection, empty if no credentials are asked for.
+    * ``id``: its number, unique while the server runs;
+    * ``peer``: the address of the client, as ``HOST:PORT``;
+    * ``principal``: the authenticated principal of the connection; empty without authentication;
+    * ``service``: the short name of the gRPC service, such as ``ADS``; ``LRS`` for load reports;
+    * ``variant``: ``sotw`` or ``delta``; empty for a stream of load reports;
+    * ``api``: ``v2`` or ``v3``;
+    * ``opened``: when it was opened;
+    * ``types``: the state of each type, by type alias; empty for a stream of load reports;
+    * ``load``: present for a stream of load reports;
+    * ``linkerd``: present for a stream of a Linkerd proxy.
     """
 
     id: int
@@ -89,9 +122,13 @@ class StreamItem(TypedDict):
 
 
 class LingerItem(TypedDict):
-    """Resources that the push of ``revision`` removed and the node keeps for a while: ``names`` are some of ``count``.
+    """Removed resources of one type that a node keeps for a while.
 
-    Lingering ends at ``until``, which is null while a resource that could refer to them is not ACKed.
+    * ``revision``: the revision that removed them;
+    * ``count``: the number of resources;
+    * ``names``: some of their names;
+    * ``until``: when they are removed from the node; null while the node has not ACKed everything that may refer to
+      them.
     """
 
     type: str
@@ -102,16 +139,19 @@ class LingerItem(TypedDict):
 
 
 class ResourceName(TypedDict):
-    """Type and name of a resource."""
+    """The type and name of a resource."""
 
     type: str
     name: str
 
 
 class HeldBackItem(TypedDict):
-    """Resources that wait for clusters to become warm: ``resources`` are some of ``count``.
+    """Resources that are not sent until clusters are warm.
 
-    ``any_cluster``: their references cannot be read, so they wait for all new clusters.
+    * ``resources``: some of the resources;
+    * ``count``: the number of resources;
+    * ``waits_for``: names of clusters that they wait for;
+    * ``any_cluster``: true if their clusters cannot be determined, so that they wait for all new clusters.
     """
 
     resources: list[ResourceName]
@@ -121,10 +161,23 @@ class HeldBackItem(TypedDict):
 
 
 class NodeItem(TypedDict):
-    """``lingering`` are removed resources that the node keeps for a while; ``lingering_total`` counts all of them.
+    """A node: what it runs on each stream, and what it keeps or waits for.
 
-    ``held`` are resources that are held for the node. ``admin`` is the address of Envoy's admin port on its machine, if
-    its bootstrap names one (``admin_address`` in the metadata).
+    * ``id``: the id of the node;
+    * ``cluster``: the cluster that the node names; not a resource;
+    * ``locality``: the locality of the node;
+    * ``group``: the group of the node; empty if no group matches;
+    * ``user_agent``: the name and version of the client;
+    * ``connected``: whether it has an open stream;
+    * ``first_seen``: when its first stream was opened, as long as it is remembered;
+    * ``last_seen``: when its latest stream was opened or closed;
+    * ``streams``: its open streams;
+    * ``types``: the state of each type over all streams, by type alias; after the last stream its last state;
+    * ``lingering``: the oldest removed resources that the node keeps for a while;
+    * ``lingering_total``: the number of all removed resources that the node keeps;
+    * ``held``: resources that are not sent yet;
+    * ``admin``: present if the metadata of the node has ``admin_address``: the address of Envoy's admin page on its
+      machine.
     """
 
     id: str
@@ -144,14 +197,22 @@ class NodeItem(TypedDict):
 
 
 class DisconnectedItem(TypedDict):
-    """``streams`` is the number of ended streams. The client may reconnect at once."""
+    """The node whose streams were ended.
+
+    * ``streams``: the number of ended streams.
+    """
 
     node: str
     streams: int
 
 
 class ReleaseItem(TypedDict):
-    """How many nodes and connections released lingering resources; ``released`` counts their names by type."""
+    """The nodes that no longer keep removed resources.
+
+    * ``nodes``: the number of nodes that kept some;
+    * ``clients``: the number of their connections;
+    * ``released``: the number of names of these resources, by type alias.
+    """
 
     nodes: int
     clients: int
@@ -159,10 +220,21 @@ class ReleaseItem(TypedDict):
 
 
 class NackItem(TypedDict):
-    """``code`` is a gRPC status code, ``message`` the client's error message.
+    """A NACK record: what a node rejected, and why. There is one open record per node, type and rejected content.
 
-    ``id`` is never used again for another record, also after a restart. ``names`` are some of the ``resources`` names
-    that may be meant, ``guilty`` those that are known to be rejected.
+    * ``id``: its number, which no other record ever gets;
+    * ``version``: the ``version_info`` of the rejected response;
+    * ``nonce``: the nonce of the rejected response;
+    * ``code``: the gRPC status code in the NACK;
+    * ``message``: the error message of the client; long ones are cut;
+    * ``names``: some of the names that may be rejected;
+    * ``resources``: the number of names that may be rejected;
+    * ``guilty``: the names that are known to be rejected; empty while they are not known;
+    * ``count``: how often it was NACKed;
+    * ``state``: ``open`` or ``resolved``;
+    * ``first``: the time of the first NACK;
+    * ``last``: the time of the last NACK;
+    * ``resolved``: when the record was resolved; null while it is open.
     """
 
     id: int
@@ -185,14 +257,14 @@ class NackItem(TypedDict):
 
 
 class NodePage(TypedDict):
-    """A page of nodes."""
+    """A page of nodes, by id."""
 
     items: list[NodeItem]
     next_page_token: NotRequired[str]
 
 
 class NackPage(TypedDict):
-    """A page of NACKs."""
+    """A page of NACK records, newest first."""
 
     items: list[NackItem]
     next_page_token: NotRequired[str]
@@ -202,14 +274,13 @@ def node_item(
     node: NodeState, unexpressed: Mapping[str, Sequence[UnexpressedResource]], reporting: Sequence[StreamItem] = ()
 ) -> NodeItem:
     """The item of a node. ``unexpressed`` are resources by type alias, ``reporting`` its load report streams."""
-    locality = node.locality
     types = _types(node.types)
     for alias, found in unexpressed.items():
         types[alias]["unexpressed"] = [{"name": each.name, "problem": each.problem} for each in found]
     return {
         "id": node.id,
         "cluster": node.cluster,
-        "locality": {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone},
+        "locality": locality_item(node.locality),
         "group": node.group,
         "user_agent": node.user_agent,
         "connected": node.connected,

@@ -1,4 +1,4 @@
-"""The JSON of groups, revisions, pushes and events, as typed dictionaries.
+"""The JSON of groups, revisions and pushes, as typed dictionaries.
 
 mypy checks them, and the OpenAPI description documents them.
 """
@@ -24,7 +24,6 @@ from xds.control.group_content import GroupContent, type_label
 from xds.control.progress import RolloutStatus, verdict_of
 from xds.control.publisher import PushResult
 from xds.control.undo import UndoPlan
-from xds.fleet.event_log import FleetEvent
 from xds.fleet.state import Convergence, HeldResources, Sync
 from xds.model.snapshot import Change
 from xds.store.base import Meta, RevisionInfo
@@ -33,7 +32,12 @@ Json = dict[str, Any]
 
 
 class ChangeItem(TypedDict):
-    """The names of one type that a push added, changed and removed."""
+    """The resources of one type that a push changed.
+
+    * ``added``: the names of new resources;
+    * ``changed``: the names of resources with other content;
+    * ``removed``: the names of removed resources.
+    """
 
     added: list[str]
     changed: list[str]
@@ -47,9 +51,15 @@ class NodeHeldItem(HeldBackItem):
 
 
 class ProgressItem(TypedDict):
-    """The progress of a push; ``verdict`` is ``done``, ``pending`` or ``refused``.
+    """The progress of a push among the nodes that were connected at its commit. Lists are bounded, numbers are not.
 
-    Lists are bounded, counts are not.
+    * ``verdict``: ``done`` if all nodes have ACKed the push, ``refused`` if a node has NACKed it, else ``pending``;
+    * ``synced``: the number of nodes that have ACKed all changed types;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed a changed type;
+    * ``pending_nodes``: the ids of some pending nodes;
+    * ``nacks``: some open NACKs of these nodes;
+    * ``held``: resources that some pending nodes are not sent yet.
     """
 
     verdict: str
@@ -62,7 +72,13 @@ class ProgressItem(TypedDict):
 
 
 class TypeRolloutItem(TypedDict):
-    """Connected nodes by their state."""
+    """The connected nodes of a group by their state for one type.
+
+    * ``synced``: the number of nodes that have ACKed it;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed it;
+    * ``not_subscribed``: the number of nodes that do not subscribe to it.
+    """
 
     synced: int
     pending: int
@@ -71,7 +87,17 @@ class TypeRolloutItem(TypedDict):
 
 
 class RolloutItem(TypedDict):
-    """The connected nodes of a group by their state. Nodes without subscriptions do not count."""
+    """The connected nodes of a group by their state at its present revision. Nodes without subscriptions do not count.
+
+    * ``revision``: the present revision;
+    * ``synced``: the number of nodes that have ACKed all types;
+    * ``pending``: the number of nodes that have not answered yet;
+    * ``nacked``: the number of nodes that have NACKed a type;
+    * ``types``: the states for single types, by type alias;
+    * ``pending_nodes``: the ids of some pending nodes;
+    * ``nacks``: some open NACKs;
+    * ``held``: resources that some pending nodes are not sent yet.
+    """
 
     group: str
     revision: int
@@ -85,7 +111,17 @@ class RolloutItem(TypedDict):
 
 
 class PushAnswer(TypedDict):
-    """``moves`` is present for a deleted group: its connected nodes by the group that they move to, empty for none."""
+    """The result of a push; in a dry run, what it would change.
+
+    * ``revision``: the revision of the group after the push; in a dry run, its present revision. 0: there is no group;
+    * ``etag``: the etag of the group at this revision, without quotes; empty if there is no group;
+    * ``versions``: the ``version_info`` of each type, by type alias;
+    * ``changes``: the changed resources, by type alias;
+    * ``changed``: false if the push changed nothing, so that it made no revision;
+    * ``moves``: present if a group is deleted: the number of its connected nodes by the group that they move to. Nodes
+      under the empty name match no group and keep their configuration;
+    * ``progress``: present after ``Prefer: wait``: the progress of the push when the wait was over.
+    """
 
     group: str
     revision: int
@@ -100,18 +136,29 @@ class PushAnswer(TypedDict):
 
 
 class TransactionAnswer(TypedDict):
-    """The results in the order of the changes. ``config_entries`` is there where config entries were written."""
+    """The results of a transaction.
+
+    * ``results``: one for each change, in their order;
+    * ``config_entries``: present if config entries were written.
+    """
 
     results: list[PushAnswer]
     config_entries: NotRequired[EntryAnswer]
 
 
 class GroupSettingsItem(TypedDict):
-    """``on_nack`` is empty, and the times are null, where the server's setting applies.
+    """The settings of a group.
 
-    ``removal_delay_s`` is how long removed resources linger, ``listener_drain_s`` how much longer if a listener
-    changed; a change affects lingering that has no end yet. ``selector_failures`` counts the nodes for which the
-    selector could not be evaluated. ``settings_etag`` identifies the settings, for `If-Match`; empty if there are none.
+    * ``selector``: the filter by which the group takes nodes; empty: nodes join by name only;
+    * ``priority``: selectors of groups with a higher priority are tried first;
+    * ``on_nack``: ``hold`` or ``proceed``: what a rejected cluster does to the listeners and routes that refer to it.
+      Empty: the setting ``server.on_nack`` applies;
+    * ``removal_delay_s``: how long nodes keep removed resources; null: the setting ``order.removal_delay_s`` applies.
+      A change affects removed resources whose time has not begun;
+    * ``listener_drain_s``: how much longer, if the push changed or removed a listener; null: the setting
+      ``order.listener_drain_s`` applies;
+    * ``selector_failures``: how often the selector could not be evaluated for a node, which then does not match;
+    * ``settings_etag``: the etag of the settings for ``If-Match`` of ``PUT /groups/{group}``; empty if there are none.
     """
 
     selector: str
@@ -124,9 +171,15 @@ class GroupSettingsItem(TypedDict):
 
 
 class GroupItem(GroupSettingsItem):
-    """``resources`` counts by type alias; ``nodes`` counts the connected nodes.
+    """A group with its settings. No node belongs to a group that has settings alone.
 
-    For a group that has only settings, ``revision`` is 0, and ``etag`` and ``time`` are empty. No nodes belong to it.
+    * ``revision``: its present revision; 0 for a group that has settings alone;
+    * ``etag``: the etag of its snapshot, without quotes; empty for a group that has settings alone;
+    * ``versions``: the ``version_info`` of each type, by type alias;
+    * ``resources``: the number of resources, by type alias;
+    * ``nodes``: the number of connected nodes;
+    * ``message``: the message of the present revision; empty without one;
+    * ``time``: when the present revision was made; empty for a group that has settings alone.
     """
 
     group: str
@@ -142,15 +195,22 @@ class GroupItem(GroupSettingsItem):
 
 
 class RevisionItem(TypedDict):
-    """``deleted`` is true for the revision that deleted the group.
+    """One revision in the history of a group.
 
-    ``content`` is false if retention deleted the content.
-
-    ``kind`` is `push`, `rollback`, `restore`, `delete`, or `lowered` for a change of config entries or of the upstreams
-    of the group, which does not change the pushed resources. ``content_of`` is the revision that a rollback took its
-    content from; with ``keeps_endpoints`` it kept the assignments of the time. ``undone_by`` is the revision that undid
-    this one, 0 if none did. ``refused`` of ``nodes`` rejected it, as far as that was recorded. ``actor`` was
-    authenticated; ``author`` is what the client said.
+    * ``revision``: its number;
+    * ``kind``: ``push``, ``rollback``, ``restore`` (of a deleted group), ``delete``, or ``lowered`` after a change of
+      config entries or upstreams, which leaves the pushed resources as they are;
+    * ``content_of``: the revision that a rollback took its content from; 0 for other kinds;
+    * ``keeps_endpoints``: true for a rollback that left assignments as they were;
+    * ``undone_by``: the rollback that undid this revision; 0 if none did;
+    * ``endpoints_only``: true if only assignments changed;
+    * ``refused``: how many nodes rejected it, at most;
+    * ``nodes``: how many nodes there were then; 0 if no node rejected it;
+    * ``time``: when it was made;
+    * ``versions``: the ``version_info`` of each type, by type alias;
+    * ``resources``: the number of resources of the group at this revision;
+    * ``deleted``: true for the revision that deleted the group;
+    * ``content``: false if its content cannot be read: it deleted the group, or retention has deleted the content.
     """
 
     revision: int
@@ -172,15 +232,23 @@ class RevisionItem(TypedDict):
 
 
 class UndoCandidateItem(RevisionItem):
-    """A revision to go back to; ``reason`` says why it is not chosen, empty if it can be."""
+    """An earlier revision that an undo may go back to.
+
+    * ``reason``: why the undo does not choose it; empty if it can be chosen.
+    """
 
     reason: str
 
 
 class UndoItem(TypedDict):
-    """``etag`` is that of the group. Send it as `If-Match` with the rollback, so that nothing else is undone.
+    """The plan of undoing the last configuration change of a group.
 
-    ``last_undo`` is the rollback that the group's configuration is at now; null where it is at none.
+    * ``revision``: the present revision of the group;
+    * ``etag``: the etag of the group. Send it as ``If-Match`` with the rollback, so that nothing else is undone;
+    * ``takes_back``: the revision that would be undone;
+    * ``to``: the revision to roll back to; null if there is none, so that a person has to choose among ``candidates``;
+    * ``candidates``: the newest earlier revisions, newest first;
+    * ``last_undo``: the rollback that the group is at now; null if it is at none.
     """
 
     group: str
@@ -193,9 +261,12 @@ class UndoItem(TypedDict):
 
 
 class ResourceItem(TypedDict):
-    """A resource with its document, as it was pushed. ``live`` is the owner of what is laid over an assignment.
+    """A resource of a group as it was pushed.
 
-    ``lowered`` is the origin of a resource that was not pushed.
+    * ``version``: its version: a hash of its content;
+    * ``resource``: the resource as protobuf JSON, with its ``@type``;
+    * ``live``: present for an assignment that a live one replaces: the owner of the live assignment;
+    * ``lowered``: present if the resource was not pushed, but lowered from upstreams: where it comes from.
     """
 
     type: str
@@ -207,9 +278,13 @@ class ResourceItem(TypedDict):
 
 
 class SnapshotItem(TypedDict):
-    """The document that PUT accepts, with its origin.
+    """The resources of a group at one revision. ``PUT /groups/{group}/snapshot`` accepts this document.
 
-    ``lowered`` counts the resources of the group that come from its upstreams.
+    * ``revision``: the revision;
+    * ``etag``: the etag of this revision, without quotes;
+    * ``versions``: the ``version_info`` of each type, by type alias;
+    * ``lowered``: the number of resources that are lowered from upstreams. They are in ``resources`` only on request;
+    * ``resources``: the resources as protobuf JSON, each with its ``@type``, in pushed order.
     """
 
     group: str
@@ -220,21 +295,6 @@ class SnapshotItem(TypedDict):
     resources: list[dict[str, Any]]
 
 
-class EventItem(TypedDict):
-    """``action`` is what happened; ``details`` has values of this action. ``id`` is opaque."""
-
-    id: str
-    time: str
-    kind: str
-    action: str
-    group: NotRequired[str]
-    node: NotRequired[str]
-    type: NotRequired[str]
-    revision: NotRequired[int]
-    message: NotRequired[str]
-    details: NotRequired[dict[str, str | int]]
-
-
 class GroupPage(TypedDict):
     """A page of groups."""
 
@@ -243,21 +303,27 @@ class GroupPage(TypedDict):
 
 
 class RevisionPage(TypedDict):
-    """A page of revisions."""
+    """A page of revisions, newest first."""
 
     items: list[RevisionItem]
     next_page_token: NotRequired[str]
 
 
 class ResourcePage(TypedDict):
-    """A page of resources."""
+    """A page of resources, by name."""
 
     items: list[ResourceItem]
     next_page_token: NotRequired[str]
 
 
 class ValidationAnswer(TypedDict):
-    """The result of a validation without errors."""
+    """The result of a validation without errors. With errors the answer is 422.
+
+    * ``valid``: true;
+    * ``resources``: the number of resources;
+    * ``errors``: empty;
+    * ``warnings``: the warnings.
+    """
 
     valid: bool
     resources: int
@@ -377,29 +443,6 @@ def undo_item(plan: UndoPlan) -> UndoItem:
         "candidates": [{**revision_item(each.line), "reason": each.reason} for each in plan.candidates],
         "last_undo": revision_item(plan.last_undo) if plan.last_undo is not None else None,
     }
-
-
-def event_item(event: FleetEvent) -> EventItem:
-    """An event as JSON."""
-    item: EventItem = {
-        "id": str(event.id),
-        "time": timestamp(event.time),
-        "kind": event.kind.value,
-        "action": event.action,
-    }
-    if event.group:
-        item["group"] = event.group
-    if event.node:
-        item["node"] = event.node
-    if event.type:
-        item["type"] = event.type
-    if event.revision is not None:
-        item["revision"] = event.revision
-    if event.message:
-        item["message"] = event.message
-    if event.details:
-        item["details"] = dict(event.details)
-    return item
 
 
 def _by_label(versions: Mapping[str, str]) -> dict[str, str]:

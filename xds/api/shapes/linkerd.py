@@ -16,7 +16,17 @@ ENDPOINTS_SHOWN = 1_000
 
 
 class DestinationEndpointItem(TypedDict):
-    """An endpoint. ``protocol``: ``h2``, ``opaque``, or empty for unknown; ``identity`` is empty outside of a mesh."""
+    """An endpoint of a destination.
+
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``weight``: its weight; 10000 for one without a weight of its own;
+    * ``zone``: its zone; empty if it is not known;
+    * ``identity``: its TLS identity in the mesh; empty outside of a mesh;
+    * ``protocol``: ``h2`` for a proxy that takes HTTP/1 in HTTP/2, ``opaque`` for streams of bytes; empty if it is not
+      known;
+    * ``labels``: its labels for metrics.
+    """
 
     address: str
     port: int
@@ -28,14 +38,25 @@ class DestinationEndpointItem(TypedDict):
 
 
 class OverrideItem(TypedDict):
-    """Requests go to ``authority`` instead, in proportion to ``weight``."""
+    """Another destination that gets requests instead.
+
+    * ``authority``: its name and port;
+    * ``weight``: its weight among the overrides; 10000 are all requests.
+    """
 
     authority: str
     weight: int
 
 
 class ProfileRouteItem(TypedDict):
-    """A route of a profile. ``methods`` is empty for all."""
+    """A route of a profile.
+
+    * ``name``: its name;
+    * ``path_regex``: the regular expression that the whole path matches;
+    * ``methods``: the HTTP methods; empty: all;
+    * ``is_retryable``: whether failed requests are sent again;
+    * ``timeout_s``: its timeout; 0: none.
+    """
 
     name: str
     path_regex: str
@@ -45,7 +66,14 @@ class ProfileRouteItem(TypedDict):
 
 
 class ProfileItem(TypedDict):
-    """A profile. ``endpoint`` is the single endpoint of an address, null for a service."""
+    """The profile of a destination.
+
+    * ``name``: the fully qualified name of the service; empty for an address;
+    * ``is_opaque``: whether connections are streams of bytes;
+    * ``routes``: its routes, the first that matches applies;
+    * ``overrides``: destinations that get requests instead; empty: none;
+    * ``endpoint``: the single endpoint of an address; null for a service.
+    """
 
     name: str
     is_opaque: bool
@@ -55,10 +83,17 @@ class ProfileItem(TypedDict):
 
 
 class DestinationItem(TypedDict):
-    """The answer to a Linkerd proxy for a destination. ``source``: the service, cluster or instance that it is.
+    """The answers to a Linkerd proxy for a destination.
 
-    ``endpoints`` are the first thousand of ``endpoints_total``; without any, the answer is ``exists``. ``is_known``
-    is false while the answer is awaited. ``skipped`` lists the configuration that the API cannot express, with reasons.
+    * ``authority``: the name or address, as the server reads it;
+    * ``group``: the group of the proxy; empty if no group matches;
+    * ``source``: the service, cluster or instance behind the answer; ``nothing`` for none;
+    * ``is_known``: false while the answer is not known yet;
+    * ``exists``: false if there is no such destination;
+    * ``endpoints``: the first thousand endpoints; empty for an address;
+    * ``endpoints_total``: the number of endpoints;
+    * ``profile``: the profile;
+    * ``skipped``: configuration that Linkerd's API cannot express, each with the reason.
     """
 
     authority: str
@@ -83,17 +118,17 @@ def with_linkerd(item: NodeItem, streams: Iterable[DestinationStream]) -> NodeIt
 
 def linkerd_item(stream: DestinationStream) -> LinkerdItem:
     """The last answer on a Linkerd stream."""
-    told = stream.told
+    answer = stream.answer
     return {
         "method": stream.method,
-        "authority": told.authority,
-        "source": told.source,
-        "is_known": told.is_settled,
-        "exists": told.exists,
-        "endpoints": told.endpoints_n,
+        "authority": answer.authority,
+        "source": answer.source,
+        "is_known": answer.is_settled,
+        "exists": answer.exists,
+        "endpoints": answer.endpoints_n,
         "messages": stream.messages_n,
         "sent": timestamp(stream.sent_at) if stream.sent_at else None,
-        "skipped": list(told.skipped),
+        "skipped": list(answer.skipped),
     }
 
 

@@ -8,7 +8,7 @@ from typing import NotRequired, cast
 from typing_extensions import TypedDict
 
 from xds.api.shapes.fleet import StreamItem
-from xds.api.shapes.values import LocalityItem, timestamp
+from xds.api.shapes.values import LocalityItem, locality_item, timestamp
 from xds.control.load_view import ReportingState, ReportStream
 from xds.lrs.figures import (
     ChartLine,
@@ -18,7 +18,6 @@ from xds.lrs.figures import (
     LoadRow,
 )
 from xds.model.load_report import Metric
-from xds.model.node import Locality
 
 PLACES = 3
 LOAD_SERVICE = "LRS"
@@ -26,16 +25,26 @@ NO_CATEGORY = "uncategorised"
 
 
 class MetricItem(TypedDict):
-    """A metric that backends reported: the number of requests, and the average."""
+    """A metric that backends reported (ORCA).
+
+    * ``requests``: the number of requests that it was reported for;
+    * ``average``: its average over these requests.
+    """
 
     requests: float
     average: float
 
 
 class FiguresItem(TypedDict):
-    """``in_progress`` is the sum of the latest reports of open streams.
+    """Requests in the window. Numbers are fractions where the window contains a part of the interval of a report.
 
-    ``metrics`` are by the names of backends (ORCA).
+    * ``successes``: requests that ended well;
+    * ``errors``: requests that ended in an error;
+    * ``issued``: requests that began;
+    * ``in_progress``: requests in progress: the sum of the latest reports of open streams;
+    * ``rps``: requests per second: those that began, or those that ended where clients do not report the former;
+    * ``error_ratio``: ``errors`` as a part of the requests that ended, 0 to 1; 0 if none ended;
+    * ``metrics``: metrics that backends reported, by name.
     """
 
     successes: float
@@ -48,7 +57,13 @@ class FiguresItem(TypedDict):
 
 
 class TotalsItem(TypedDict):
-    """Counters since the node was first seen."""
+    """Counters of a node since its first report.
+
+    * ``successes``: requests that ended well;
+    * ``errors``: requests that ended in an error;
+    * ``issued``: requests that began;
+    * ``dropped``: requests that the node dropped.
+    """
 
     successes: int
     errors: int
@@ -57,11 +72,17 @@ class TotalsItem(TypedDict):
 
 
 class LoadRowItem(FiguresItem):
-    """A part of a cluster's load; ``share`` is its part of the cluster's requests, 0 to 1.
+    """A part of the load of a cluster.
 
-    ``source`` is the locality of the nodes that report, ``locality`` that of the endpoints, at a ``priority``; above 0
-    is failover. ``window_s``, ``reported`` and ``totals`` are present for a node, whose figures are those of its latest
-    report.
+    * ``source``: the locality of the nodes that report;
+    * ``locality``: present in rows by locality and endpoint: the locality of the endpoints;
+    * ``priority``: present in these rows: the priority of the locality; above 0 is failover;
+    * ``endpoint``: present in rows by endpoint: its address;
+    * ``node``: present in rows by node: its id. The figures are those of its latest report;
+    * ``share``: its part of the requests of the cluster, 0 to 1;
+    * ``window_s``: present in rows by node: the interval of the latest report;
+    * ``reported``: present in rows by node: the time of the latest report;
+    * ``totals``: present in rows by node.
     """
 
     source: LocalityItem
@@ -76,12 +97,20 @@ class LoadRowItem(FiguresItem):
 
 
 class LoadItem(FiguresItem):
-    """A cluster's load over the ``window_s`` seconds that end at ``until``, as far as nodes have reported.
+    """The load of a cluster in a window, as far as nodes have reported it.
 
-    ``nodes`` is the number of nodes that reported it in the last two intervals, ``reported`` the time of the latest
-    report (null if the node disconnected during it), ``groups`` the groups of these nodes. ``attempts`` are all tries,
-    those included that clients dropped; ``drop_ratio`` and ``failed_ratio`` (errors and drops) are their parts, 0 to 1.
-    ``dropped_rps`` is a second.
+    * ``service_name``: the EDS service name of the cluster; empty without one;
+    * ``groups``: the groups of the nodes that report it;
+    * ``window_s``: the length of the window;
+    * ``until``: the end of the window;
+    * ``attempts``: all tries, those that clients dropped included;
+    * ``dropped``: tries that clients dropped;
+    * ``dropped_rps``: dropped tries per second;
+    * ``drop_ratio``: ``dropped`` as a part of ``attempts``, 0 to 1;
+    * ``failed_ratio``: errors and dropped tries as a part of ``attempts``, 0 to 1;
+    * ``drops``: dropped tries by category; ``uncategorised`` for those without one;
+    * ``nodes``: the number of nodes that reported the cluster in the last two intervals;
+    * ``reported``: the time of the latest report; null if its node disconnected during it.
     """
 
     cluster: str
@@ -100,7 +129,13 @@ class LoadItem(FiguresItem):
 
 
 class LoadDetailItem(LoadItem):
-    """The load of a cluster with rows: ``localities``, ``reporters`` (nodes) or ``endpoints``, as ``by`` says."""
+    """The load of a cluster in a window, with rows.
+
+    * ``by``: what each row is about: ``locality``, ``node`` or ``endpoint``;
+    * ``localities``: present with ``by=locality``: the rows;
+    * ``endpoints``: present with ``by=endpoint``: the rows;
+    * ``reporters``: present with ``by=node``: the rows.
+    """
 
     by: str
     localities: NotRequired[list[LoadRowItem]]
@@ -110,9 +145,11 @@ class LoadDetailItem(LoadItem):
 
 
 class ReportingItem(TypedDict):
-    """How often clients are asked to report: every ``interval_s``, longer than ``set_interval_s`` under load.
+    """How often clients are asked to report.
 
-    ``core`` is the share of a CPU core that reading the reports took at the last measurement.
+    * ``interval_s``: the interval between reports;
+    * ``set_interval_s``: the interval of the settings; ``interval_s`` is longer while the server has much load;
+    * ``core``: the share of a CPU core that reading the reports took at the last measurement.
     """
 
     interval_s: float
@@ -121,7 +158,10 @@ class ReportingItem(TypedDict):
 
 
 class LoadPage(TypedDict):
-    """A page of clusters with their load."""
+    """A page of clusters with their load, by name.
+
+    * ``reporting``: how often clients are asked to report.
+    """
 
     items: list[LoadItem]
     reporting: ReportingItem
@@ -129,9 +169,15 @@ class LoadPage(TypedDict):
 
 
 class PointItem(TypedDict):
-    """The step that begins at ``time``.
+    """The requests in one step.
 
-    ``dropped`` and ``failed_ratio`` (errors and drops, a part of all tries) are of a whole cluster only.
+    * ``time``: when the step begins;
+    * ``successes``: requests that ended well;
+    * ``errors``: requests that ended in an error;
+    * ``issued``: requests that began;
+    * ``rps``: requests per second: those that began, or those that ended where clients do not report the former;
+    * ``dropped``: present for a whole cluster: tries that clients dropped;
+    * ``failed_ratio``: present for a whole cluster: errors and dropped tries as a part of all tries, 0 to 1.
     """
 
     time: str
@@ -144,7 +190,13 @@ class PointItem(TypedDict):
 
 
 class SeriesItem(TypedDict):
-    """One line of a chart. The line of the whole cluster has no ``source`` and no ``locality``."""
+    """One line of a chart. The line of the whole cluster has no ``source`` and no ``locality``.
+
+    * ``source``: present with ``by``: the locality of the nodes;
+    * ``locality``: present with ``by``: the locality of the endpoints;
+    * ``endpoint``: present with ``by=endpoint``: its address;
+    * ``points``: the steps, oldest first.
+    """
 
     source: NotRequired[LocalityItem]
     locality: NotRequired[LocalityItem]
@@ -153,7 +205,11 @@ class SeriesItem(TypedDict):
 
 
 class SeriesPage(TypedDict):
-    """All lines have the same steps of ``step_s`` seconds."""
+    """A page of the load of a cluster over time. All lines have the same steps.
+
+    * ``window_s``: the length of the window;
+    * ``step_s``: the length of a step.
+    """
 
     cluster: str
     window_s: float
@@ -246,11 +302,6 @@ def report_stream_item(stream: ReportStream) -> StreamItem:
             "left_out": stream.left_out,
         },
     }
-
-
-def locality_item(locality: Locality) -> LocalityItem:
-    """A locality as JSON."""
-    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}
 
 
 def _figures(figures: Figures) -> FiguresItem:

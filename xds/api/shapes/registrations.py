@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -12,9 +13,18 @@ from xds.catalog.registered_instance import CheckKey, RegisteredCheck, Registere
 
 
 class RegisteredCheckItem(TypedDict):
-    """A check. ``of_node``: it is a check of the node. ``ttl_s`` is 0 for one whose status does not expire.
+    """A check of a registered instance, or of its node.
 
-    ``expires_at`` is null for these, and for one that has expired.
+    * ``id``: its id, unique on its node;
+    * ``name``: its name; may be empty;
+    * ``status``: ``passing``, ``warning`` or ``critical``;
+    * ``kind``: who checks, such as ``ttl``; ``maintenance`` for the check of a maintenance;
+    * ``output``: the output that was reported last;
+    * ``notes``: what the registration says about it;
+    * ``of_node``: true for a check of the node;
+    * ``ttl_s``: the TTL within which its status must be reported again; 0: its status does not expire;
+    * ``deregister_after_s``: how long it must be critical until the instance is deregistered; 0: never;
+    * ``expires_at``: when its TTL ends; null if it has no TTL or the TTL has ended.
     """
 
     id: str
@@ -30,10 +40,23 @@ class RegisteredCheckItem(TypedDict):
 
 
 class RegistrationItem(TypedDict):
-    """A registered instance. ``address`` is the one that it is reached at; ``actor`` registered it last.
+    """A registered instance with its checks.
 
-    ``node`` is `xds-server` for one that registered itself, or was registered here; else the node of a registration
-    in Consul's catalog. ``registered_at`` is when it was registered first.
+    * ``id``: its id, unique on its node;
+    * ``node``: ``xds-server`` for an instance that registered itself or was registered here; else the node that the
+      registration in Consul's catalog names;
+    * ``address``: the IP address at which clients reach it;
+    * ``port``: its port;
+    * ``ports``: further ports by name;
+    * ``tags``: its tags;
+    * ``meta``: its metadata;
+    * ``weight``: its weight while it is passing;
+    * ``warning_weight``: its weight while a check warns;
+    * ``locality``: its locality;
+    * ``health``: the worst status of its checks and those of its node: ``passing``, ``warning`` or ``critical``;
+    * ``checks``: its checks and those of its node;
+    * ``actor``: the authenticated principal that registered it last; empty without authentication;
+    * ``registered_at``: when it was registered first.
     """
 
     id: str
@@ -54,13 +77,17 @@ class RegistrationItem(TypedDict):
 
 
 class RegistrationPage(TypedDict):
-    """A page of registered instances."""
+    """A page of registered instances, by id."""
 
     items: list[RegistrationItem]
+    next_page_token: NotRequired[str]
 
 
 class RegistrationDeleted(TypedDict):
-    """A registration that was deleted."""
+    """The registration that was deleted.
+
+    * ``id``: the id of the instance.
+    """
 
     id: str
     service: str

@@ -8,7 +8,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from xds.api.problem import finding_item
-from xds.api.shapes.values import FindingItem, LocalityItem, timestamp
+from xds.api.shapes.values import FindingItem, LocalityItem, locality_item, timestamp
 from xds.catalog.instance import Check, Health
 from xds.catalog.service_index import ServiceInstance
 from xds.control.bindings import BoundAssignment, etag_of
@@ -20,10 +20,17 @@ from xds.model.natural_order import natural_key
 
 
 class ServiceSummary(TypedDict):
-    """A service: its instances by health, the sources that show it, and how many assignments follow it.
+    """A service of the catalog, with the numbers of its instances.
 
-    ``held`` counts instances that are kept though their source lost them. ``changed_at`` is when an instance changed
-    last.
+    * ``instances``: the number of instances, those that drain included;
+    * ``passing``: how many of them pass their checks;
+    * ``warning``: how many of them have a check that warns;
+    * ``critical``: how many of them have a critical check;
+    * ``draining``: how many of them drain;
+    * ``held``: how many of them are kept although their source lost them;
+    * ``sources``: the names of the sources that show it;
+    * ``bindings``: the number of assignments that follow it;
+    * ``changed_at``: when an instance changed last; null without instances.
     """
 
     service: str
@@ -39,14 +46,22 @@ class ServiceSummary(TypedDict):
 
 
 class ServiceSummaryPage(TypedDict):
-    """A page of services."""
+    """A page of services, by name."""
 
     items: list[ServiceSummary]
     next_page_token: NotRequired[str]
 
 
 class CheckItem(TypedDict):
-    """A health check of an instance."""
+    """A health check of an instance.
+
+    * ``id``: its id;
+    * ``status``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``name``: its name; may be empty;
+    * ``kind``: who checks, such as ``ttl``, ``http`` or ``kubernetes``;
+    * ``output``: its last output;
+    * ``notes``: what its definition says about it.
+    """
 
     id: str
     status: str
@@ -57,17 +72,38 @@ class CheckItem(TypedDict):
 
 
 class WeightsItem(TypedDict):
-    """The weight of an instance while it is passing, and while a check warns."""
+    """The weights of an instance.
+
+    * ``passing``: its weight while it is passing;
+    * ``warning``: its weight while a check warns.
+    """
 
     passing: int
     warning: int
 
 
 class InstanceItem(TypedDict):
-    """An instance as it is served.
+    """An instance of a service as it is served.
 
-    ``since`` is when it was first seen, ``changed_at`` when it changed last, ``source_read_at`` when its source was
-    last read. ``is_held``: its source lost it, with more others than can be believed. ``drains_until``: it goes then.
+    * ``id``: its id, unique among the instances of the service from its source;
+    * ``address``: its IP address;
+    * ``port``: its port;
+    * ``ports``: further ports by name;
+    * ``health``: ``passing``, ``warning``, ``critical`` or ``draining``;
+    * ``source``: the name of its source;
+    * ``source_kind``: the kind of its source, such as ``consul``;
+    * ``source_read_at``: when its source was read last; null if it was not read since the start;
+    * ``since``: when it was first seen;
+    * ``changed_at``: when it changed last;
+    * ``is_held``: true if its source lost it, together with so many others that the loss is held until it is accepted;
+    * ``drains_until``: when it is removed, if it drains; else null;
+    * ``weights``: its weights;
+    * ``locality``: its locality;
+    * ``datacenter``: its datacenter; empty for that of the server;
+    * ``node``: the machine or pod that it runs on; empty if it is not known;
+    * ``meta``: its metadata;
+    * ``tags``: its tags;
+    * ``checks``: its health checks.
     """
 
     id: str
@@ -92,7 +128,11 @@ class InstanceItem(TypedDict):
 
 
 class BoundItem(TypedDict):
-    """An assignment that follows a service. ``lowered``: it is that of an upstream's cluster, without a binding."""
+    """An assignment that follows a service.
+
+    * ``assignment``: the name of the assignment;
+    * ``lowered``: true if the assignment belongs to a lowered upstream; false for a binding.
+    """
 
     group: str
     assignment: str
@@ -100,7 +140,12 @@ class BoundItem(TypedDict):
 
 
 class ServiceItem(TypedDict):
-    """A service with its instances. ``is_known``: a source has shown an instance at some time."""
+    """A service with its instances.
+
+    * ``is_known``: false if no source has ever shown an instance of it;
+    * ``instances``: its instances, by address and port;
+    * ``bindings``: the assignments that follow it.
+    """
 
     service: str
     is_known: bool
@@ -109,10 +154,21 @@ class ServiceItem(TypedDict):
 
 
 class BindingItem(TypedDict):
-    """A binding. ``state`` is ``laid``, or ``waiting`` until a source has shown the service: the pushed assignment is
-    served.
+    """A binding: an assignment that follows a service.
 
-    ``endpoints`` is the number of instances that it selects. ``left_out``: how often the filter had no answer.
+    * ``assignment``: the name of the assignment;
+    * ``etag``: the etag of the binding, without quotes;
+    * ``filter``: the filter that instances must match; empty: all instances;
+    * ``port``: the name of the port; empty: the first port;
+    * ``datacenter``: the datacenter of the instances; empty: all;
+    * ``only_passing``: true if instances with a warning get no requests;
+    * ``state``: ``laid`` if the instances are served; ``waiting`` until a source has shown the service, while the
+      pushed assignment is served;
+    * ``endpoints``: the number of instances that it selects;
+    * ``left_out``: how often the filter could not be evaluated for an instance, which then is left out;
+    * ``time``: when the binding was set; null if it is not known;
+    * ``warnings``: findings about the binding;
+    * ``changed``: present after a write: false if the binding was the same before.
     """
 
     group: str
@@ -134,14 +190,17 @@ class BindingItem(TypedDict):
 
 
 class BindingPage(TypedDict):
-    """A page of bindings."""
+    """A page of bindings, by assignment."""
 
     items: list[BindingItem]
     next_page_token: NotRequired[str]
 
 
 class BindingDeleted(TypedDict):
-    """A binding that ended: the pushed assignment is served."""
+    """The binding that has ended; in a dry run, that would end.
+
+    * ``assignment``: the name of the assignment.
+    """
 
     group: str
     assignment: str
@@ -149,7 +208,11 @@ class BindingDeleted(TypedDict):
 
 
 class AcceptedLosses(TypedDict):
-    """The losses of a source that are accepted: the number of removed instances, by service."""
+    """The losses of a source that were accepted; in a dry run, that would be.
+
+    * ``source``: the name of the source;
+    * ``accepted``: the number of lost instances, by service.
+    """
 
     source: str
     accepted: dict[str, int]
@@ -160,7 +223,7 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
     """A service in a list."""
     served = catalog.instances(service)
     health = Counter(one.health for one in served)
-    changed_at = max((one.seen.changed_at for one in served), default=None)
+    changed_at = max((one.observed.changed_at for one in served), default=None)
     return {
         "service": service,
         "instances": len(served),
@@ -168,7 +231,7 @@ def service_summary(catalog: ServiceCatalog, service: str, bindings: int) -> Ser
         "warning": health[Health.WARNING],
         "critical": health[Health.CRITICAL],
         "draining": health[Health.DRAINING],
-        "held": sum(one.is_kept for one in served),
+        "held": sum(one.is_held for one in served),
         "sources": sorted({one.source for one in served}),
         "bindings": bindings,
         "changed_at": timestamp(changed_at) if changed_at is not None else None,
@@ -194,7 +257,7 @@ def service_item(catalog: ServiceCatalog, service: str, bindings: list[Key], low
 
 
 def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> InstanceItem:
-    one, where = served.instance, served.instance.locality
+    one = served.instance
     return {
         "id": one.id,
         "address": one.address,
@@ -204,12 +267,12 @@ def _instance_item(served: ServiceInstance, kind: str, read_at: float) -> Instan
         "source": served.source,
         "source_kind": kind,
         "source_read_at": timestamp(read_at) if read_at else None,
-        "since": timestamp(served.seen.since),
-        "changed_at": timestamp(served.seen.changed_at),
-        "is_held": served.is_kept,
+        "since": timestamp(served.observed.since),
+        "changed_at": timestamp(served.observed.changed_at),
+        "is_held": served.is_held,
         "drains_until": timestamp(served.drains_until) if served.drains_until is not None else None,
         "weights": {"passing": one.weight, "warning": one.warning_weight},
-        "locality": {"region": where.region, "zone": where.zone, "sub_zone": where.sub_zone},
+        "locality": locality_item(one.locality),
         "datacenter": one.datacenter,
         "node": one.node,
         "meta": dict(one.meta),
@@ -241,7 +304,7 @@ def binding_item(bound: BoundAssignment, owner: Owner | None, endpoints: int, wa
         "port": binding.port,
         "datacenter": binding.datacenter,
         "only_passing": binding.only_passing,
-        "state": "laid" if bound.is_laid else "waiting",
+        "state": "laid" if bound.is_live else "waiting",
         "endpoints": endpoints,
         "left_out": bound.selection.failures,
         "actor": owner.actor if owner is not None else "",

@@ -20,21 +20,32 @@ from xds.model.resource_type import ENDPOINT
 
 
 class LoweredOrigin(TypedDict):
-    """Where a lowered resource comes from: names of upstreams of the group's document, and config entries."""
+    """Where a lowered resource comes from.
+
+    * ``upstreams``: the names of upstreams in the document of the group;
+    * ``entries``: the config entries, as ``kind/name``.
+    """
 
     upstreams: list[str]
     entries: list[str]
 
 
 class LoweredItem(LoweredOrigin):
-    """A lowered resource."""
+    """A lowered resource with its origin."""
 
     type: str
     name: str
 
 
 class AssignmentTargetItem(TypedDict):
-    """The instances at one priority of a lowered assignment, as a binding says it."""
+    """The instances that serve a lowered assignment at one priority.
+
+    * ``filter``: the filter that the instances match; empty: all;
+    * ``port``: the name of their port; empty: the first port;
+    * ``datacenter``: their datacenter; empty: all;
+    * ``only_passing``: true if instances with a warning get no requests;
+    * ``priority``: 0, or higher for failover.
+    """
 
     service: str
     filter: str
@@ -45,16 +56,25 @@ class AssignmentTargetItem(TypedDict):
 
 
 class LoweredAssignmentItem(LoweredOrigin):
-    """The assignment of a lowered cluster: its endpoints are the instances of its targets."""
+    """The assignment of a lowered cluster with its origin.
+
+    * ``name``: the name of the assignment;
+    * ``targets``: the instances that are its endpoints.
+    """
 
     name: str
     targets: list[AssignmentTargetItem]
 
 
 class UpstreamsSummary(TypedDict):
-    """A group with upstreams: its connected nodes are one class. ``resources`` counts what is lowered, by type.
+    """A group with upstreams.
 
-    ``error`` says why the upstreams cannot be lowered now: what was lowered last is served.
+    * ``etag``: the etag of the upstreams document, without quotes;
+    * ``nodes``: the number of connected nodes;
+    * ``upstreams``: the number of upstreams;
+    * ``resources``: the number of lowered resources, by type alias;
+    * ``selector``: the selector of the group; empty without one;
+    * ``error``: present if the upstreams cannot be lowered now: why. Proxies are served what was lowered last.
     """
 
     group: str
@@ -67,7 +87,13 @@ class UpstreamsSummary(TypedDict):
 
 
 class UpstreamsItem(UpstreamsSummary):
-    """The upstreams of a group. ``document`` is what PUT accepts."""
+    """The upstreams of a group, and what they are lowered to.
+
+    * ``document``: the upstreams document, as PUT accepts it;
+    * ``lowered``: the lowered resources;
+    * ``assignments``: the assignments of lowered clusters;
+    * ``warnings``: findings of lowering.
+    """
 
     document: dict[str, Any]
     lowered: list[LoweredItem]
@@ -76,7 +102,10 @@ class UpstreamsItem(UpstreamsSummary):
 
 
 class UpstreamsPage(TypedDict):
-    """Groups with upstreams. There are at most ``limit`` (`chains.upstream_groups`)."""
+    """A page of groups with upstreams.
+
+    * ``limit``: how many groups may have upstreams (``chains.upstream_groups``).
+    """
 
     items: list[UpstreamsSummary]
     limit: int

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
 
+from xds.model.node import Locality
+
 
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, milliseconds."""
@@ -13,7 +15,16 @@ def timestamp(seconds: float) -> str:
 
 
 class FindingItem(TypedDict):
-    """An error or a warning; ``index`` is the position among the pushed resources, -1 if it concerns none of them."""
+    """An error or a warning.
+
+    * ``code``: the kind of finding, for programs;
+    * ``severity``: ``error`` or ``warning``;
+    * ``resource``: the resource as ``alias/name``; ``resources[3]`` where it has no name; empty for none;
+    * ``pointer``: the JSON pointer of the place, within the resource or the document;
+    * ``source``: ``FILE:LINE:COLUMN`` where they are known, else empty;
+    * ``hint``: how to correct it; may be empty;
+    * ``index``: the position among the pushed resources; -1 if it is about none of them.
+    """
 
     code: str
     severity: str
@@ -26,8 +37,18 @@ class FindingItem(TypedDict):
 
 
 class LocalityItem(TypedDict):
-    """Region, zone and sub-zone."""
+    """A locality. Parts that are not set are empty.
+
+    * ``region``: the region;
+    * ``zone``: the zone;
+    * ``sub_zone``: the part of the zone.
+    """
 
     region: str
     zone: str
     sub_zone: str
+
+
+def locality_item(locality: Locality) -> LocalityItem:
+    """A locality as JSON."""
+    return {"region": locality.region, "zone": locality.zone, "sub_zone": locality.sub_zone}

@@ -1,8 +1,7 @@
 """The subcommands, one module per family: their arguments, and what they do.
 
-All of them are imported at every start. So the code that needs the codec or the server is in a module of `xds.cli` with
-the name of the family, which is imported when the command runs. Importing a family registers its commands. The order
-here is that of ``xds --help``.
+All of these modules are imported at every start. Code that needs the codec or the server is therefore in a module of
+`xds.cli` with the name of the family, which is imported when a command runs. Importing a family registers its commands.
 """
 
 # ruff: noqa: I001

@@ -38,10 +38,10 @@ auth = typer.Typer(
 def question(
     node_id: str, cert: Path | None, token: str, cluster: str, metadata: Sequence[str], place: tuple[str, str, str]
 ) -> Json:
-    """The question for the server: the names in the certificate, never its file. Raises ``CommandError``."""
+    """The request for the server: the names in the certificate, never its file. Raises ``CommandError``."""
     if (cert is None) == (not token):
-        raise CommandError(Exit.USAGE, "either --cert or --token")
-    asked: Json = {
+        raise CommandError(Exit.USAGE, "give either --cert or --token")
+    body: Json = {
         "node": {
             "id": node_id,
             "cluster": cluster,
@@ -50,48 +50,48 @@ def question(
         }
     }
     if cert is not None:
-        found = _certificate(cert)
-        asked["certificate"] = {"uris": list(found.uris), "dns": list(found.dns), "cn": found.cn}
+        certificate = _certificate(cert)
+        body["certificate"] = {"uris": list(certificate.uris), "dns": list(certificate.dns), "cn": certificate.cn}
     if token:
-        asked["token"] = token
-    return asked
+        body["token"] = token
+    return body
 
 
-def verdict_text(found: Json, style: Style) -> str:
-    """The answer for people."""
-    group = f"{found['group']} (by {found['chosen_by']})" if found["group"] else "none matches"
+def verdict_text(verdict: Json, style: Style) -> str:
+    """The answer as text."""
+    group = f"{verdict['group']} (by {verdict['chosen_by']})" if verdict["group"] else "none matches"
     head = [
-        f"principal: {', '.join(found['principals']) or 'none'}",
-        f"scopes:    {', '.join(found['scopes'])}",
-        f"node:      {found['node']}",
+        f"principal: {', '.join(verdict['principals']) or 'none'}",
+        f"scopes:    {', '.join(verdict['scopes'])}",
+        f"node:      {verdict['node']}",
         f"group:     {group}",
-        f"mode:      {found['mode']}",
-        f"allowed:   {'yes' if found['allowed'] else 'no'}",
+        f"mode:      {verdict['mode']}",
+        f"allowed:   {'yes' if verdict['allowed'] else 'no'}",
     ]
     text = "".join(f"{line}\n" for line in head)
-    return f"{text}\n{rendered(found['rules'], RULES, style)}" if found["rules"] else text
+    return f"{text}\n{rendered(verdict['rules'], RULES, style)}" if verdict["rules"] else text
 
 
-def caller_text(found: Json) -> str:
-    """The caller's own principal and scopes, for people."""
-    if not found["authenticated"]:
-        who = "principal: none; the server asks for no credentials"
+def caller_text(caller: Json) -> str:
+    """The principal and the scopes of the caller as text."""
+    if not caller["authenticated"]:
+        who = "none; the server requires no credentials"
     else:
-        who = ", ".join(found["principals"]) or "a token without a name"
-    return f"principal: {who}\nname:      {found['name'] or '-'}\nscopes:    {', '.join(found['scopes'])}\n"
+        who = ", ".join(caller["principals"]) or "a token without a name"
+    return f"principal: {who}\nname:      {caller['name'] or '-'}\nscopes:    {', '.join(caller['scopes'])}\n"
 
 
 def _certificate(file: Path) -> Certificate:
     try:
         with file.open("rb") as stream:
-            found = read_pem(stream.read(FILE_LIMIT_BYTES).decode("ascii"))
+            certificate = read_pem(stream.read(FILE_LIMIT_BYTES).decode("ascii"))
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{file}: {error.strerror}") from None
     except ValueError as error:
         raise CommandError(Exit.USAGE, f"{file}: {error}") from None
-    if found.not_after <= time():
+    if certificate.not_after <= time():
         raise CommandError(Exit.NEGATIVE, f"{file}: the certificate has expired")
-    return found
+    return certificate
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -124,7 +124,7 @@ def test(
 ) -> None:
     """Test whether the node rules allow a certificate or token to be a node; exits 1 if not.
 
-    --cert is the proxy's certificate. Your own, if the server asks for one, is in XDS_CERT and XDS_KEY.
+    --cert is the proxy's certificate. Set your own, if the server requires one, in XDS_CERT and XDS_KEY.
 
     \b
     Examples:
@@ -134,14 +134,14 @@ def test(
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    asked = question(node_id, cert, token, cluster, metadata or [], (region, zone, sub_zone))
-    found = options.connect().call("POST", "/auth/test", body=asked)
+    body = question(node_id, cert, token, cluster, metadata or [], (region, zone, sub_zone))
+    verdict = options.connect().call("POST", "/auth/test", body=body)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(verdict, options.document_format())
     else:
-        write(verdict_text(found, options.style()))
-    if not found["allowed"]:
-        raise CommandError(Exit.NEGATIVE, found["reason"])
+        write(verdict_text(verdict, options.style()))
+    if not verdict["allowed"]:
+        raise CommandError(Exit.NEGATIVE, verdict["reason"])
 
 
 @app.command(cls=Command)
@@ -157,8 +157,8 @@ def whoami(context: typer.Context) -> None:
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = options.connect().call("GET", "/whoami")
+    caller = options.connect().call("GET", "/whoami")
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(caller, options.document_format())
     else:
-        write(f"{found['name']}\n" if options.output is Format.NAME else caller_text(found))
+        write(f"{caller['name']}\n" if options.output is Format.NAME else caller_text(caller))

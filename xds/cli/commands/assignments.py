@@ -18,7 +18,7 @@ assignment = typer.Typer(
 )
 app.add_typer(assignment, name="assignment")
 
-EtagOption = Annotated[str, etag_option("present policy")]
+EtagOption = Annotated[str, etag_option("current policy")]
 
 
 @assignment.command(cls=Command)
@@ -98,7 +98,7 @@ def set_policy(
     strict: StrictFlag = False,
     if_match: EtagOption = "",
 ) -> None:
-    """Set the policy of a cluster. Pushed resources are not changed; its assignments are an overlay.
+    """Set the policy of a cluster. Pushed resources are not changed: the weights are served as an overlay.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ def restore(
     replace: Annotated[
         bool,
         typer.Option(
-            "--replace", help="Replace everything that the server holds. Without this the server must be empty."
+            "--replace", help="Replace all content of the server. Without this option the server must be empty."
         ),
     ] = False,
     dry_run: Annotated[

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def selection_text(item: Json) -> str:
-    """What a binding selects, besides the service."""
+    """The selection of a binding within its service."""
     parts = [f"{name} {item[name]}" for name in ("datacenter", "port", "filter") if item[name]]
     return ", ".join([*parts, "passing only"] if item["only_passing"] else parts)
 
@@ -45,7 +45,7 @@ BINDINGS = TableLayout(
     ),
 )
 
-EtagOption = Annotated[str, etag_option("present binding")]
+EtagOption = Annotated[str, etag_option("current binding")]
 AssignmentArgument = Annotated[
     str,
     typer.Argument(
@@ -66,7 +66,7 @@ def bindings(context: typer.Context, group: GroupOption = "default") -> None:
 
     options = shared(context)
     command = f"xds endpoints bind{group_option(group)}"
-    empty = f"nothing of group {group} follows a service: `{command}` lets an assignment do so"
+    empty = f"no assignment of group {group} follows a service: `{command}` makes one follow"
     write_items(options.connect().items(binding_path(group)), BINDINGS, options.style(), empty)
 
 
@@ -104,7 +104,7 @@ def bind(
     document = {"service": service, **{name: value for name, value in given.items() if value}}
     query = push_query(dry_run=dry_run, strict=strict)
     item = options.connect().call("PUT", binding_path(group, assignment), query, header(if_match), document)
-    tell_binding(item, options.style(), options.output)
+    show_binding(item, options.style(), options.output)
 
 
 @endpoints.command(cls=Command)
@@ -143,8 +143,8 @@ def binding_path(group: str, assignment: str = "") -> str:
     return group_path(group, f"/bindings/{quote(assignment, safe='')}" if assignment else "/bindings")
 
 
-def tell_binding(item: Json, style: Style, format: Format | None) -> None:
-    """A binding that was put: its row, and the warnings as messages; or the whole item."""
+def show_binding(item: Json, style: Style, format: Format | None) -> None:
+    """Print a binding after a write: its row, with the warnings as messages; or the whole item."""
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
         return

@@ -1,4 +1,4 @@
-"""``xds chain``: the discovery chain of a service, or the way of one request through it."""
+"""``xds chain``: the discovery chain of a service, or the path of one request through it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChainFormat(StrEnum):
 
 
 def chain_format(own: ChainFormat | None, shared: Format | None) -> ChainFormat:
-    """What is asked for behind the command's name, else before it."""
+    """The format given after the name of the command, otherwise the shared option."""
     if own is None and shared in {Format.JSON, Format.JSONL}:
         return ChainFormat.JSON
     if own is None and shared is Format.YAML:
@@ -54,7 +54,7 @@ def shown_chain(client: Client, service: str, format: ChainFormat) -> str:
 
 
 def shown_walk(client: Client, service: str, request: Pairs, format: ChainFormat) -> str:
-    """The way of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
+    """The path of a request as text; ``request`` are the parameters of `walk_query`. Raises ``CommandError``."""
     if format is ChainFormat.DOT:
         raise CommandError(Exit.USAGE, "-o dot is for whole chains: leave the request out")
     answer = client.call("GET", f"{chain_path(service)}/walk?{urlencode(request)}")
@@ -96,7 +96,7 @@ def chain(
     ] = None,
     output: Annotated[ChainFormat | None, typer.Option("-o", "--output", help="Output format.")] = None,
 ) -> None:
-    """Show the discovery chain of a service; or, given a request, the way that it takes, and why.
+    """Show the discovery chain of a service; or, given a request, its path through the chain, and why.
 
     \b
     Examples:

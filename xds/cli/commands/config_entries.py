@@ -28,7 +28,7 @@ LineMatch = Annotated[
     str, typer.Option("--if-match", help="Only if config entries are at this revision.", metavar="REV")
 ]
 EntryMatch = Annotated[
-    str, typer.Option("--if-match", help="Only if the entry was modified last at this revision.", metavar="REV")
+    str, typer.Option("--if-match", help="Only if the entry was last modified at this revision.", metavar="REV")
 ]
 
 
@@ -41,7 +41,7 @@ def write_entries(
     dry_run: DryRunFlag = False,
     strict: StrictFlag = False,
 ) -> None:
-    """Write the config entries of the files, all or none; other entries stay.
+    """Write the config entries of the files, all or none; other entries are not changed.
 
     A write that would break a discovery chain is refused, with the chain and the path. Files are JSON or YAML.
 
@@ -73,11 +73,11 @@ def read(context: typer.Context, kind: KindArgument, name: NameArgument) -> None
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = options.connect().call("GET", entry_path(kind, name))
+    entry = options.connect().call("GET", entry_path(kind, name))
     if options.output is Format.NAME:
-        write(f"{found['kind']}/{found['name']}\n")
+        write(f"{entry['kind']}/{entry['name']}\n")
     else:
-        write_document(shown_entry(found), options.document_format())
+        write_document(shown_entry(entry), options.document_format())
 
 
 @config_entry.command("list", cls=Command)
@@ -131,7 +131,9 @@ def delete(
 @config_entry.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Compare files with the entries of the server.")
+    ] = None,
     from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
 ) -> None:
@@ -148,8 +150,8 @@ def diff(
     if bool(file) == bool(from_revision or to_revision):
         raise CommandError(Exit.USAGE, "either files (-f) or revisions (--from, --to)")
     client = options.connect()
-    found = against_files(client, file) if file else between_revisions(client, from_revision, to_revision)
-    show_differences(found, options)
+    differences = against_files(client, file) if file else between_revisions(client, from_revision, to_revision)
+    show_differences(differences, options)
 
 
 @config_entry.command(cls=Command)
@@ -194,7 +196,7 @@ def undo(
         plan = client.call("GET", f"{ENTRIES}/undo")
         to, headers = plan["to"], {"If-Match": plan["etag"]}
         reason = f": {plan['takes_back']['message']}" if plan["takes_back"]["message"] else ""
-        say(f"takes back revision {plan['takes_back']['revision']}{reason}")
+        say(f"undoes revision {plan['takes_back']['revision']}{reason}")
     if not dry_run:
         confirm(f"go back to revision {to} of the config entries?", yes)
     answer = client.call("POST", f"{ENTRIES}/rollback", push_query(message, dry_run=dry_run), headers, {"to": to})

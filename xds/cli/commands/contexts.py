@@ -43,11 +43,11 @@ CONTEXTS = TableLayout(
 @context.command("list", cls=Command)
 def list_contexts(context: typer.Context) -> None:
     """List the contexts; the current one has a star."""
-    found = read_contexts()
+    contexts = read_contexts()
     items: list[Json] = [
-        {"name": name, "current": name == found.current, "server": each.server, "token_file": each.token_file}
+        {"name": name, "current": name == contexts.current, "server": each.server, "token_file": each.token_file}
         | {"cacert": each.cacert, "cert": each.cert, "key": each.key}
-        for name, each in found.named.items()
+        for name, each in contexts.named.items()
     ]
     write_items(items, CONTEXTS, shared(context).style(), NO_CONTEXTS)
 
@@ -63,37 +63,37 @@ def set_context(context: typer.Context, name: NameArgument) -> None:
     """
     if not 0 < len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise CommandError(Exit.USAGE, f"a name has 1 to {NAME_CHARACTERS} characters")
-    found = read_contexts()
-    changed = replace(found.named.get(name, ServerContext()), **_given(shared(context)))
+    contexts = read_contexts()
+    changed = replace(contexts.named.get(name, ServerContext()), **_given(shared(context)))
     if not changed.server:
         raise CommandError(Exit.USAGE, "a context needs --server")
-    write_contexts(Contexts({**found.named, name: changed}, found.current or name))
+    write_contexts(Contexts({**contexts.named, name: changed}, contexts.current or name))
     say(f"context {name}: {changed.server}")
 
 
 def _given(options: Shared) -> dict[str, str]:
     """What the command line gives. Paths are made absolute, because the context is used anywhere."""
     files = {"token_file": options.token_file, "cacert": options.cacert, "cert": options.cert, "key": options.key}
-    found = {name: str(path.expanduser().absolute()) for name, path in files.items() if isinstance(path, Path)}
-    return found | ({"server": options.server} if options.server else {})
+    values = {name: str(path.expanduser().absolute()) for name, path in files.items() if isinstance(path, Path)}
+    return values | ({"server": options.server} if options.server else {})
 
 
 @context.command("use", cls=Command)
 def use_context(name: NameArgument) -> None:
     """Use this context from now on."""
-    found = read_contexts()
-    chosen = found.chosen(name)
-    write_contexts(replace(found, current=name))
+    contexts = read_contexts()
+    chosen = contexts.chosen(name)
+    write_contexts(replace(contexts, current=name))
     say(f"context {name}: {chosen.server}")
 
 
 @context.command("delete", cls=Command)
 def delete_context(name: NameArgument) -> None:
     """Delete a context."""
-    found = read_contexts()
-    found.chosen(name)
-    rest = {each: value for each, value in found.named.items() if each != name}
-    write_contexts(Contexts(rest, "" if found.current == name else found.current))
+    contexts = read_contexts()
+    contexts.chosen(name)
+    rest = {each: value for each, value in contexts.named.items() if each != name}
+    write_contexts(Contexts(rest, "" if contexts.current == name else contexts.current))
     say(f"context {name} is deleted")
 
 

@@ -1,4 +1,4 @@
-"""``xds convert``: a static Envoy configuration as a snapshot."""
+"""``xds convert``: makes a snapshot of a static Envoy configuration."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class Outputs:
 def convert_file(file: Path, options: BootstrapOptions, split: bool, outputs: Outputs) -> None:
     """Write the snapshot, and the rest of the configuration as a bootstrap.
 
-    Raises ``CommandError``, with exit 3 behind what was written when that cannot be pushed or started with.
+    Raises ``CommandError``; with exit 3, after writing, if the result cannot be pushed or used as a bootstrap.
     """
     from xds.cli.files import read_located
     from xds.control import convert as conversion
     from xds.model.errors import ValidationError
 
-    given = read_located(file, "one Envoy configuration")
+    source = read_located(file, "one Envoy configuration")
     try:
-        found = conversion.convert(given.document, options=options, split=split)
+        result = conversion.convert(source.document, options=options, split=split)
     except ValidationError as error:
-        raise CommandError(Exit.INVALID, "\n".join(given.lines(error.violations))) from None
-    for note in found.notes:
+        raise CommandError(Exit.INVALID, "\n".join(source.lines(error.violations))) from None
+    for note in result.notes:
         say(f"note: {note}")
     if outputs.bootstrap is not None:
-        _write(outputs.bootstrap, found.bootstrap, outputs.format)
+        _write(outputs.bootstrap, result.bootstrap, outputs.format)
     if outputs.snapshot is not None:
-        _write(outputs.snapshot, found.snapshot, outputs.format)
+        _write(outputs.snapshot, result.snapshot, outputs.format)
     else:
-        write_document(found.snapshot, outputs.format)
-    if found.errors:
-        raise CommandError(Exit.INVALID, "\n".join([*given.lines(found.errors), _INCOMPLETE]))
+        write_document(result.snapshot, outputs.format)
+    if result.errors:
+        raise CommandError(Exit.INVALID, "\n".join([*source.lines(result.errors), _INCOMPLETE]))
 
 
 _INCOMPLETE = "the written files cannot be used as they are"

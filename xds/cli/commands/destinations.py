@@ -1,4 +1,4 @@
-"""``xds destination get``, ``profile`` and ``explain``: the answers to a Linkerd proxy, requested as one."""
+"""``xds destination get``, ``profile`` and ``explain``: the answers to a Linkerd proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ app.add_typer(destination, name="destination")
 Authority = Annotated[str, typer.Argument(help="Name or address, with a port: web.default.svc.cluster.local:80.")]
 Token = Annotated[str, typer.Option("--token", help='Context token, such as {"ns": "shop"}.', metavar="JSON")]
 Address = Annotated[
-    str, typer.Option("--xds-addr", help="The gRPC port (default: asked from the admin API).", metavar="HOST:PORT")
+    str,
+    typer.Option("--xds-addr", help="The gRPC port (default: as the admin API reports it).", metavar="HOST:PORT"),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Print changes until interrupted.")]
 
@@ -46,7 +47,7 @@ def get(
 
     options = shared(context)
     is_json = options.output in {Format.JSON, Format.JSONL}
-    for update in follow_endpoints(_target(options, xds_addr), authority, token, conduit=conduit, goes_on=watch):
+    for update in follow_endpoints(_target(options, xds_addr), authority, token, conduit=conduit, follows=watch):
         if is_json:
             typer.echo(json.dumps(update))
         else:
@@ -72,8 +73,8 @@ def profile(
     from xds.cli.linkerd import follow_profiles
 
     options = shared(context)
-    for found in follow_profiles(_target(options, xds_addr), authority, token, goes_on=watch):
-        write_document(found, options.document_format())
+    for version in follow_profiles(_target(options, xds_addr), authority, token, follows=watch):
+        write_document(version, options.document_format())
 
 
 @destination.command(cls=Command)
@@ -86,8 +87,8 @@ def explain(context: typer.Context, authority: Authority, token: Token = "") -> 
     """
     options = shared(context)
     query = {"token": token} if token else {}
-    found: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
-    write_document(found, options.document_format())
+    explanation: dict[str, Any] = options.connect().call("GET", f"/destinations/{quote(authority, safe='')}", query)
+    write_document(explanation, options.document_format())
 
 
 def _target(options: Shared, address: str) -> Any:

@@ -1,6 +1,6 @@
-"""``xds diff``: differences between two sets of resources, by content. The layout of files does not matter.
+"""``xds diff``: the differences between two sets of resources, by content. The layout of files does not matter.
 
-Secrets are left out of the documents. The schema is loaded only when a document is shown.
+Secrets are redacted. The schema is loaded only when a document is printed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def of_files(client: Client, paths: Sequence[Path], group: str) -> list[Differen
     """The changes that a push of the files would make, group by group. Raises ``CommandError``."""
     from xds.cli.files import read_sources
 
-    found = []
+    differences = []
     for source in read_sources(paths, group):
         new = DiffSide(f"{source.group} (files)", _by_key(source.resources))
-        found.append(Difference(source.group, _served(client, source.group), new))
-    return found
+        differences.append(Difference(source.group, _served(client, source.group), new))
+    return differences
 
 
 def between_revisions(client: Client, group: str, old: int, new: int) -> Difference:
@@ -74,18 +74,18 @@ def between_revisions(client: Client, group: str, old: int, new: int) -> Differe
 
 
 def of_node(client: Client, node: str) -> Difference:
-    """The resources that a node holds, against the same resources of its group. Raises ``CommandError``."""
-    has, served = (_held(client, node, side) for side in ("acked", "served"))
+    """The resources that a node has, compared with the same resources of its group. Raises ``CommandError``."""
+    has, served = (_node_documents(client, node, side) for side in ("acked", "served"))
     group = str(client.call("GET", f"/nodes/{quote(node, safe='')}")["group"])
     return Difference(group, DiffSide(f"{node} (has)", has), DiffSide(f"{group} (served)", served))
 
 
-def _held(client: Client, node: str, side: str) -> dict[Key, Json]:
-    from xds.cli.commands.nodes import held
+def _node_documents(client: Client, node: str, side: str) -> dict[Key, Json]:
+    from xds.cli.commands.nodes import node_resources
 
     query = {"side": side, "contents": "true"}
-    items = _with_secrets(lambda secrets: list(held(client, node, {**query, **secrets_query(secrets)})))
-    # Lingering resources are intended: the node has the group's content and, for a while, these.
+    items = _with_secrets(lambda secrets: list(node_resources(client, node, {**query, **secrets_query(secrets)})))
+    # Lingering resources are no difference: they are removed later.
     lasting = (item for item in items if "resource" in item and not item.get("lingers"))
     return {(item["type"], item["name"]): item["resource"] for item in lasting}
 
@@ -95,7 +95,7 @@ def _snapshot(client: Client, group: str, revision: int = 0) -> Json:
 
 
 def _with_secrets(read: Callable[[bool], T]) -> T:
-    """Read with secrets if the caller may, so that secrets are compared, although they are not shown."""
+    """Read with secrets if the caller may: they are compared, although they are not printed."""
     try:
         return read(True)
     except RefusedError as error:
@@ -105,16 +105,16 @@ def _with_secrets(read: Callable[[bool], T]) -> T:
     return read(False)
 
 
-def show_differences(found: Sequence[Difference], options: Shared) -> None:
-    """Write the differences. Raises ``CommandError`` with exit 1 if there are any."""
+def show_differences(differences: Sequence[Difference], options: Shared) -> None:
+    """Print the differences. Raises ``CommandError`` with exit 1 if there are any."""
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        shown = [_document(difference, options.show_secrets) for difference in found]
+        shown = [_document(difference, options.show_secrets) for difference in differences]
         write_document(shown[0] if len(shown) == 1 else shown, options.document_format())
     elif options.output is Format.NAME:
-        write("".join(f"{type}/{name}\n" for difference in found for (type, name), _, _ in difference.changes()))
+        write("".join(f"{type}/{name}\n" for difference in differences for (type, name), _, _ in difference.changes()))
     else:
-        write("".join(_text(difference, options) for difference in found))
-    if any(True for difference in found for _ in difference.changes()):
+        write("".join(_text(difference, options) for difference in differences))
+    if any(True for difference in differences for _ in difference.changes()):
         raise CommandError(Exit.NEGATIVE, "")
 
 
@@ -134,8 +134,8 @@ def _hunks(difference: Difference, name: str, sides: tuple[Json | None, Json | N
         "/dev/null" if side is None else f"{label}/{name}"
         for side, label in zip(sides, (difference.old.label, difference.new.label), strict=True)
     ]
-    found = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
-    return found or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ only redacted values differ @@"]
+    lines = list(unified_diff(old, new, labels[0], labels[1], lineterm=""))
+    return lines or [f"--- {labels[0]}", f"+++ {labels[1]}", "@@ only redacted values differ @@"]
 
 
 def _lines(document: Json | None, secrets: bool) -> list[str]:
@@ -171,34 +171,37 @@ def _served(client: Client, group: str) -> DiffSide:
         return DiffSide(f"{group} (none)", {})
 
 
-def _side(found: Json) -> DiffSide:
-    return DiffSide(f"{found['group']} (revision {found['revision']})", _by_key(found["resources"], is_ours=True))
+def _side(snapshot_document: Json) -> DiffSide:
+    return DiffSide(
+        f"{snapshot_document['group']} (revision {snapshot_document['revision']})",
+        _by_key(snapshot_document["resources"], is_served=True),
+    )
 
 
-def _by_key(documents: Iterable[object], is_ours: bool = False) -> dict[Key, Json]:
-    """The documents in the form that they have when they are read from bytes, so that equal content compares equal.
+def _by_key(documents: Iterable[object], is_served: bool = False) -> dict[Key, Json]:
+    """The documents by type and name, in normal form, so that equal content compares equal. Raises ``CommandError``.
 
-    Documents of the server (``is_ours``) have this form already. Redacted ones cannot be read. Raises ``CommandError``.
+    Documents of the server (``is_served``) have this form; those with redacted values cannot be decoded.
     """
     from xds.codec.render import render_resource
     from xds.codec.resources import decode_resource
     from xds.control.group_content import type_label
     from xds.model.errors import ValidationError
 
-    found: dict[Key, Json] = {}
+    by_key: dict[Key, Json] = {}
     problems: list[str] = []
     for document in documents:
         try:
             resource = decode_resource(document)
         except ValidationError as error:
             problems += [str(violation) for violation in error.violations]
-            if is_ours and isinstance(document, dict):
-                found[type_label(document["@type"]), str(document.get("name"))] = document
+            if is_served and isinstance(document, dict):
+                by_key[type_label(document["@type"]), str(document.get("name"))] = document
         else:
-            found[type_label(resource.type_url), resource.name] = render_resource(resource)
-    if problems and not is_ours:
+            by_key[type_label(resource.type_url), resource.name] = render_resource(resource)
+    if problems and not is_served:
         raise CommandError(Exit.INVALID, "\n".join(problems))
-    return found
+    return by_key
 
 
 def without_secrets(document: Json) -> Json:
@@ -211,11 +214,13 @@ def without_secrets(document: Json) -> Json:
 @app.command(cls=Command)
 def diff(
     context: typer.Context,
-    file: Annotated[list[Path] | None, typer.Option("-f", "--file", help="Compare files with what is served.")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("-f", "--file", help="Compare files with the served resources.")
+    ] = None,
     group: GroupFilter = "",
     from_revision: Annotated[int, typer.Option("--from", help="Old revision; 0: the one before --to.", min=0)] = 0,
     to_revision: Annotated[int, typer.Option("--to", help="New revision; 0: the current one.", min=0)] = 0,
-    node: Annotated[str, typer.Option(help="Compare what this node holds with what is served.")] = "",
+    node: Annotated[str, typer.Option(help="Compare the resources of this node with the served ones.")] = "",
     descriptor_set: DescriptorsOption = None,
 ) -> None:
     """Compare two states, resource by resource; exits 0 if they are equal, 1 if they differ.
@@ -235,9 +240,9 @@ def diff(
     add_descriptors(descriptor_set or ())
     client = options.connect()
     if file:
-        found = of_files(client, file, group)
+        differences = of_files(client, file, group)
     elif node:
-        found = [of_node(client, node)]
+        differences = [of_node(client, node)]
     else:
-        found = [between_revisions(client, group or "default", from_revision, to_revision)]
-    show_differences(found, options)
+        differences = [between_revisions(client, group or "default", from_revision, to_revision)]
+    show_differences(differences, options)

@@ -22,7 +22,7 @@ app.add_typer(endpoints, name="endpoints")
 NameArgument = Annotated[
     str,
     typer.Argument(
-        help="The assignment: the name of the cluster, or its eds service name.",
+        help="The assignment: the name of the cluster, or its EDS service name.",
         metavar="NAME",
         autocompletion=complete_assignment,
     ),
@@ -44,7 +44,7 @@ def list_assignments(
     context: typer.Context,
     group: GroupOption = "default",
     live: Annotated[
-        bool, typer.Option("--live", help="Only live assignments, which are laid over the pushed ones.")
+        bool, typer.Option("--live", help="Only live assignments, which are not those of the push.")
     ] = False,
     watch: WatchFlag = False,
 ) -> None:
@@ -239,7 +239,7 @@ def _write(
     if_match: str,
     body: dict[str, Any] | None = None,
 ) -> None:
-    """Write the assignment of a group and name, and show what is served then."""
+    """Write the assignment of a group and name, and print it as it is served afterwards."""
     from xds.cli.endpoints import endpoints_path
     from xds.cli.endpoints import show as show_one
     from xds.cli.push_options import if_match as header
@@ -250,7 +250,7 @@ def _write(
 
 
 def drain_time_s(text: str, now: bool) -> float | None:
-    """The time to drain that is asked for; None: that of the server. Raises ``CommandError``."""
+    """The requested time to drain; None: the server's setting. Raises ``CommandError``."""
     from xds.cli.arguments import parse_duration
     from xds.cli.errors import CommandError, Exit
 

@@ -1,6 +1,6 @@
-"""``xds watch``: events as lines, read without a gap across reconnects. ``xds audit``: writes and refused writes.
+"""``xds watch``: events as lines, without gaps across reconnects. ``xds history`` and ``xds audit``: changes.
 
-Also lists that are printed again whenever an event reports a change (``-w``).
+Also lists that are printed again whenever they change (``-w``).
 """
 
 from __future__ import annotations
@@ -23,63 +23,61 @@ from xds.cli.client import Client
 from xds.cli.completion import complete_node
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import printable, say, sequence, write
-from xds.cli.table import Column, TableLayout, who
+from xds.cli.table import Column, TableLayout, actor_text
 
 Json = dict[str, Any]
 
 
 def event_line(event: Json) -> str:
-    """One event on a line, for people: time, event, subject."""
-    told = {name: event[name] for name in ("group", "node", "type", "revision") if event.get(name) not in {None, ""}}
+    """One event as a line of text: time, event, subject."""
+    fields = {name: event[name] for name in ("group", "node", "type", "revision") if event.get(name) not in {None, ""}}
     details = event.get("details") or {}
-    told.update({name: value for name, value in details.items() if name not in {"actor", "author"}})
-    if who(details):
-        told["by"] = who(details)
+    fields.update({name: value for name, value in details.items() if name not in {"actor", "author"}})
+    if actor_text(details):
+        fields["by"] = actor_text(details)
     what = " ".join(part for part in (event["kind"], event.get("action", "")) if part)
-    where = " ".join(f"{name}={value}" for name, value in told.items())
+    where = " ".join(f"{name}={value}" for name, value in fields.items())
     message = " ".join(str(event.get("message", "")).split())
     return printable("  ".join(part for part in (event.get("time", "-"), what, where, message) if part)) + "\n"
 
 
-KEEP_ALIVE_LIMIT_S = 45.0  # the server sends something every 15 s
+KEEP_ALIVE_LIMIT_S = 45.0  # the server sends at least an empty line every 15 s
 RETRY_S = 2.0
 RETRY_LIMIT_S = 30.0
-RENDER_S = 1.0  # at most one rendering within this time
+RENDER_S = 1.0  # between two renderings, at least
 REGULARLY_S = 2.0  # for data without events
 REFRESH_S = 10.0  # ages change without an event
 OLDEST = "0"
-_PAGE = "1000"  # the most entries of the audit list that one answer has
+_PAGE = "1000"  # the maximum of entries in one answer of the audit list
 _FEED = {"Accept": "application/x-ndjson"}
 _POSITION = "last-event-id"
 _CLEAR = sequence("[H") + sequence("[2J")
 
 
 def read_events(client: Client, query: Mapping[str, str], since: str = "", follows: bool = True) -> Iterator[Json]:
-    """Read events without end, across restarts of the server. Events that were missed come first.
+    """Read events without end, also across restarts of the server; without ``follows`` up to the latest one.
 
-    Without ``follows`` they end behind the latest one.
+    No event is lost, even if the connection is lost before the first event: the answer begins with its position.
 
-    This holds even if the connection was lost before the first event: the server sends the id at which it begins.
-
-    A message says if events were dropped, except with ``since`` 0, which asks for all that are known. Raises
+    A message says if the server dropped events, except with ``since`` 0, which reads all that it still has. Raises
     ``CommandError`` for errors that a reconnect does not solve, and if the server cannot be reached at first.
     """
-    seen, is_first, delay_s = since, True, RETRY_S
+    position, is_first, delay_s = since, True, RETRY_S
 
-    def begun(headers: Mapping[str, str]) -> None:
-        nonlocal seen
-        seen = seen or headers.get(_POSITION, "")
+    def on_headers(headers: Mapping[str, str]) -> None:
+        nonlocal position
+        position = position or headers.get(_POSITION, "")
 
     while True:
-        position = {"last_event_id": seen} if seen else {}
+        parameter = {"last_event_id": position} if position else {}
         try:
-            for line in client.lines("/events", {**query, **position}, _FEED, KEEP_ALIVE_LIMIT_S, begun):
+            for line in client.lines("/events", {**query, **parameter}, _FEED, KEEP_ALIVE_LIMIT_S, on_headers):
                 is_first, delay_s = False, RETRY_S
                 event: Json = json.loads(line or "{}")
                 if "id" in event:
-                    seen = str(event["id"])
+                    position = str(event["id"])
                     yield event
-                elif event and seen != OLDEST:
+                elif event and position != OLDEST:
                     say(str(event.get("message", "events are missing")))
             if not follows:
                 return
@@ -94,16 +92,16 @@ def read_events(client: Client, query: Mapping[str, str], since: str = "", follo
 def show_again(client: Client, query: Mapping[str, str], render: Callable[[], str]) -> None:
     """Write the result of ``render`` now and whenever it changes, until interrupted.
 
-    A terminal shows only the newest. Otherwise each result follows the one before, after an empty line.
+    A terminal shows only the latest result. A file or pipe gets each result, after an empty line.
     """
-    happened: Queue[CommandError | None] = Queue(maxsize=1)
-    Thread(target=_watch, args=(client, query, happened), daemon=True).start()
+    changes: Queue[CommandError | None] = Queue(maxsize=1)
+    Thread(target=_watch, args=(client, query, changes), daemon=True).start()
     shown = ""
     while True:
         shown = _show_change(render, shown)
         time.sleep(RENDER_S)
         try:
-            failure = happened.get(timeout=REFRESH_S)
+            failure = changes.get(timeout=REFRESH_S)
         except Empty:
             continue
         if failure is not None:
@@ -111,7 +109,7 @@ def show_again(client: Client, query: Mapping[str, str], render: Callable[[], st
 
 
 def show_regularly(render: Callable[[], str]) -> None:
-    """Write the result of ``render`` regularly when it has changed, until interrupted; else as `show_again`."""
+    """As `show_again`, for data without events: ``render`` is called every two seconds."""
     shown = ""
     while True:
         shown = _show_change(render, shown)
@@ -119,7 +117,7 @@ def show_regularly(render: Callable[[], str]) -> None:
 
 
 def _show_change(render: Callable[[], str], shown: str) -> str:
-    """Write the result if it differs from what was shown; returns what is shown now."""
+    """Write the result if it differs from the shown text; returns the text that is shown afterwards."""
     text = _rendered(render, shown)
     if text != shown:
         _show(text, is_first=not shown)
@@ -127,7 +125,7 @@ def _show_change(render: Callable[[], str], shown: str) -> str:
 
 
 def _rendered(render: Callable[[], str], shown: str) -> str:
-    """The result of ``render``; what was shown before while the server cannot be reached."""
+    """The result of ``render``; the shown text while the server cannot be reached."""
     try:
         return render()
     except CommandError as error:
@@ -136,13 +134,13 @@ def _rendered(render: Callable[[], str], shown: str) -> str:
     return shown
 
 
-def _watch(client: Client, query: Mapping[str, str], happened: Queue[CommandError | None]) -> None:
+def _watch(client: Client, query: Mapping[str, str], changes: Queue[CommandError | None]) -> None:
     try:
         for _ in read_events(client, query):
-            if happened.empty():
-                happened.put(None)
+            if changes.empty():
+                changes.put(None)
     except CommandError as error:
-        happened.put(error)
+        changes.put(error)
 
 
 def _show(text: str, is_first: bool) -> None:
@@ -159,11 +157,11 @@ def _changed(item: Json) -> str:
     """The change that was written or refused."""
     if item["refused"]:
         return f"{item.get('subject', '')}: {item.get('reason', '')}"
-    told = [item.get("subject", ""), item.get("message", "")]
+    texts = [item.get("subject", ""), item.get("message", "")]
     if item.get("revision"):
-        return " ".join(filter(None, (f"revision {item['revision']}", *told)))
+        return " ".join(filter(None, (f"revision {item['revision']}", *texts)))
     values = (_short(item[name]) for name in ("old", "new") if name in item)
-    return " ".join(filter(None, (told[0], " -> ".join(values), told[1])))
+    return " ".join(filter(None, (texts[0], " -> ".join(values), texts[1])))
 
 
 def _short(value: object) -> str:
@@ -176,7 +174,7 @@ AUDIT = TableLayout(
     columns=(
         Column("AGE", lambda item: item["time"], is_time=True),
         Column("COUNT", lambda item: str(item["count"])),
-        Column("WHO", who),
+        Column("WHO", actor_text),
         Column("FROM", lambda item: item["peer"]),
         Column("ACTION", lambda item: item["action"], lambda item: "bad" if item["refused"] else ""),
         Column("GROUP", lambda item: item.get("group", "")),
@@ -194,7 +192,7 @@ HISTORY = TableLayout(
         Column("AGE", lambda item: item["time"], is_time=True),
         Column("GROUP", lambda item: item.get("group", "")),
         Column("ACTION", lambda item: item["action"]),
-        Column("WHO", who),
+        Column("WHO", actor_text),
         Column("WHAT", _changed, is_prose=True),
         Column("FROM", lambda item: item["peer"], is_wide=True),
         Column("ID", lambda item: item["id"], is_wide=True),
@@ -205,14 +203,14 @@ HISTORY = TableLayout(
 def read_history(client: Client, filters: Mapping[str, str], until: str) -> list[Json]:
     """The changes of all groups, newest first, up to a time (RFC 3339). Raises ``CommandError``."""
     end = _moment(until) if until else None
-    found: list[Json] = []
+    changes: list[Json] = []
     page = client.call("GET", "/audit", {**filters, "refused": "false"})
     while True:
         if page["lagged"]:
             say("some entries of this time were deleted by retention")
-        found += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
+        changes += (item for item in page["items"] if end is None or datetime.fromisoformat(item["time"]) <= end)
         if "next_page_token" not in page:
-            return found[::-1]
+            return changes[::-1]
         page = client.call("GET", "/audit", {**filters, "refused": "false", "cursor": page["cursor"]})
 
 
@@ -221,10 +219,10 @@ def _moment(text: str) -> datetime:
     from xds.cli.arguments import parse_duration
 
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> list[Json]:
@@ -233,17 +231,17 @@ def latest_of_audit(client: Client, filters: Mapping[str, str], limit: int) -> l
 
 
 def read_audit(client: Client, filters: Mapping[str, str], cursor: str) -> Iterator[Json]:
-    """The audit list behind ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
-    place = cursor
+    """The audit list after ``cursor``, oldest first. Messages say how to continue, and whether entries are missing."""
+    position = cursor
     while True:
-        page = client.call("GET", "/audit", {**filters, "limit": _PAGE, **({"cursor": place} if place else {})})
+        page = client.call("GET", "/audit", {**filters, "limit": _PAGE, **({"cursor": position} if position else {})})
         if page["lagged"]:
             say("some entries after this cursor were deleted by retention")
         yield from page["items"]
-        place = page["cursor"]
+        position = page["cursor"]
         if "next_page_token" not in page:
             break
-    say(f"continue with --cursor {place}")
+    say(f"continue with --cursor {position}")
 
 
 @app.command(cls=Command)
@@ -320,9 +318,9 @@ def history(
     from xds.cli.table import write_items
 
     options = shared(context)
-    found = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
+    changes = read_history(options.connect(), given(group=group, actor=actor, since=since), until)
     empty = f"no changes since {since}: `xds rollout history GROUP` has those of a group from the beginning"
-    write_items(found, HISTORY, options.style(), empty)
+    write_items(changes, HISTORY, options.style(), empty)
 
 
 @app.command(cls=Command)
@@ -353,5 +351,5 @@ def audit(
     filters = given(group=group, actor=actor, action=action, since=since, refused=chosen)
     empty = "no write matches: `xds audit` shows all" if filters or cursor else "no writes: `xds apply` makes the first"
     client = options.connect()
-    found = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)
-    write_items(found, AUDIT, options.style(), empty)
+    entries = read_audit(client, filters, cursor) if cursor else latest_of_audit(client, filters, options.limit)
+    write_items(entries, AUDIT, options.style(), empty)

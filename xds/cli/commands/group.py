@@ -31,7 +31,7 @@ _FLAGS = {
     "removal_delay_s": "--removal-delay",
     "listener_drain_s": "--listener-drain",
 }
-_UNSET: Mapping[str, object] = {"priority": 0}  # of a group that does not exist; other settings are empty
+_UNSET: Mapping[str, object] = {"priority": 0}  # of a new group; its other settings are empty
 
 SETTINGS = TableLayout(
     name=lambda item: str(item["group"]),
@@ -57,7 +57,7 @@ DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Change nothing.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenSettings:
     """The settings that the command line gives. None and empty ones are not changed."""
 
     selector: str | None = None
@@ -68,28 +68,28 @@ class Given:
 
     def changes(self) -> Json:
         """The changes in the API's terms. Raises ``CommandError``."""
-        found: Json = {}
+        changed: Json = {}
         if self.selector is not None:
-            found["selector"] = self.selector
+            changed["selector"] = self.selector
         if self.priority is not None:
-            found["priority"] = self.priority
+            changed["priority"] = self.priority
         if self.on_nack:
-            found["on_nack"] = "" if self.on_nack == DEFAULT else self.on_nack
+            changed["on_nack"] = "" if self.on_nack == DEFAULT else self.on_nack
         for name, text in (("removal_delay_s", self.removal_delay), ("listener_drain_s", self.listener_drain)):
             if text:
-                found[name] = None if text == DEFAULT else parse_duration(text)
-        if not found:
+                changed[name] = None if text == DEFAULT else parse_duration(text)
+        if not changed:
             raise CommandError(Exit.USAGE, f"nothing to set: give some of {', '.join(_FLAGS.values())}")
-        return found
+        return changed
 
 
 def set_group(
-    client: Client, group: str, given: Given, query: Mapping[str, str], if_match: str = ""
+    client: Client, group: str, given: GivenSettings, query: Mapping[str, str], if_match: str = ""
 ) -> tuple[Json, Json]:
-    """Change the given settings and keep the others; the group before (empty: it did not exist) and after.
+    """Change the given settings; returns the group before (empty if it did not exist) and after.
 
-    Settings that somebody else changes at the same time are kept, too. With ``if_match`` the settings must have that
-    etag, or not exist (``none``). Raises ``CommandError``.
+    Other settings stay, also those that another user changes at the same time. With ``if_match`` the settings must
+    have that etag, or not exist (``none``). Raises ``CommandError``.
     """
     changes = given.changes()
     for _ in range(ATTEMPTS if not if_match else 1):
@@ -97,15 +97,15 @@ def set_group(
             return _change(client, group, changes, query, if_match)
         except RefusedError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED:
-                raise _in_our_words(error) from None
+                raise _with_option_names(error) from None
             last = error
     raise last
 
 
 def _change(client: Client, group: str, changes: Json, query: Mapping[str, str], if_match: str) -> tuple[Json, Json]:
-    before = _present(client, group)
-    kept = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
-    settings = {name: value for name, value in {**kept, **changes}.items() if value is not None}
+    before = _current(client, group)
+    current = {name: before[name] for name in _FLAGS if before.get(name) not in (None, "")}
+    settings = {name: value for name, value in {**current, **changes}.items() if value is not None}
     etag = if_match or before.get("settings_etag") or NONE
     headers = {"If-None-Match": "*"} if etag == NONE else {"If-Match": etag}
     return before, client.call("PUT", group_path(group), query, headers, body=settings)
@@ -119,7 +119,7 @@ def difference(before: Json, after: Json) -> str:
 
 
 def fields(item: Json) -> dict[str, object]:
-    """A group with its settings, for people."""
+    """A group with its settings, as labelled texts."""
     return {
         "group": item["group"],
         "revision": f"{item['revision']} ({item['etag']})" if item["revision"] else "none: no nodes belong to it yet",
@@ -135,7 +135,7 @@ def fields(item: Json) -> dict[str, object]:
     }
 
 
-def _present(client: Client, group: str) -> Json:
+def _current(client: Client, group: str) -> Json:
     try:
         return client.call("GET", group_path(group))
     except CommandError as error:
@@ -144,15 +144,15 @@ def _present(client: Client, group: str) -> Json:
         return {}
 
 
-def _in_our_words(error: RefusedError) -> RefusedError:
-    """The refusal, with our flags instead of the API's field names."""
+def _with_option_names(error: RefusedError) -> RefusedError:
+    """The refusal, with the options of the command instead of the API's field names."""
     errors = [
         {
-            **found,
-            "pointer": _FLAGS.get(str(found.get("pointer")).removeprefix("/"), found.get("pointer")),
+            **finding,
+            "pointer": _FLAGS.get(str(finding.get("pointer")).removeprefix("/"), finding.get("pointer")),
             "source": "",
         }
-        for found in error.problem.get("errors", [])
+        for finding in error.problem.get("errors", [])
     ]
     problem = {**error.problem, "errors": errors}
     return RefusedError(error.status, problem_text(problem) or str(error), problem)
@@ -207,11 +207,11 @@ def show(context: typer.Context, group: GroupArgument) -> None:
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = options.connect().call("GET", group_path(group))
+    document = options.connect().call("GET", group_path(group))
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(document, options.document_format())
     else:
-        write(f"{group}\n" if options.output is Format.NAME else fields_text(fields(found)))
+        write(f"{group}\n" if options.output is Format.NAME else fields_text(fields(document)))
 
 
 @group.command("set", cls=Command)
@@ -253,7 +253,7 @@ def set_settings(
     from xds.cli.push_options import push_query
 
     options = shared(context)
-    given = Given(selector, priority, on_nack, removal_delay, listener_drain)
+    given = GivenSettings(selector, priority, on_nack, removal_delay, listener_drain)
     query = push_query(dry_run=dry_run, allow_empty=allow_empty)
     before, after = set_group(options.connect(), group, given, query, if_match)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
@@ -261,7 +261,7 @@ def set_settings(
     else:
         write(f"{group if options.output is Format.NAME else difference(before, after)}\n")
     if dry_run:
-        say("nothing was changed")
+        say("dry run: nothing was changed")
     if not after["revision"]:
         say(f"group {group} has no snapshot: no nodes belong to it until one is pushed (xds apply -g {group} -f ...)")
 

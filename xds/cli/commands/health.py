@@ -1,6 +1,6 @@
-"""``xds check`` and ``xds version``: the health of the server, and whether its version fits this command.
+"""``xds check``: the health of the server. ``xds version``: the versions of this command and of the server.
 
-One point of ``xds check``: clusters that fail most of their requests, and the push that came before.
+One check finds clusters that fail most of their requests, and names the last push before the failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.commands.sources import check_sources
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import age, say
-from xds.cli.table import Column, TableLayout, who
+from xds.cli.table import Column, TableLayout, actor_text
 from xds.version import __version__
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 OK = "ok"
 WARNING = "warning"
 FAILED = "failed"
-GUIDE = "docs/operations.md#"  # of the source; an installed package has the commands alone
+GUIDE = "docs/operations.md#"  # of the repository; an installed package does not have it
 NEXT = {
     "live": "xds context list",
     "ready": "xds check --wait",
@@ -61,15 +61,15 @@ CHECKS = TableLayout(
     ),
 )
 
-Found = tuple[str, str]  # state and detail
+CheckResult = tuple[str, str]  # state and detail
 
 WINDOW_S = 60
-REQUESTS_LEAST = 20  # in the window; fewer tell nothing
+REQUESTS_LEAST = 20  # in the window; a ratio of fewer is not reliable
 FAILING_FROM = 0.5  # of the requests
 NAMED_LIMIT = 3
-# How far back the begin of the failure is looked for: by single seconds first, then by the minute.
-_LOOKS = (("120", "5"), ("3600", "60"))
-_REPORTED_S = 10.0  # the counts of a report are spread over its interval, so a failure may show that much earlier
+# The windows and steps in which the start of a failure is searched for, in seconds: short steps first.
+_SEARCHES = (("120", "5"), ("3600", "60"))
+_REPORTED_S = 10.0  # counts are spread over the interval of their report: a failure may seem to start this much earlier
 _REVISIONS_READ = 100
 
 
@@ -90,7 +90,7 @@ def check_ready(client: Client) -> list[Json]:
 def check_all(client: Client) -> list[Json]:
     """All checks in their order. Raises ``CommandError`` when the server cannot be reached at all."""
     live = _live(client)
-    return [_item("live", live), *(_item(name, _tried(run, client)) for name, run in _CHECKS.items())]
+    return [_item("live", live), *(_item(name, _run_check(run, client)) for name, run in _CHECKS.items())]
 
 
 def wait_until_ready(client: Client, timeout_s: float) -> None:
@@ -110,32 +110,32 @@ def wait_until_ready(client: Client, timeout_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def _item(name: str, found: Found) -> Json:
-    state, detail = found
+def _item(name: str, result: CheckResult) -> Json:
+    state, detail = result
     return {"check": name, "state": state, "detail": detail, "next": NEXT[name], "see": f"{GUIDE}check-{name}"}
 
 
-def _tried(run: Callable[[Client], Found], client: Client) -> Found:
+def _run_check(run: Callable[[Client], CheckResult], client: Client) -> CheckResult:
     try:
         return run(client)
     except CommandError as error:
         return FAILED, str(error)
 
 
-def _live(client: Client) -> Found:
+def _live(client: Client) -> CheckResult:
     client.probe("/livez")
     return OK, f"{client.server} answers"
 
 
-def _ready(client: Client) -> Found:
+def _ready(client: Client) -> CheckResult:
     try:
         return OK, str(client.probe("/readyz").json().get("status", "ready"))
     except RefusedError as error:
         return FAILED, str(error.problem.get("status") or error)
 
 
-def _store(client: Client) -> Found:
-    """Reads the history, which comes from the store itself. Snapshots are served from memory."""
+def _store(client: Client) -> CheckResult:
+    """Whether the store can be read. The check reads the history, since snapshots are served from memory."""
     condition = client.call("GET", "/store")
     if condition["state"] != "ok":
         return FAILED, str(condition["detail"])
@@ -146,14 +146,14 @@ def _store(client: Client) -> Found:
     return OK, f"reads: group {group['group']} is at revision {head['revision']}"
 
 
-def _version(client: Client) -> Found:
-    found = versions(client)
-    if found["client"] == found["server"]:
-        return OK, found["server"]
-    return WARNING, f"the server is {found['server'] or 'unknown'}, this command {found['client']}"
+def _version(client: Client) -> CheckResult:
+    version_of = versions(client)
+    if version_of["client"] == version_of["server"]:
+        return OK, version_of["server"]
+    return WARNING, f"the server is {version_of['server'] or 'unknown'}, this command {version_of['client']}"
 
 
-def _nacks(client: Client) -> Found:
+def _nacks(client: Client) -> CheckResult:
     records = list(islice(client.items("/nacks", {"state": "open"}), NACKS_COUNTED))
     if not records:
         return OK, "none open"
@@ -162,28 +162,28 @@ def _nacks(client: Client) -> Found:
     return WARNING, f"{len(records)} open, by {', '.join(nodes[:3])}{more}: xds nacks --state open"
 
 
-def _watch(client: Client) -> Found:
+def _watch(client: Client) -> CheckResult:
     try:
-        found = client.call("GET", "/watch")
+        watched = client.call("GET", "/watch")
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
         return OK, "this version of the server has no such check"  # an older server
-    if found["directory"] is None:
+    if watched["directory"] is None:
         return OK, "no directory is watched"
-    if not found["refused_total"]:
-        return OK, f"{found['directory']} is applied"
-    more = f" (and {found['refused_total'] - 1} more)" if found["refused_total"] > 1 else ""
-    return WARNING, f"{refused_line(found['refused'][0])}{more}"
+    if not watched["refused_total"]:
+        return OK, f"{watched['directory']} is applied"
+    more = f" (and {watched['refused_total'] - 1} more)" if watched["refused_total"] > 1 else ""
+    return WARNING, f"{refused_line(watched['refused'][0])}{more}"
 
 
-def _sources(client: Client) -> Found:
-    """Whether every source of instances can be read, and nothing of it is left out or held back."""
-    is_well, told = check_sources(client)
-    return (OK if is_well else WARNING), told
+def _sources(client: Client) -> CheckResult:
+    """Whether all sources of instances can be read, completely and without held losses."""
+    is_ok, detail = check_sources(client)
+    return (OK if is_ok else WARNING), detail
 
 
-def _load(client: Client) -> Found:
+def _load(client: Client) -> CheckResult:
     """Whether a cluster fails most of its requests, by the load reports of the proxies."""
     failing = failing_clusters(client)
     if not failing:
@@ -199,18 +199,20 @@ def refused_line(refused: Json) -> str:
     return f"{at} refused {age(refused['since'])} ago: {refused['detail']}{others}"
 
 
-def _certificates(client: Client) -> Found:
+def _certificates(client: Client) -> CheckResult:
     """Whether a certificate that was pushed expires soon. Raises ``CommandError``."""
     try:
-        found = client.call("GET", "/certificates", {"limit": str(CERTIFICATES_READ)})["items"]
+        certificates = client.call("GET", "/certificates", {"limit": str(CERTIFICATES_READ)})["items"]
     except CommandError as error:
         if error.code is not Exit.NOT_FOUND:
             raise
         return OK, "this version of the server has no such check"  # an older server
-    soon = [each for each in found if seconds_left(each) < EXPIRY_DAYS * DAY_S]
+    soon = [each for each in certificates if seconds_left(each) < EXPIRY_DAYS * DAY_S]
+    if not certificates:
+        return OK, "none pushed"
     if not soon:
-        first = f"; the first expires in {expiry(found[0])}" if found else ""
-        return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d{first}" if found else "none pushed"
+        first = expiry(certificates[0])
+        return OK, f"none of the pushed certificates expires within {EXPIRY_DAYS}d; the first expires in {first}"
     more = f" (and {len(soon) - NAMED_LIMIT} more)" if len(soon) > NAMED_LIMIT else ""
     return WARNING, "; ".join(map(certificate_line, soon[:NAMED_LIMIT])) + more
 
@@ -233,7 +235,7 @@ def certificate_line(certificate: Json) -> str:
     return f"group {certificate['group']}: {certificate['type']}/{certificate['name']}{names} {left}"
 
 
-def _tls(client: Client) -> Found:
+def _tls(client: Client) -> CheckResult:
     parts = urlsplit(client.server)
     if parts.scheme == "https":
         left_s = ssl.cert_time_to_seconds(client.certificate()["notAfter"]) - time.time()
@@ -246,7 +248,7 @@ def _tls(client: Client) -> Found:
     return WARNING, "off: tokens and configuration are sent unencrypted"
 
 
-_CHECKS: dict[str, Callable[[Client], Found]] = {
+_CHECKS: dict[str, Callable[[Client], CheckResult]] = {
     "ready": _ready,
     "store": _store,
     "version": _version,
@@ -262,30 +264,30 @@ _CHECKS: dict[str, Callable[[Client], Found]] = {
 def failing_clusters(client: Client) -> list[Json]:
     """The clusters that fail most of their requests, the worst first. Raises ``CommandError``."""
     items = client.items("/load", {"window": str(WINDOW_S)})
-    found = [item for item in items if item["attempts"] >= REQUESTS_LEAST and item["failed_ratio"] >= FAILING_FROM]
-    return sorted(found, key=lambda item: (-item["failed_ratio"], item["cluster"]))
+    failing = [item for item in items if item["attempts"] >= REQUESTS_LEAST and item["failed_ratio"] >= FAILING_FROM]
+    return sorted(failing, key=lambda item: (-item["failed_ratio"], item["cluster"]))
 
 
 def failure_line(client: Client, item: Json) -> str:
-    """One cluster: what fails, since when, and the last push to its groups before that. Raises ``CommandError``."""
+    """One cluster: its failure ratio, since when, and the last push to its groups before. Raises ``CommandError``."""
     parts = [f"{item['failed_ratio']:.0%} of {item['attempts']:.0f} requests to {item['cluster']} fail"]
     if item["dropped"]:
         parts.append(f"{item['drop_ratio']:.0%} are dropped by the proxies")
-    began = _began(client, item["cluster"])
-    if began is not None:
-        parts.append(f"for {age(began[0])}")
-    pushes = [push for group in item["groups"][:NAMED_LIMIT] for push in _push_before(client, group, began)]
+    start = _failure_start(client, item["cluster"])
+    if start is not None:
+        parts.append(f"for {age(start[0])}")
+    pushes = [push for group in item["groups"][:NAMED_LIMIT] for push in _push_before(client, group, start)]
     if pushes:
         group, push = max(pushes, key=lambda one: str(one[1]["time"]))
-        by = f" by {who(push)}" if who(push) else ""
+        by = f" by {actor_text(push)}" if actor_text(push) else ""
         parts.append(f"the push before it: revision {push['revision']} of {group}{by}, {age(push['time'])} ago")
     return ", ".join(parts)
 
 
-def _began(client: Client, cluster: str) -> tuple[str, float] | None:
-    """The first step of the present failure: its time and length. None where nothing is known of it."""
+def _failure_start(client: Client, cluster: str) -> tuple[str, float] | None:
+    """The first step of the current failure: its time and length. None if it is unknown."""
     begin = None
-    for window, step in _LOOKS:
+    for window, step in _SEARCHES:
         try:
             answer = client.call("GET", f"/load/{quote(cluster, safe='')}/series", {"window": window, "step": step})
         except RefusedError:
@@ -301,22 +303,22 @@ def _began(client: Client, cluster: str) -> tuple[str, float] | None:
 
 
 def _failing_steps(points: list[Json]) -> list[Json]:
-    """The steps of the failure that lasts until now, in order. Steps without requests tell nothing."""
-    told = [point for point in points if point["issued"] or point["dropped"] or point["errors"]]
-    failing = list(takewhile(lambda point: point["failed_ratio"] >= FAILING_FROM, reversed(told)))
+    """The steps of the failure that lasts until now, in order. Steps without requests are ignored."""
+    used = [point for point in points if point["issued"] or point["dropped"] or point["errors"]]
+    failing = list(takewhile(lambda point: point["failed_ratio"] >= FAILING_FROM, reversed(used)))
     return failing[::-1]
 
 
-def _push_before(client: Client, group: str, began: tuple[str, float] | None) -> Iterator[tuple[str, Json]]:
-    """The latest revision of a group that may have caused a failure; nothing where there is none."""
-    before_s = _seconds(began[0]) + began[1] + _REPORTED_S if began is not None else inf
+def _push_before(client: Client, group: str, start: tuple[str, float] | None) -> Iterator[tuple[str, Json]]:
+    """The latest revision of a group that may have caused a failure; none if there is no such revision."""
+    before_s = _seconds(start[0]) + start[1] + _REPORTED_S if start is not None else inf
     try:
         revisions = islice(client.items(group_path(group, "/revisions"), {"limit": "20"}), _REVISIONS_READ)
-        found = next((one for one in revisions if _seconds(one["time"]) <= before_s), None)
+        revision = next((one for one in revisions if _seconds(one["time"]) <= before_s), None)
     except RefusedError:  # the group is gone
         return
-    if found is not None:
-        yield group, found
+    if revision is not None:
+        yield group, revision
 
 
 def _seconds(timestamp: str) -> float:
@@ -349,8 +351,8 @@ def check(
     client, timeout_s = options.connect(), parse_duration(timeout)
     if wait:
         wait_until_ready(client, timeout_s)
-    found = check_ready(client) if ready else check_all(client)
-    write_items(found, CHECKS, options.style())
-    failed = [f"{item['check']} ({item['detail']})" for item in found if item["state"] == FAILED]
+    results = check_ready(client) if ready else check_all(client)
+    write_items(results, CHECKS, options.style())
+    failed = [f"{item['check']} ({item['detail']})" for item in results if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -24,7 +24,7 @@ _NO_ROWS = {
 }
 # The breakdowns of a cluster's load, and the key of each in the API's answer.
 ROWS = {"locality": "localities", "node": "reporters", "endpoint": "endpoints"}
-_BAD, _WARN = 0.05, 0.005  # parts of the requests that fail or are dropped
+_BAD, _WARN = 0.05, 0.005  # ratios of failed or dropped requests
 
 
 def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
@@ -32,49 +32,49 @@ def load_text(client: Client, query: Mapping[str, str], style: Style) -> str:
     return rendered(client.items("/load", query), CLUSTERS, style, NO_LOAD)
 
 
-def cluster_text(found: Json, style: Style) -> str:
+def cluster_text(load: Json, style: Style) -> str:
     """One cluster as text, from the answer of ``cluster_load``. Raises ``CommandError``."""
     if style.format is Format.YAML:
-        return to_yaml(found)
+        return to_yaml(load)
     if style.format in {Format.JSON, Format.JSONL}:
-        return to_json(found, style.format)
-    return rendered(found[ROWS[found["by"]]], _VIEWS[found["by"]], style, _NO_ROWS.get(found["by"], ""))
+        return to_json(load, style.format)
+    return rendered(load[ROWS[load["by"]]], _VIEWS[load["by"]], style, _NO_ROWS.get(load["by"], ""))
 
 
 def cluster_load(client: Client, cluster: str, query: Mapping[str, str]) -> Json:
     """One cluster with all its rows. Raises ``CommandError``."""
     path = f"/load/{quote(cluster, safe='')}"
-    found = client.call("GET", path, query)
-    rows = found[ROWS[found["by"]]]
-    while token := found.pop("next_page_token", ""):
+    load = client.call("GET", path, query)
+    rows = load[ROWS[load["by"]]]
+    while token := load.pop("next_page_token", ""):
         page = client.call("GET", path, {**query, "page_token": token})
-        rows += page[ROWS[found["by"]]]
-        found["next_page_token"] = page.get("next_page_token", "")
-    return found
+        rows += page[ROWS[load["by"]]]
+        load["next_page_token"] = page.get("next_page_token", "")
+    return load
 
 
-def summary(found: Json) -> str:
+def summary(load: Json) -> str:
     """A cluster in a line, over the window of its rows."""
-    nodes = found["nodes"]
-    own = _of_latest_reports(found) if found["by"] == "node" else _of_window(found)
-    return " · ".join((f"{found['cluster']}: {own}", f"{nodes} {'node' if nodes == 1 else 'nodes'}"))
+    nodes = load["nodes"]
+    sums = _of_latest_reports(load) if load["by"] == "node" else _of_window(load)
+    return " · ".join((f"{load['cluster']}: {sums}", f"{nodes} {'node' if nodes == 1 else 'nodes'}"))
 
 
-def _of_window(found: Json) -> str:
-    drops = ", ".join(f"{category} {_number(number)}" for category, number in found["drops"].items())
-    dropped = f"{found['dropped_rps']:.1f}/s dropped ({_percent('drop_ratio', found)} of all requests)"
+def _of_window(load: Json) -> str:
+    drops = ", ".join(f"{category} {_number(number)}" for category, number in load["drops"].items())
+    dropped = f"{load['dropped_rps']:.1f}/s dropped ({_percent('drop_ratio', load)} of all requests)"
     parts = (
-        f"{_rate(found)} rps over {_number(found['window_s'])} s",
-        f"{_percent('error_ratio', found)} errors",
-        f"{found['in_progress']} in progress",
+        f"{_rate(load)} rps over {_number(load['window_s'])} s",
+        f"{_percent('error_ratio', load)} errors",
+        f"{load['in_progress']} in progress",
         f"{dropped}{f': {drops}' if drops else ''}",
     )
     return " · ".join(parts)
 
 
-def _of_latest_reports(found: Json) -> str:
-    """Of nodes only the latest report is kept, so their sums are over those."""
-    rows = found["reporters"]
+def _of_latest_reports(load: Json) -> str:
+    """The sums over the latest report of each node: older reports of nodes are not kept."""
+    rows = load["reporters"]
     errors, finished = sum(row["errors"] for row in rows), sum(row["errors"] + row["successes"] for row in rows)
     windows = sorted({row["window_s"] for row in rows})
     over = "-".join(map(_number, {windows[0]: 0, windows[-1]: 0})) if windows else "0"
@@ -219,7 +219,7 @@ def load(
     if watch:
         show_regularly(lambda: cluster_text(cluster_load(client, cluster, query), style))
         return
-    found = cluster_load(client, cluster, query)
-    write(cluster_text(found, style))
+    cluster_document = cluster_load(client, cluster, query)
+    write(cluster_text(cluster_document, style))
     if style.is_table:
-        say(summary(found))
+        say(summary(cluster_document))

@@ -19,7 +19,7 @@ from xds.cli.completion import complete_group, complete_node, complete_resource,
 from xds.cli.errors import CommandError, Exit
 from xds.cli.lingering import note, until
 from xds.cli.linkerd_table import DESTINATIONS
-from xds.cli.nack_table import ALIKE, NACKS, alike
+from xds.cli.nack_table import MERGED_NACKS, NACKS, merge_equal
 from xds.cli.output import Format, age, one_line, printable
 from xds.cli.push_options import author
 from xds.cli.resources import known_type
@@ -27,7 +27,7 @@ from xds.cli.table import Column, Style, TableLayout, rendered
 
 Json = dict[str, Any]
 
-# The columns of types: those that nearly every proxy has; wide shows the others, too.
+# The columns of types: those that almost every proxy uses. ``-o wide`` also shows the others.
 GRID = {"CDS": "clusters", "EDS": "endpoints", "LDS": "listeners", "RDS": "routes", "SDS": "secrets"}
 WIDE_GRID = {"SRDS": "scoped_routes", "VHDS": "virtual_hosts", "RTDS": "runtimes", "ECDS": "extension_configs"}
 STATES = ("synced", "pending", "nacked", "not_subscribed", "orphaned")
@@ -35,7 +35,7 @@ _STYLES = {"synced": "good", "pending": "warn", "nacked": "bad", "orphaned": "wa
 _HASH = re.compile(r"\+[0-9a-f]{8}$")  # the hash of the served set; the label of the push precedes it
 
 NODE_LIMIT_BYTES = 1 << 20
-# What users of kubectl ask `config` for.
+# Arguments of `kubectl config`, which users may expect here.
 _CONTEXT_WORDS = frozenset({"contexts", "get-contexts", "current-context", "use-context", "view"})
 
 NO_NODES = "no proxy is connected: `xds bootstrap --node-id NAME` writes the configuration of one"
@@ -98,20 +98,21 @@ def list_nodes(client: Client, query: Mapping[str, str], states: Sequence[str] =
 
 def counts(nodes: Iterable[Json], group: str = "") -> str:
     """The number of nodes, and how many of them are not in sync."""
-    total = nacked = pending = gone = 0
+    total = nacked = pending = disconnected = 0
     for node in nodes:
         states = {type["state"] for type in node["types"].values()}
         total += 1
-        gone += not node["connected"]
+        disconnected += not node["connected"]
         nacked += "nacked" in states
         pending += "pending" in states and "nacked" not in states
     parts = [f"{total} {'node' if total == 1 else 'nodes'}"]
-    parts += [f"{count} {word}" for count, word in ((nacked, "NACKed"), (pending, "pending"), (gone, "gone")) if count]
+    by_state = ((nacked, "NACKed"), (pending, "pending"), (disconnected, "gone"))
+    parts += [f"{count} {state}" for count, state in by_state if count]
     why = f"     why: xds nacks{f' -g {group}' if group else ''}" if nacked else ""
     return " · ".join(parts) + why
 
 
-def held(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
+def node_resources(client: Client, node: str, query: Mapping[str, str]) -> Iterator[Json]:
     """The resources that a node holds; with ``contents`` in the query also their documents."""
     return client.items(f"/nodes/{quote(node, safe='')}/resources", query)
 
@@ -126,8 +127,8 @@ def _state(alias: str, node: Json) -> str:
         case "synced":
             shown = f"✓ {has}"
         case "nacked":
-            way = sent if has == sent else f"{has or '-'}→{sent}"  # it may have accepted the rest of the response
-            shown = f"✗ {way} NACK {age(state['since'])}"
+            versions = sent if has == sent else f"{has or '-'}→{sent}"  # equal: it may have accepted the rest
+            shown = f"✗ {versions} NACK {age(state['since'])}"
         case "pending":
             shown = f"… {sent or has} PENDING"
         case word:
@@ -141,7 +142,7 @@ def _style(alias: str, node: Json) -> str:
 
 
 def _up(node: Json) -> str:
-    """How long the node is connected, or that it left."""
+    """How long the node has been connected, or since when it is disconnected."""
     opened = [stream["opened"] for stream in node["streams"] if "load" not in stream]
     return age(min(opened)) if opened else f"gone {age(node['last_seen'])}"
 
@@ -189,7 +190,7 @@ _KNOWN_TYPES = frozenset((*GRID.values(), *WIDE_GRID.values()))
 
 
 def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
-    """The table of these nodes: with a column for each custom type that one of them uses, before the last one."""
+    """The table of these nodes: with a column for each custom type that they use, before the last column."""
     used = sorted({alias for node in nodes for alias in node["types"]} - _KNOWN_TYPES)
     headers = _headers(used)
     *columns, last = NODES.columns
@@ -197,8 +198,10 @@ def nodes_layout(nodes: Iterable[Json]) -> TableLayout:
 
 
 def _headers(aliases: Sequence[str]) -> dict[str, str]:
-    """The last word of each type in capitals; the whole name where two types share it. Clients name types as they
-    like."""
+    """The last word of each type in capitals; the whole name if two types have the same last word.
+
+    Clients choose the names of custom types, so they are made printable.
+    """
     last = [alias.rpartition(".")[2].upper() for alias in aliases]
     return {
         one_line(word if last.count(word) == 1 else alias): alias for word, alias in zip(last, aliases, strict=True)
@@ -229,40 +232,40 @@ def end_lingering(client: Client, node: str, group: str) -> Json:
     return client.call("POST", path, {"author": author()})
 
 
-def release_text(found: Json) -> str:
+def release_text(released: Json) -> str:
     """``2 nodes released 3 clusters, 3 endpoints``."""
-    if not found["nodes"]:
+    if not released["nodes"]:
         return "nothing lingered"
-    what = ", ".join(f"{count} {type}" for type, count in found["released"].items())
-    return f"{found['nodes']} {'node' if found['nodes'] == 1 else 'nodes'} released {what}"
+    what = ", ".join(f"{count} {type}" for type, count in released["released"].items())
+    return f"{released['nodes']} {'node' if released['nodes'] == 1 else 'nodes'} released {what}"
 
 
 def explain_node(client: Client, node: str | Json, type: str, name: str) -> Json:
-    """The server's explanation for a known node, or for a node that is described as in a bootstrap."""
+    """The server's explanation for a node id, or for a node as in a bootstrap."""
     query = given(type=known_type(type) if type else "", name=name)
     if isinstance(node, str):
         return client.call("GET", f"/nodes/{quote(node, safe='')}/explain", query)
     return client.call("POST", "/explain", query, body=node)
 
 
-def explanation_text(found: Json, style: Style) -> str:
-    """An explanation for people."""
-    head = [f"node:     {found['node'].get('id', '')}"]
-    if found["node"].get("principals"):
-        head.append(f"principal: {', '.join(found['node']['principals'])}")
-    if found["group"]:
-        head += [f"group:    {found['group']} (by {found['rule']})", f"revision: {found['revision']}"]
-        if found["overlay"] is not None:
-            place = "/".join(filter(None, found["overlay"].values()))
+def explanation_text(explanation: Json, style: Style) -> str:
+    """An explanation as text."""
+    head = [f"node:     {explanation['node'].get('id', '')}"]
+    if explanation["node"].get("principals"):
+        head.append(f"principal: {', '.join(explanation['node']['principals'])}")
+    if explanation["group"]:
+        head += [f"group:    {explanation['group']} (by {explanation['rule']})", f"revision: {explanation['revision']}"]
+        if explanation["overlay"] is not None:
+            place = "/".join(filter(None, explanation["overlay"].values()))
             head += [f"overlay:  traffic assignment for {place}"]
     else:
         head += ["group:    none; the node is answered when a group matches"]
-        head += ["          Linkerd proxies get services nevertheless"] if found.get("linkerd") else []
-    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(found["candidates"], CANDIDATES, style)]
-    if found["resources"]:
-        parts.append(rendered(found["resources"], ANSWERS, style))
-    parts += [rendered(item["instances"], ORIGINS, style) for item in found["resources"] if item.get("instances")]
-    parts += [rendered(found["linkerd"], DESTINATIONS, style)] if found.get("linkerd") else []
+        head += ["          Linkerd proxies are served services without a group"] if explanation.get("linkerd") else []
+    parts = ["".join(f"{printable(line)}\n" for line in head), rendered(explanation["candidates"], CANDIDATES, style)]
+    if explanation["resources"]:
+        parts.append(rendered(explanation["resources"], ANSWERS, style))
+    parts += [rendered(item["instances"], ORIGINS, style) for item in explanation["resources"] if item.get("instances")]
+    parts += [rendered(explanation["linkerd"], DESTINATIONS, style)] if explanation.get("linkerd") else []
     return "\n".join(parts)
 
 
@@ -270,9 +273,9 @@ def read_node(file: Path) -> Json:
     """Read a node from a file that has a node or a bootstrap. Raises ``CommandError``."""
     from xds.cli.files import read_object
 
-    found = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
-    node = found.get("node")
-    return node if isinstance(node, dict) else found
+    document = read_object(file, "one node, as in a bootstrap,", NODE_LIMIT_BYTES)
+    node = document.get("node")
+    return node if isinstance(node, dict) else document
 
 
 @app.command(cls=Command)
@@ -290,7 +293,7 @@ def nodes(
     ] = "",
     watch: WatchFlag = False,
 ) -> None:
-    """Show all proxies: the revision that each runs, type by type.
+    """Show all proxies, with the revision that each runs, by type.
 
     \b
     Examples:
@@ -308,16 +311,16 @@ def nodes(
     empty = "no node matches: `xds nodes` shows all" if query or states else NO_NODES
 
     def render() -> str:
-        found = list(list_nodes(client, query, states))
-        return rendered(found, nodes_layout(found), style, empty)
+        shown_nodes = list(list_nodes(client, query, states))
+        return rendered(shown_nodes, nodes_layout(shown_nodes), style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "push,rollback,group,node,nack,order,ack"}, render)
         return
-    found = list(list_nodes(client, query, states))
-    write(rendered(found, nodes_layout(found), style, empty))
-    if found and style.is_table:
-        say(counts(found, group))
+    shown_nodes = list(list_nodes(client, query, states))
+    write(rendered(shown_nodes, nodes_layout(shown_nodes), style, empty))
+    if shown_nodes and style.is_table:
+        say(counts(shown_nodes, group))
 
 
 @app.command(cls=Command)
@@ -353,7 +356,7 @@ def nacks(
         records = client.items("/nacks", query)
         if each or style.format is not Format.TABLE or style.columns or style.sort_by:
             return rendered(records, NACKS, style, empty)
-        return rendered(alike(records), ALIKE, style, empty)
+        return rendered(merge_equal(records), MERGED_NACKS, style, empty)
 
     if watch:
         show_again(options.connect(), {"kinds": "nack"}, render)
@@ -369,10 +372,10 @@ def config(
     name: Annotated[
         str, typer.Option(help="Only names that match this pattern; * and ? are wildcards.", metavar="GLOB")
     ] = "",
-    sent: Annotated[bool, typer.Option("--sent", help="What the node was sent last, ACKed or not.")] = False,
-    acked: Annotated[bool, typer.Option("--acked", help="What the node ACKed (default).")] = False,
+    sent: Annotated[bool, typer.Option("--sent", help="The resources that were sent last, ACKed or not.")] = False,
+    acked: Annotated[bool, typer.Option("--acked", help="The resources that were ACKed (default).")] = False,
 ) -> None:
-    """Show the resources that a node holds, as its ACKs prove.
+    """Show the resources that a node has, as its ACKs prove.
 
     \b
     Examples:
@@ -393,8 +396,10 @@ def config(
         query["contents"] = "true"
     if node in _CONTEXT_WORDS:
         say("the servers that you work with are in `xds context list`; this shows the configuration of a node")
-    found = held(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
-    write_items(found, HELD, style, f"node {node} holds no such resource: `xds explain {node}` shows what it is served")
+    resources = node_resources(options.connect(), node, {**query, **secrets_query(options.show_secrets)})
+    write_items(
+        resources, HELD, style, f"node {node} has no such resource: `xds explain {node}` shows what it is served"
+    )
 
 
 @app.command(cls=Command)
@@ -426,15 +431,15 @@ def explain(
     client = options.connect()
     if node_file is not None:
         # `--node-file` takes no node id, so the first argument is the type.
-        found = explain_node(client, read_node(node_file), node, type)
+        explanation = explain_node(client, read_node(node_file), node, type)
     elif node:
-        found = explain_node(client, node, type, name)
+        explanation = explain_node(client, node, type, name)
     else:
-        raise CommandError(Exit.USAGE, "name a node, or a file with one (--node-file)")
+        raise CommandError(Exit.USAGE, "give a node, or a file with a node (--node-file)")
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(explanation, options.document_format())
     else:
-        write(explanation_text(found, options.style()))
+        write(explanation_text(explanation, options.style()))
 
 
 @app.command(cls=Command)
@@ -457,8 +462,8 @@ def release(
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    found = end_lingering(options.connect(), node, group)
+    released = end_lingering(options.connect(), node, group)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, options.document_format())
+        write_document(released, options.document_format())
     else:
-        write(f"{release_text(found)}\n")
+        write(f"{release_text(released)}\n")

@@ -74,8 +74,8 @@ def _put(client: Client, file: Path) -> Json:
     return client.call("PUT", _path(id), None, None, definition)
 
 
-def _tell(item: Json, verb: str) -> None:
-    """Say what was done to an instance."""
+def _report(item: Json, verb: str) -> None:
+    """Print what was done to an instance."""
     place = _place(item["address"], item["port"])
     say(f"instance {item['id']} of service {item['service']} at {place}: {verb}, {item['health']}")
 
@@ -116,7 +116,7 @@ def register(
       xds service register -f web-1.yaml
       echo '{Name: web, ID: web-1, Address: 10.0.0.1, Port: 80}' | xds service register -f -
     """
-    _tell(_put(shared(context).connect(), file), "registered")
+    _report(_put(shared(context).connect(), file), "registered")
 
 
 @service.command(cls=Command)
@@ -137,9 +137,9 @@ def maintain(
     context: typer.Context,
     id: IdArgument,
     end: Annotated[bool, typer.Option("--end", help="End the maintenance.")] = False,
-    reason: Annotated[str, typer.Option(help="Why; shown with the check.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, shown with the check.")] = "",
 ) -> None:
-    """Take an instance out of service: proxies see it as unhealthy until the maintenance ends.
+    """Take an instance out of service: it is unhealthy for proxies until the maintenance ends.
 
     \b
     Examples:
@@ -148,6 +148,6 @@ def maintain(
     """
     client, path = shared(context).connect(), f"{_path(id)}/maintenance"
     if end:
-        _tell(client.call("DELETE", path), "back from maintenance")
+        _report(client.call("DELETE", path), "back from maintenance")
     else:
-        _tell(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")
+        _report(client.call("PUT", path, {"reason": reason} if reason else {}), "in maintenance")

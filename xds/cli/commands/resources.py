@@ -37,14 +37,14 @@ def get(
     from xds.cli.commands.events import show_again
     from xds.cli.output import write, write_document
     from xds.cli.resources import (
-        Wanted,
+        ListRequest,
         document,
         is_document,
         list_text,
     )
 
     options = shared(context)
-    wanted = Wanted(kind, name, group, options.show_secrets)
+    wanted = ListRequest(kind, name, group, options.show_secrets)
     client = options.connect()
     if is_document(wanted, options.output):
         if watch:
@@ -64,7 +64,7 @@ def describe(
     kind: Annotated[
         str, typer.Argument(help="group, node, or a resource type such as cluster.", autocompletion=complete_subject)
     ],
-    name: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_resource)],
+    name: Annotated[str, typer.Argument(help="The name.", autocompletion=complete_resource)],
     group: GroupOption = "default",
 ) -> None:
     """Show a group, node or resource in detail: state, history, references.
@@ -75,12 +75,12 @@ def describe(
       xds describe node edge-1
       xds describe cluster web -g edge
     """
-    from xds.cli.describe import describe as found
+    from xds.cli.describe import describe as describe_object
     from xds.cli.describe import described_text
     from xds.cli.output import Format, write, write_document
 
     options = shared(context)
-    document = found(options.connect(), kind, name, group, options.show_secrets)
+    document = describe_object(options.connect(), kind, name, group, options.show_secrets)
     if options.output in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(document, options.document_format())
     else:

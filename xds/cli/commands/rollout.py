@@ -26,15 +26,15 @@ from xds.cli.arguments import (
 from xds.cli.client import Client, RefusedError, group_path
 from xds.cli.errors import CommandError, Exit
 from xds.cli.output import Format, say, write, write_document
-from xds.cli.table import Column, Style, TableLayout, history_layout, rendered, who
-from xds.cli.wait import POLL_S, check_somebody, held_lines, late, progress, refusals, verdict_on
+from xds.cli.table import Column, Style, TableLayout, actor_text, history_layout, rendered
+from xds.cli.wait import POLL_S, check_any_node, held_lines, late, progress, refusals, verdict_on
 
 Json = dict[str, Any]
 
 # Values of `xds.control.progress.PushVerdict`, which is imported only by commands that need it.
 PENDING, REFUSED = "pending", "refused"
 
-UNDO_TOGETHER_S = 60.0  # who undoes within a minute behind somebody else has hardly seen the result of that undo
+UNDO_TOGETHER_S = 60.0  # an undo within a minute after another user's is probably meant for the same push
 PRECONDITION_FAILED = HTTPStatus.PRECONDITION_FAILED
 
 rollout = typer.Typer(
@@ -45,15 +45,15 @@ rollout = typer.Typer(
 
 
 def what(item: Json) -> str:
-    """What a revision is, and whether it was undone or rejected."""
+    """The kind of a revision, and whether it was undone or rejected."""
     kinds = {"rollback": f"rollback to {item['content_of']}", "restore": "restore"}
-    made = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
-    became = [
-        f"refused by {item['refused']} of {item['nodes']}" if item["refused"] else "",
+    kind = "endpoints" if item["kind"] == "push" and item["endpoints_only"] else kinds.get(item["kind"], item["kind"])
+    outcomes = [
+        f"rejected by {item['refused']} of {item['nodes']}" if item["refused"] else "",
         f"undone by {item['undone_by']}" if item["undone_by"] else "",
     ]
-    notes = ", ".join(filter(None, became))
-    return f"{made} ({notes})" if notes else str(made)
+    notes = ", ".join(filter(None, outcomes))
+    return f"{kind} ({notes})" if notes else str(kind)
 
 
 HISTORY = history_layout(
@@ -73,38 +73,38 @@ STATUS = TableLayout(
 
 
 def show_status(client: Client, group: str, style: Style, percent: float) -> None:
-    """Write the progress of a group. Raises ``CommandError`` if NACKs keep ``percent`` out of reach."""
-    found = client.call("GET", group_path(group, "/rollout"))
+    """Print the progress of a group. Raises ``CommandError`` if NACKs make ``percent`` impossible."""
+    status = client.call("GET", group_path(group, "/rollout"))
     if style.format in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, style.format)
+        write_document(status, style.format)
     else:
-        write(rendered(({"type": type, **counts} for type, counts in found["types"].items()), STATUS, style))
-        total = found["synced"] + found["pending"] + found["nacked"]
-        say(f"group {group}: {found['synced']} of {total} nodes have revision {found['revision']}")
-        for line in held_lines(found):
+        write(rendered(({"type": type, **counts} for type, counts in status["types"].items()), STATUS, style))
+        total = status["synced"] + status["pending"] + status["nacked"]
+        say(f"group {group}: {status['synced']} of {total} nodes have revision {status['revision']}")
+        for line in held_lines(status):
             say(line)
-    if verdict_on(found, percent) == REFUSED:
-        raise CommandError(Exit.NEGATIVE, refusals(found))
+    if verdict_on(status, percent) == REFUSED:
+        raise CommandError(Exit.NEGATIVE, refusals(status))
 
 
 def wait_until_done(client: Client, group: str, percent: float, timeout_s: float, *, allow_none: bool = False) -> None:
-    """Wait until ``percent`` of the nodes are in sync, or NACKs rule that out.
+    """Wait until ``percent`` of the nodes are in sync, or NACKs make that impossible.
 
     Raises ``CommandError`` on timeout; unless ``allow_none`` also if the group has no node.
     """
     end = time.monotonic() + timeout_s
     with progress(group) as show:
         while True:
-            found = client.call("GET", group_path(group, "/rollout"))
-            show(found)
-            if verdict_on(found, percent) != PENDING:
+            status = client.call("GET", group_path(group, "/rollout"))
+            show(status)
+            if verdict_on(status, percent) != PENDING:
                 break
-            left = end - time.monotonic()
-            if left <= 0:
-                raise CommandError(Exit.TIMED_OUT, late(found))
-            time.sleep(min(POLL_S, left))
+            remaining_s = end - time.monotonic()
+            if remaining_s <= 0:
+                raise CommandError(Exit.TIMED_OUT, late(status))
+            time.sleep(min(POLL_S, remaining_s))
     if not allow_none:
-        check_somebody(client, group, found)
+        check_any_node(client, group, status)
 
 
 def roll_back(
@@ -112,18 +112,16 @@ def roll_back(
 ) -> Json:
     """Roll back to revision ``to``; 0: to the revision before the last change of configuration.
 
-    Raises ``CommandError``.
-
-    Clusters keep their present assignments unless ``with_endpoints``.
+    Clusters keep their current assignments unless ``with_endpoints``. Raises ``CommandError``.
     """
     if not to:
-        looked = client.fetch("GET", group_path(group, "/undo"))
-        plan = looked.json()
+        response = client.fetch("GET", group_path(group, "/undo"))
+        plan = response.json()
         if not headers:
-            _check_undone(client, plan, query.get("author", ""), looked.headers.get("date", ""))
+            _check_undone(client, plan, query.get("author", ""), response.headers.get("date", ""))
         to = plan["to"] or _chosen(plan)
         headers = {"If-Match": plan["etag"], **headers}  # if two undo at once, one fails
-        say(_told(plan, to, with_endpoints))
+        say(_undo_message(plan, to, with_endpoints))
     body = {"to": to, "keep_endpoints": not with_endpoints}
     try:
         answer = client.call("POST", group_path(group, "/rollback"), query, headers, body)
@@ -138,33 +136,34 @@ def roll_back(
 
 
 def _check_undone(client: Client, plan: Json, author: str, date: str) -> None:
-    """Raises ``CommandError`` where somebody else has just undone: both meant the same push. ``date`` is HTTP's."""
+    """Raises ``CommandError`` if another user has just undone, probably the same push. ``date`` is the HTTP header."""
     last = plan.get("last_undo")
     if last is None:
         return
     now = parsedate_to_datetime(date) if date else datetime.now(UTC)
     ago_s = (now - datetime.fromisoformat(last["time"])).total_seconds()
-    own = {"actor": client.call("GET", "/whoami")["name"], "author": author}
-    if ago_s < UNDO_TOGETHER_S and who(own) != who(last):
-        undone = f"{who(last) or 'somebody'} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
-        further = f"to go further back, pass --if-match {plan['revision']}"
-        told = f"group {plan['group']}: {undone}, in revision {last['revision']}: nothing was changed; {further}"
-        raise CommandError(Exit.CONFLICT, told)
+    caller = {"actor": client.call("GET", "/whoami")["name"], "author": author}
+    if ago_s < UNDO_TOGETHER_S and actor_text(caller) != actor_text(last):
+        actor = actor_text(last) or "somebody"
+        undone = f"{actor} went back to revision {last['content_of']} {max(ago_s, 0):.0f} s ago"
+        hint = f"to go further back, pass --if-match {plan['revision']}"
+        message = f"group {plan['group']}: {undone}, in revision {last['revision']}: nothing was changed; {hint}"
+        raise CommandError(Exit.CONFLICT, message)
 
 
-def _told(plan: Json, to: int, with_endpoints: bool) -> str:
-    """The message that says what undo will do."""
+def _undo_message(plan: Json, to: int, with_endpoints: bool) -> str:
+    """The message about an undo, before it is done."""
     back = plan["takes_back"]
     why = f" ({back['message']})" if back["message"] else ""
-    by = f" by {who(back)}" if who(back) else ""
-    kept = "" if with_endpoints else ", with the present endpoints"
-    return f"group {plan['group']}: takes back revision {back['revision']}{by}{why}: revision {to} again{kept}"
+    by = f" by {actor_text(back)}" if actor_text(back) else ""
+    endpoints = "" if with_endpoints else ", with the current endpoints"
+    return f"group {plan['group']}: undoes revision {back['revision']}{by}{why}: revision {to} again{endpoints}"
 
 
 def _chosen(plan: Json) -> int:
     """The revision that the user chooses if no revision qualifies. Raises ``CommandError``."""
     lines = [
-        f"  {item['revision']}  {item['time']}  {who(item)}  {item['message'] or '-'}"
+        f"  {item['revision']}  {item['time']}  {actor_text(item)}  {item['message'] or '-'}"
         + (f"  ({item['reason']})" if item["reason"] else "")
         for item in plan["candidates"]
     ]
@@ -227,8 +226,8 @@ def history(
 
     options = shared(context)
     query = {"endpoints": str(endpoints).lower()}
-    found = options.connect().items(group_path(group, "/revisions"), query)
-    write_items(found, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
+    revisions = options.connect().items(group_path(group, "/revisions"), query)
+    write_items(revisions, HISTORY, options.style(), f"no revisions: `xds describe group {group}` shows its state")
 
 
 @rollout.command(cls=Command)

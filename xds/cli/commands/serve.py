@@ -23,7 +23,9 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="YAML file of settings.", envvar="XDS_CONFIG")] = None,
     watch: Annotated[
         Path | None,
-        typer.Option(help="Keep the files of this directory applied; each file or subdirectory is a group."),
+        typer.Option(
+            help="Apply the files of this directory whenever they change; each file or subdirectory is a group."
+        ),
     ] = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="With --watch: when a file is deleted, delete its group.")
@@ -79,7 +81,7 @@ def bootstrap(
     ] = "default",
     xds_addr: Annotated[str, typer.Option(help="HOST:PORT of the server (gRPC; HTTP with --mode rest).")] = "",
     mode: Annotated[
-        BootstrapMode, typer.Option(help="How the proxy talks to the server; grpc: bootstrap of a gRPC library.")
+        BootstrapMode, typer.Option(help="The protocol between proxy and server; grpc: bootstrap of a gRPC library.")
     ] = BootstrapMode.ADS_DELTA,
     admin_port: Annotated[
         int, typer.Option(help="Envoy's admin port on its loopback; 0: Envoy takes a free one.", min=0, max=65535)
@@ -140,8 +142,8 @@ def version(context: typer.Context) -> None:
     from xds.cli.commands.health import versions
     from xds.cli.output import Format, write, write_document
 
-    found = versions(shared(context).connect())
+    known_versions = versions(shared(context).connect())
     if shared(context).output in {Format.JSON, Format.YAML, Format.JSONL}:
-        write_document(found, shared(context).document_format())
+        write_document(known_versions, shared(context).document_format())
     else:
-        write(f"client {found['client']}\nserver {found['server'] or '-'}\n")
+        write(f"client {known_versions['client']}\nserver {known_versions['server'] or '-'}\n")

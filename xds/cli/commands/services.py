@@ -1,4 +1,4 @@
-"""``services``, ``service NAME``, ``source accept``: the services of the catalog, and losses that are held."""
+"""``services``, ``service NAME``, ``source accept``: the services of the catalog, and held losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xds.cli.client import Client
 from xds.cli.completion import complete_service, complete_source
 from xds.cli.output import Format, say, write_document
 from xds.cli.push_options import confirm, push_query
-from xds.cli.table import Column, Style, TableLayout, place, write_items
+from xds.cli.table import Column, Style, TableLayout, locality_text, write_items
 
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ INSTANCES = TableLayout(
         Column("ADDRESS", _address),
         Column("HEALTH", _health, lambda item: _HEALTH.get(item["health"], "")),
         Column("WEIGHT", lambda item: str(item["weights"]["passing"])),
-        Column("LOCALITY", lambda item: place(item["locality"])),
+        Column("LOCALITY", lambda item: locality_text(item["locality"])),
         Column("SOURCE", lambda item: item["source"]),
         Column("AGE", lambda item: item["since"], is_time=True),
         Column("CHANGED", lambda item: item["changed_at"], is_time=True),
@@ -83,7 +83,7 @@ class ServiceGroup(TyperGroup):
     """``xds service NAME`` means ``xds service show NAME``."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Read the arguments; a name that is no command is that of a service."""
+        """Read the arguments. A name that is not a command is the name of a service."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             args = ["show", *args]
         return super().parse_args(context, args)
@@ -139,8 +139,7 @@ def accept(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
     yes: YesFlag = False,
 ) -> None:
-    """Accept that a source lost most of a service's instances at once. They drain and are removed. Asks first on a
-    terminal.
+    """Accept a held loss: the instances that the source lost drain and are removed. Asks first on a terminal.
 
     \b
     Examples:
@@ -159,7 +158,7 @@ def accept(
 
 
 def show_service(client: Client, name: str, style: Style, format: Format | None) -> None:
-    """The instances of a service, and what follows it as a message; or the whole item. Raises ``CommandError``."""
+    """Print the instances of a service, and its bindings as messages; or the whole item. Raises ``CommandError``."""
     item = client.call("GET", f"/services/{quote(name, safe='')}")
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
@@ -172,4 +171,5 @@ def show_service(client: Client, name: str, style: Style, format: Format | None)
     held = sum(each["is_held"] for each in item["instances"])
     if held:
         sources = sorted({each["source"] for each in item["instances"] if each["is_held"]})
-        say(f"{held} instances are kept though lost: xds source accept {sources[0]} --service {name}")
+        command = f"xds source accept {sources[0]} --service {name}"
+        say(f"{held} instances are kept although their source lost them: {command}")

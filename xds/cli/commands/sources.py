@@ -1,4 +1,4 @@
-"""``xds sources``: where instances of services come from, and how each source is; a point of ``xds check``."""
+"""``xds sources``: the sources of instances and their states; also used by ``xds check``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Json = dict[str, Any]
 
 _STYLES = {"reading": "good", "starting": "dim", "failing": "bad", "removed": "warn"}
 _NAMED = 3
-REGISTRATION = "registration"  # the kind of what registers itself: it is always there, and read from nowhere
+REGISTRATION = "registration"  # the source of registered instances: it always exists, and is not configured
 
 
 def trouble(item: Json) -> str:
-    """What is wrong with a source, or empty."""
+    """The problems of a source; empty if there are none."""
     parts = []
     if item["state"] == "failing":
         parts.append(f"cannot be read for {age(item['failing_since'])}: {item['message']}")
@@ -32,7 +32,7 @@ def trouble(item: Json) -> str:
         parts.append(f"{item['findings_n']} left out, first {place}: {first['detail']}")
     if item["held_n"]:
         more = " ..." if item["held_n"] > _NAMED else ""
-        parts.append(f"a loss is held of {', '.join(item['held'][:_NAMED])}{more}")
+        parts.append(f"held loss of {', '.join(item['held'][:_NAMED])}{more}")
     return "; ".join(parts)
 
 
@@ -76,11 +76,11 @@ FINDINGS = TableLayout(
 
 def _list_sources(client: Client, style: Style) -> None:
     """All sources. Raises ``CommandError``."""
-    write_items(client.items("/sources"), SOURCES, style, "no sources: docs/services.md says how to set one")
+    write_items(client.items("/sources"), SOURCES, style, "no sources: docs/services.md describes how to configure one")
 
 
 def _show_source(client: Client, name: str, style: Style, format: Format | None) -> None:
-    """One source, and what of it is left out; or the whole item. Raises ``CommandError``."""
+    """Print one source, with the findings about it; or the whole item. Raises ``CommandError``."""
     item = client.call("GET", f"/sources/{quote(name, safe='')}")
     if format in {Format.JSON, Format.YAML, Format.JSONL}:
         write_document(item, format)
@@ -91,8 +91,7 @@ def _show_source(client: Client, name: str, style: Style, format: Format | None)
 
 
 def check_sources(client: Client) -> tuple[bool, str]:
-    """Whether all sources can be read and nothing of them is left out or held, and what to say. Raises
-    ``CommandError``."""
+    """Whether all sources can be read completely, without held losses; and a detail. Raises ``CommandError``."""
     try:
         items = list(client.items("/sources"))
     except CommandError as error:
@@ -114,7 +113,7 @@ def check_sources(client: Client) -> tuple[bool, str]:
 def sources(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="Only this source, with the items that it leaves out.", autocompletion=complete_source)
+        str, typer.Argument(help="Only this source, with the findings about it.", autocompletion=complete_source)
     ] = "",
 ) -> None:
     """Show where the instances of services come from, and whether each source can be read.

@@ -41,7 +41,7 @@ def troubleshoot(
 ) -> None:
     """Follow a request through a proxy to a cluster: listener, route, cluster, endpoints, certificates, load.
 
-    Checks the configuration that the proxy holds, as its ACKs prove. A step that is not ok names a command for
+    Checks the configuration that the proxy has, as its ACKs prove. A step that is not ok names a command for
     details. Exits 1 if a step failed.
 
     \b
@@ -53,8 +53,8 @@ def troubleshoot(
     from xds.cli.table import write_items
 
     options = shared(context)
-    found = [step.item() for step in check_path(options.connect(), node, to)]
-    write_items(found, STEPS, options.style())
-    failed = [f"{item['step']} ({item['detail']})" for item in found if item["state"] == FAILED]
+    steps = [step.item() for step in check_path(options.connect(), node, to)]
+    write_items(steps, STEPS, options.style())
+    failed = [f"{item['step']} ({item['detail']})" for item in steps if item["state"] == FAILED]
     if failed:
         raise CommandError(Exit.NEGATIVE, f"failed: {', '.join(failed)}")

@@ -12,7 +12,7 @@ from xds.cli.arguments import EmptyFlag, MessageOption, YesFlag
 from xds.cli.client import group_path
 from xds.cli.completion import complete_group
 from xds.cli.output import Format, say, write_document
-from xds.cli.push_options import confirm, push_query, show_answer, tell_warnings
+from xds.cli.push_options import confirm, print_warnings, push_query, show_answer
 from xds.cli.push_options import if_match as header
 from xds.cli.table import Column, TableLayout, write_items
 
@@ -27,13 +27,13 @@ app.add_typer(upstreams, name="upstreams")
 
 GroupArgument = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_group)]
 EtagOption = Annotated[
-    str, typer.Option("--if-match", help="Only if the present upstreams have this etag.", metavar="ETAG")
+    str, typer.Option("--if-match", help="Only if the current upstreams have this etag.", metavar="ETAG")
 ]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Show the resources that would change; change nothing.")]
 
 
 def resources_text(item: Json) -> str:
-    """What a group is lowered to: ``2 clusters, 1 listeners``."""
+    """The lowered resources of a group: ``2 clusters, 1 listeners``."""
     return ", ".join(f"{number} {label}" for label, number in item["resources"].items())
 
 
@@ -64,7 +64,7 @@ LOWERED = TableLayout(
 
 @upstreams.command("list", cls=Command)
 def list_upstreams(context: typer.Context) -> None:
-    """Show the groups with upstreams: each is a class of proxies with resources of its own.
+    """Show the groups with upstreams.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def get(context: typer.Context, group: GroupArgument) -> None:
     endpoints = [{"type": "endpoints", **one} for one in item["assignments"]]
     empty = f"the upstreams of {group} are lowered to nothing: `xds upstreams get {group} -o yaml` shows them"
     write_items([*item["lowered"], *endpoints], LOWERED, options.style(), empty)
-    tell_warnings(item["warnings"])
+    print_warnings(item["warnings"])
 
 
 @upstreams.command("set", cls=Command)

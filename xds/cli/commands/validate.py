@@ -25,7 +25,7 @@ def validate(
         ),
     ] = None,
     against: Annotated[
-        str, typer.Option(help="live: also check against what the server holds, removals included.", metavar="live")
+        str, typer.Option(help="live: also check against the content of the server, removals included.", metavar="live")
     ] = "",
     failure_threshold: Annotated[
         str, typer.Option(help="Exit 3 at this severity: warning, or error (default).", metavar="SEVERITY")

@@ -1,8 +1,8 @@
 """Admission of new connections and streams: a fleet that connects at once is served in order, some at a time.
 
-A waiting connection is not read, and the first request of a waiting stream stays in the transport's flow control, so
-waiting costs next to nothing even when each first request has Envoy's node of 60 kB. Connections take turns, and none
-holds more than its share of the slots: tens of thousands of streams on one connection delay no other connection.
+A waiting connection is not read, and the first request of a waiting stream stays in the transport's flow control. So
+waiting takes almost no memory, although each first request has Envoy's node of 60 kB. Connections take turns, and none
+has more than its share of the slots: tens of thousands of streams on one connection delay no other connection.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Throttled(Protocol):
         """Read nothing until ``resume_reading``."""
 
     def resume_reading(self) -> None:
-        """Read."""
+        """Read again."""
 
 
 class ConnectionThrottle:
     """Bounds how many new connections are read at once, first come, first served.
 
-    A connection keeps its slot until its first request was consumed, or for ``first_message_s``.
+    A connection keeps its slot until its first request is consumed, at most for ``first_message_s``.
     """
 
     def __init__(self, limits: FlowLimits = DEFAULT_FLOW) -> None:
@@ -38,7 +38,7 @@ class ConnectionThrottle:
         self._waiting: dict[Throttled, None] = {}
 
     def add(self, connection: Throttled) -> None:
-        """A connection was accepted. It is paused unless a slot is free."""
+        """Add an accepted connection. It is paused unless a slot is free."""
         if len(self._reading) < self._limits.connection_slots:
             self._give_slot(connection)
         else:
@@ -46,17 +46,17 @@ class ConnectionThrottle:
             connection.pause_reading()
 
     def release(self, connection: Throttled) -> None:
-        """The connection's first request was consumed, or it is closed. Harmless when repeated."""
+        """Remove a connection: its first request was consumed, or it is closed. Harmless when repeated."""
         timer = self._reading.pop(connection, None)
         if timer is None:
             self._waiting.pop(connection, None)
             return
         timer.cancel()
         while self._waiting and len(self._reading) < self._limits.connection_slots:
-            following = next(iter(self._waiting))
-            del self._waiting[following]
-            self._give_slot(following)
-            following.resume_reading()
+            next_connection = next(iter(self._waiting))
+            del self._waiting[next_connection]
+            self._give_slot(next_connection)
+            next_connection.resume_reading()
 
     def _give_slot(self, connection: Throttled) -> None:
         delay_s = self._limits.first_message_s
@@ -76,11 +76,11 @@ class AdmissionSlot:
         self._has_message = False
 
     def extend(self) -> None:
-        """The stream's first request has arrived: the slot lasts until it is handled, or ``first_answer_s`` longer."""
+        """Note that the first request has arrived: the slot may be kept ``first_answer_s`` longer."""
         self._has_message = True
 
     def release(self) -> None:
-        """The stream's first request was handled, or the stream has ended. Harmless when repeated."""
+        """Return the slot: the first request was handled, or the stream has ended. Harmless when repeated."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -105,7 +105,7 @@ class Admission:
         self.limits = limits
         self._metrics = metrics
         self._free = limits.admission_slots
-        self._held: Counter[str] = Counter()  # slots by connection
+        self._slots: Counter[str] = Counter()  # in use, by connection
         self._waiting: dict[str, _Waiting] = {}  # by connection, in the order of their turns
 
     async def acquire(self, peer: str) -> AdmissionSlot:
@@ -122,11 +122,11 @@ class Admission:
         return AdmissionSlot(self, peer)
 
     def _has_share(self, peer: str) -> bool:
-        return self._held[peer] < self.limits.slots_per_connection
+        return self._slots[peer] < self.limits.slots_per_connection
 
     def _take(self, peer: str) -> None:
         self._free -= 1
-        self._held[peer] += 1
+        self._slots[peer] += 1
 
     async def _wait(self, peer: str) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -144,7 +144,7 @@ class Admission:
             self._metrics.awaiting_admission -= 1
 
     def _leave(self, peer: str, granted: asyncio.Future[None]) -> None:
-        """A stream waits no longer."""
+        """Remove a stream that no longer waits."""
         waiting = self._waiting.get(peer)
         if waiting is not None:
             waiting.pop(granted, None)  # its turn may have come after it was cancelled
@@ -152,18 +152,18 @@ class Admission:
                 del self._waiting[peer]
 
     def _release(self, peer: str) -> None:
-        """A connection returns a slot: the next connection with a waiting stream and a share left takes it."""
+        """Take back a slot of a connection, and give it to the next waiting connection with free slots in its share."""
         self._free += 1
-        self._held[peer] -= 1
-        if not self._held[peer]:
-            del self._held[peer]
-        # Few are passed over: those that hold their whole share.
-        while (following := next(filter(self._has_share, self._waiting), None)) is not None:
-            if self._grant(following):
+        self._slots[peer] -= 1
+        if not self._slots[peer]:
+            del self._slots[peer]
+        # Only connections that use their whole share are skipped: they are few.
+        while (next_peer := next(filter(self._has_share, self._waiting), None)) is not None:
+            if self._grant(next_peer):
                 return
 
     def _grant(self, peer: str) -> bool:
-        """The connection's first stream that still waits takes a slot; its next turn is behind all others."""
+        """Give a slot to the first waiting stream of a connection, which then moves to the end. False if none waits."""
         waiting = self._waiting.pop(peer)
         is_granted = False
         while waiting and not is_granted:

@@ -23,15 +23,15 @@ class FlowLimits:
     * ``closed_at_once``: lost connections whose calls are ended in an iteration. Ending a stream takes 200 us, and a
       network failure ends thousands at once.
     * ``inbox_requests``: requests of one stream that are not yet handled. With two, the next is read in time.
-    * ``outbox_responses``: responses of one stream not yet written. Above it the stream is not read, so that a client
-      which does not read costs bounded memory.
+    * ``outbox_responses``: responses of one stream that are not yet written. At this number the stream is not read, so
+      that a client that does not read costs bounded memory.
 
     Admission
 
     * ``admission_slots``: new streams whose first request is not yet answered. Each takes 1.4 ms of CPU, so that 128 of
       them delay established streams by 0.2 s (measured in docs/performance.md, reconnect storm).
-    * ``slots_per_connection``: how many of them the streams of one connection hold. Streams that say nothing hold
-      theirs for ``first_message_s``; with a quarter of the slots one connection cannot make another wait.
+    * ``slots_per_connection``: how many of them the streams of one connection have. A stream that sends nothing keeps
+      its slot for ``first_message_s``; a connection that has only a quarter of the slots delays no other connection.
     * ``first_message_s``: a new stream or connection that sends nothing for this long gives up its slot. Real clients
       send the first message together with the connection.
     * ``first_answer_s``: the same after the first message has arrived. The loop is then overloaded, or the client
@@ -42,14 +42,14 @@ class FlowLimits:
     * ``share_s``, ``share_items``: stream work in one iteration of the loop. A push to 1,000 streams is 60 ms of work
       (60 us each); an HTTP request or a push to another group waits 1.5 ms and one work item instead.
     * ``urgent_per_low``: work items that run between two low-priority ones while both are queued. Closing a stream
-      takes 100 us: without the second queue, 5,000 closed streams delay those that reconnect by half a second.
+      takes 100 us: without the second queue, 5,000 closed streams would delay the reconnecting clients by 0.5 s.
     * ``long_item_s``: after an item that took longer, an iteration without stream work follows, since timers and
       sockets became ready meanwhile.
     * ``wake_batch``, ``wake_slice_s``: streams that a push wakes before the loop runs other work.
-    * ``wake_pause_ratio``, ``wake_pause_s``: after a push has woken its streams, the next one waits twice as long as
-      that took, but at most 0.2 s: ACKs take as long again, and other work needs its share.
-    * ``busy_pause_s``, ``busy_poll_s``: then it waits until the work queue is empty, but at most 0.3 s: a reconnecting
-      fleet fills the queue for seconds, and established streams must receive pushes meanwhile.
+    * ``wake_pause_ratio``, ``wake_pause_s``: after a push has woken its streams, the next push waits twice as long as
+      the waking took, but at most 0.2 s: ACKs take as long again, and other work needs its share.
+    * ``busy_pause_s``, ``busy_poll_s``: the next push then waits until the work queue is empty, but at most 0.3 s: a
+      reconnecting fleet fills the queue for seconds, and established streams must receive pushes meanwhile.
     * ``recheck_batch``: streams that are authorised again between two barriers after the rules have changed.
 
     Load reports
@@ -69,13 +69,13 @@ class FlowLimits:
 
     Writing
 
-    * ``small_write_bytes``: bodies up to this size are not counted; a stream takes as much memory anyway.
+    * ``small_write_bytes``: bodies up to this size are not limited: a stream takes as much memory in any case.
     * ``write_bytes_at_once``: large bodies that are handed to the transport in one iteration. It copies 1 MB in 1 ms.
     * ``slow_write_s``: a large write that takes longer moves to the slow lane, and its client is remembered as slow.
     * ``slow_write_timeout_s``: how long a write in the slow lane may take while other slow clients wait.
-    * ``slow_lane_share``: part of the room for bytes in flight that slow clients share. Prompt clients keep the rest.
+    * ``slow_lane_share``: part of the limit of bytes in flight that slow clients share. Prompt clients have the rest.
     * ``slow_clients``: node ids that are remembered as slow.
-    * ``rebalance_every_s``: how often slow writes are looked for while some write waits.
+    * ``rebalance_every_s``: how often slow writes are moved while a write waits.
     """
 
     connection_slots: int = 256
@@ -134,7 +134,7 @@ class RateLimit:
     def __init__(self, per_s: float, burst: float) -> None:
         self._interval_s = 1.0 / per_s
         self._tolerance_s = burst / per_s
-        self._full_at = 0.0  # when everything reserved so far would be used up at the plain rate
+        self._full_at = 0.0  # when all reserved units are used, at the rate without bursts
 
     def reserve(self, now: float, units: float = 1.0) -> float:
         """Reserve ``units`` and return how many seconds to wait before using them; 0 within the limit."""

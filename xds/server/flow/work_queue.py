@@ -1,8 +1,8 @@
 """The work queue: a cooperative scheduler that bounds how long stream work holds the event loop.
 
-A push gives every stream of a group something to do, and the ACKs come back together: hundreds of short work items, at
-whose end an HTTP request or a push to another group would still wait. So an iteration of the loop runs a bounded share
-of them, and the rest waits for the next iterations.
+A push makes work for every stream of a group, and the ACKs arrive together. Run at once, these hundreds of short work
+items would delay HTTP requests and pushes to other groups. So each iteration of the loop runs a bounded share of them,
+and the rest waits for later iterations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ WorkItem = Callable[[], None]
 class WorkQueue:
     """The stream work of one event loop: two FIFO queues.
 
-    Most work has a client waiting for it. Low-priority work, such as closing streams, gets every fourth item while
-    both queues hold work.
+    The urgent queue has work that a client waits for. Low-priority work, such as closing streams, gets every fourth
+    item while both queues have work.
     """
 
     __slots__ = ("_ends_at", "_limits", "_low", "_pause", "_running", "_since_low", "_urgent")
@@ -31,7 +31,7 @@ class WorkQueue:
         self._limits = limits
         self._ends_at = 0.0
         self._low: deque[WorkItem] = deque()
-        self._pause = False  # the next iteration runs no stream work
+        self._pause = False  # True: the next iteration runs no stream work
         self._running = False
         self._since_low = 0  # urgent items since the last low-priority one
         self._urgent: deque[WorkItem] = deque()
@@ -59,7 +59,7 @@ class WorkQueue:
     async def barrier(self, charge_s: float = 0.0) -> None:
         """Return when the urgent work submitted before has run.
 
-        What the caller does next takes about ``charge_s``; it is charged to the share of this iteration.
+        The caller's next step, of about ``charge_s``, is charged to the share of this iteration.
         """
         reached = asyncio.get_running_loop().create_future()
         self.submit(partial(self._reach, reached, charge_s))
@@ -108,7 +108,7 @@ class WorkQueue:
 class SingleWaiterEvent:
     """As ``asyncio.Event``, for one waiting task.
 
-    It has no queue of waiters: three ``asyncio.Event`` take 2.6 kB of each stream, three of these 0.2 kB.
+    It has no queue of waiters: three ``asyncio.Event`` take 2.6 kB per stream, three ``SingleWaiterEvent`` 0.2 kB.
     """
 
     __slots__ = ("_is_set", "_waiter")
@@ -118,14 +118,14 @@ class SingleWaiterEvent:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Wake the waiting task, now or as soon as it waits."""
+        """Wake the task that waits now or later."""
         self._is_set = True
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def clear(self) -> None:
-        """Make the next ``wait`` wait for the next ``set``."""
+        """Let the next ``wait`` wait for the next ``set``."""
         self._is_set = False
 
     async def wait(self) -> None:

@@ -1,14 +1,14 @@
-"""The write limiter: bounds how many bytes of large bodies wait in the transport, over all streams.
+"""The write limiter: bounds the bytes of large bodies that wait in the transport, over all streams.
 
-A write in progress keeps its body in memory until the client's flow control lets it out. So large writes take room in
-one of two lanes, each with a bound and a FIFO queue of its own:
+A write in progress keeps its body in memory until the client's flow control admits it. So each large write takes room
+in one of two lanes. Each lane has its own bound and its own FIFO queue:
 
 * the fast lane has most of the room. A write that is still in progress after ``slow_write_s`` moves to the slow lane
-  if that has room, and its client is remembered as slow until it takes a write promptly;
-* the slow lane is where slow clients wait for each other, and no other client waits for them.
+  if that lane has room, and its client is remembered as slow until it reads a large body promptly;
+* in the slow lane, slow clients wait for each other, and no other client waits for them.
 
-When clients that do not read have filled both lanes while others wait, the writes that hold room longest are
-terminated: their connections are closed. `WriteLanes` holds the rules and is pure; `WriteLimiter` has the clock.
+When clients that do not read have filled both lanes while others wait, the oldest writes are terminated: their
+connections are closed. `WriteLanes` has the rules and is pure; `WriteLimiter` has the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = get_logger("xds.server.pacing")
 
 
 class LargeWrite:
-    """The write of one large body. ``on_start`` is called when it may start, if it could not at once.
+    """The write of one large body. If it cannot start at once, ``on_start`` is called when it may.
 
     ``client`` identifies a client across connections (its node id), ``peer`` is the address of the connection.
     """
@@ -49,7 +49,7 @@ class LargeWrite:
         self.peer = peer
         self.size = size
         self.on_start = on_start
-        self.charge = 0  # bytes of its lane's room
+        self.charge = 0  # bytes of the lane's room that the write takes
         self.lane: WriteLane | None = None
         self.began_at = 0.0
         self.from_slow_client = False
@@ -77,7 +77,7 @@ class WriteLane:
         return self.used + min(write.size, self.limit) <= self.limit
 
     def shortfall(self, enough: int) -> int:
-        """How many bytes are missing for all queued writes to start; counts no further than ``enough``."""
+        """How many more bytes of room all queued writes need to start; not counted beyond ``enough``."""
         missing = self.used - self.limit
         for write in self.queue:
             missing += min(write.size, self.limit)
@@ -86,23 +86,23 @@ class WriteLane:
         return missing
 
     def add(self, write: LargeWrite) -> None:
-        """Start a write in this lane: it uses its bytes until ``remove``."""
+        """Start a write in this lane: it takes room until ``remove``."""
         write.lane = self
         write.charge = min(write.size, self.limit)
         self.used += write.charge
         self.writes[write] = None
 
     def remove(self, write: LargeWrite) -> None:
-        """The write has ended, or changes lanes."""
+        """Remove a write that has ended, or that changes lanes."""
         del self.writes[write]
         self.used -= write.charge
         write.lane = None
 
 
 class WriteLanes:
-    """The two lanes of one server. ``begin`` before a write, ``end`` after it or instead of it.
+    """The two lanes of one server. Call ``begin`` before a write, and ``end`` after it or if it does not start.
 
-    ``waits`` counts writes that had to wait for room, ``terminated`` those that were ended by force.
+    ``waits`` counts writes that had to wait for room, ``terminated`` writes that were ended by force.
     """
 
     def __init__(self, limit_bytes: int, limits: FlowLimits = DEFAULT_FLOW) -> None:
@@ -130,7 +130,7 @@ class WriteLanes:
         return len(self._fast.queue) + len(self._slow.queue)
 
     def begin(self, write: LargeWrite, now: float) -> bool:
-        """True when the write may start at once; else ``write.on_start`` is called when it may."""
+        """True if the write may start at once; otherwise ``write.on_start`` is called when it may."""
         write.from_slow_client = write.client in self._slow_clients
         lane = self._slow if write.from_slow_client else self._fast
         if not lane.queue and lane.fits(write):
@@ -142,7 +142,7 @@ class WriteLanes:
         return False
 
     def end(self, write: LargeWrite, now: float, done: bool) -> None:
-        """The write is ``done``, or has failed, or will not start."""
+        """Remove a write: it is ``done``, or it has failed, or it will not start."""
         if write.lane is None:
             del (self._slow if write.from_slow_client else self._fast).queue[write]
         else:
@@ -177,7 +177,7 @@ class WriteLanes:
         return self._choose_victims(min(excess, self._fast.shortfall(excess)), now, self._limits.slow_write_s)
 
     def _choose_victims(self, wanted: int, now: float, after_s: float) -> list[LargeWrite]:
-        """The writes that hold room longest, until they and those just terminated return ``wanted`` bytes."""
+        """The oldest writes, as many as free ``wanted`` bytes together with those just terminated."""
         lanes = (self._slow, self._fast)
         wanted -= sum(write.charge for lane in lanes for write in lane.writes if self._is_ending(write, now))
         victims: list[LargeWrite] = []
@@ -220,23 +220,24 @@ class WriteLanes:
 class WriteTurns:
     """Bounds how many bytes of large bodies are handed to the transport in one iteration of the loop.
 
-    The transport copies each body at once. When clients that do not read are cut, forty waiting writes start together.
+    The transport copies each body when it is handed over. After clients that do not read were disconnected, some forty
+    waiting writes start together.
     """
 
     def __init__(self, bytes_at_once: int) -> None:
         self._bytes_at_once = bytes_at_once
-        self._left = bytes_at_once  # of this iteration
+        self._remaining = bytes_at_once  # of this iteration
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._is_refilling = False
 
     async def take(self, size: int) -> None:
         """Return when a body of ``size`` bytes may be written; first come, first served."""
-        if self._waiting or self._left <= 0:
+        if self._waiting or self._remaining <= 0:
             granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((granted, size))
             await granted
         else:
-            self._left -= size
+            self._remaining -= size
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -245,15 +246,15 @@ class WriteTurns:
             asyncio.get_running_loop().call_soon(self._refill)
 
     def _refill(self) -> None:
-        """A new iteration has begun."""
+        """Start the budget of a new iteration, and grant waiting writes."""
         self._is_refilling = False
-        self._left = self._bytes_at_once
-        while self._waiting and self._left > 0:
+        self._remaining = self._bytes_at_once
+        while self._waiting and self._remaining > 0:
             granted, size = self._waiting.popleft()
             if not granted.done():  # else its stream has ended
-                self._left -= size
+                self._remaining -= size
                 granted.set_result(None)
-        if self._left < self._bytes_at_once:
+        if self._remaining < self._bytes_at_once:
             self._refill_soon()
 
 

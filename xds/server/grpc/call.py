@@ -1,4 +1,4 @@
-"""One gRPC call, as its handler sees it: the parts of gRPC's ServicerContext that our and grpc's own services use."""
+"""One gRPC call: the parts of gRPC's ServicerContext that our services and grpc's own services use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DECOMPRESSED_INLINE_BYTES = 1 << 10  # a longer message may grow a thousandfold
 
 
 class CallEndedError(grpc.RpcError):  # type: ignore[misc]
-    """Raised when a call that has ended is written to."""
+    """Raised by a write after the call has ended."""
 
 
 class CallConnection(Protocol):
@@ -43,7 +43,7 @@ class CallConnection(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the client reads too slowly for more to be written."""
+        """Whether the socket's buffer is full: writers wait."""
 
     def send_head(self, stream: Stream, metadata: Fields) -> None:
         """Send the headers of a response."""
@@ -58,11 +58,11 @@ class CallConnection(Protocol):
         """Send the final status, behind all queued messages."""
 
     def consumed(self, stream: Stream) -> None:
-        """A message of the stream was consumed: the client may send more."""
+        """Note that a message of the stream was consumed: the client may send more."""
 
 
 class Call:
-    """A call in progress. Its connection passes events to it; its handler reads and writes."""
+    """A call in progress. Its connection passes events to it; its handler reads and writes messages."""
 
     __slots__ = (
         "_arrived", "_code", "_connection", "_deserialize", "_details", "_encoding", "_ended", "_had_message",
@@ -79,9 +79,9 @@ class Call:
         self._metadata = head.metadata
         self._inbox: list[GrpcMessage] = []  # not read yet
         self._arrived = SingleWaiterEvent()  # a message has arrived, or the client has ended its side
-        self._written = SingleWaiterEvent()  # a write that waited may have passed
+        self._written = SingleWaiterEvent()  # the write in progress may have finished
         self._half_closed = False
-        self._ended = False  # the status is sent, or the client is gone
+        self._ended = False  # the status was sent, or the client has left
         self._had_message = False  # a message has arrived, read or not
         self._code = grpc.StatusCode.OK
         self._details = ""
@@ -94,13 +94,13 @@ class Call:
     # For its connection
 
     def begin(self, task: asyncio.Task[None], timeout_s: float | None) -> None:
-        """``task`` runs the handler, which may take ``timeout_s``."""
+        """Note the task of the handler, and end the call after ``timeout_s``."""
         self.task = task
         if timeout_s is not None:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
     def on_message(self, message: GrpcMessage) -> None:
-        """A message has arrived."""
+        """Handle a message that has arrived."""
         self._had_message = True
         if (
             self._on_message is not None
@@ -114,32 +114,32 @@ class Call:
         self._arrived.set()
 
     def half_close(self) -> None:
-        """The client has ended its side: no more messages arrive."""
+        """Note that the client has ended its side: no more messages arrive."""
         self._half_closed = True
         self._arrived.set()
 
     def on_written(self) -> None:
-        """Messages that waited for the client's windows have passed them."""
+        """Wake the writer: messages have passed the client's windows, or the socket's buffer has room."""
         self._written.set()
 
     def fail(self, error: MessageError) -> None:
-        """The client sent something that is not a message: end the call with the matching status."""
+        """End the call with the matching status: the client sent a malformed message."""
         self.finish(_code_of(error), str(error))
         self.cancel()
 
     def cancel(self) -> None:
-        """The client is gone, or has cancelled the call."""
+        """Cancel the handler: the client has left, or has cancelled the call."""
         if not self._ended:
             self._code = grpc.StatusCode.CANCELLED
-        self._leave()
+        self._mark_ended()
         if self.task is not None:
             self.task.cancel()
 
     def handler_ended(self) -> None:
-        """The handler's task has ended.
+        """Forget the handler's task, which has ended.
 
-        A cancelled task keeps its frame, which refers to the call. Without this the two would be a cycle: tens of
-        thousands of resets would leave their memory to the cyclic collector, which then takes seconds.
+        A cancelled task keeps its frame, and the frame refers to the call. Call and task would be a reference cycle:
+        the cyclic collector would take seconds to free them after tens of thousands of resets.
         """
         self.task = None
 
@@ -147,12 +147,12 @@ class Call:
         """Send the final status. The first status counts."""
         if self._ended:
             return
-        self._leave()
+        self._mark_ended()
         if code is not None:
             self._code, self._details = code, details
         self._connection.end(self._stream, self._code.value[0], self._details, self._trailing)
 
-    def _leave(self) -> None:
+    def _mark_ended(self) -> None:
         self._ended = True
         self._on_message = None  # it refers to the call
         if self._timer is not None:
@@ -164,7 +164,7 @@ class Call:
         self.cancel()
 
     def set_codecs(self, deserialize: Callable[[bytes], Any] | None, serialize: Callable[[Any], bytes] | None) -> None:
-        """Set how messages are decoded and encoded; None: the handler uses bytes."""
+        """Set the functions that decode and encode messages; None: the handler uses bytes."""
         self._deserialize, self._serialize = deserialize, serialize
 
     # For its handler
@@ -198,7 +198,7 @@ class Call:
             await self.abort(grpc.StatusCode.INTERNAL, "the request cannot be parsed")
 
     def listen(self, on_message: Callable[[bytes], bool]) -> None:
-        """Offer each message to ``on_message`` as it arrives; those it refuses wait for `read`.
+        """Offer each message to ``on_message`` as it arrives; `read` returns those that it refuses.
 
         An ACK then needs no task switch.
         """
@@ -212,7 +212,7 @@ class Call:
     async def write(self, message: Any) -> None:
         """Send a message; returns when it has passed the client's windows and our socket."""
         if self._ended:
-            raise CallEndedError("the call is over")
+            raise CallEndedError("the call has ended")
         data = message if self._serialize is None else self._serialize(message)
         connection, stream = self._connection, self._stream
         self._written.clear()
@@ -223,7 +223,7 @@ class Call:
             is_sent = not stream.pending
 
     def write_now(self, message: bytes) -> bool:
-        """Send bytes if nothing has to be waited for; False: nothing was sent."""
+        """Send bytes if that needs no waiting; False: nothing was sent."""
         return not self._ended and self._connection.send_now(self._stream, message)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> NoReturn:
@@ -236,7 +236,7 @@ class Call:
         raise grpc.aio.AbortError(details)
 
     async def _first_message(self) -> None:
-        """Wait for the first message: grpc.aio's client reports an earlier refusal as an internal error."""
+        """Wait for the first message, since grpc.aio's client reports an earlier refusal as an internal error."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), DEFAULT_FLOW.first_message_s)
 
@@ -247,23 +247,23 @@ class Call:
             self._connection.send_head(self._stream, fields)
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """The metadata to send with the final status. Raises ``ValueError`` for metadata that gRPC does not allow."""
+        """Set the metadata of the final status. Raises ``ValueError`` for metadata that gRPC does not allow."""
         self._trailing = metadata_fields(metadata)
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        """The final status, if the handler returns without an error."""
+        """Set the final status for a handler that returns without an error."""
         self._code = code
 
     def set_details(self, details: str) -> None:
-        """The text of the final status."""
+        """Set the text of the final status."""
         self._details = details
 
     def code(self) -> grpc.StatusCode:
-        """The final status, as it is set so far."""
+        """The final status as set so far."""
         return self._code
 
     def details(self) -> str:
-        """The text of the final status, as it is set so far."""
+        """The text of the final status as set so far."""
         return self._details
 
     def peer(self) -> str:

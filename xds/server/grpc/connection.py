@@ -46,13 +46,13 @@ class ConnectionOwner(Protocol):
         """Constants of flow control."""
 
     def opened(self, connection: Connection) -> None:
-        """A connection was made."""
+        """Add a connection that was made."""
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed; its calls are to be ended."""
+        """Remove a closed connection, and end its calls later."""
 
     def start(self, call: Call) -> asyncio.Task[None]:
-        """Start the handler of a call, in a task of its own."""
+        """Start a task that runs the handler of a call."""
 
 
 class Connection(asyncio.Protocol):
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, owner: ConnectionOwner) -> None:
         self.number = 0
         self.peer = ""
-        self.certificate: Certificate | None = None  # of the client; verified
+        self.certificate: Certificate | None = None  # of the client, verified
         self.calls_started = 0
         self.is_paused = False
         self.is_active = True  # bytes have arrived since the last keepalive check
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read."""
+        """Read again."""
         self.is_active = True
         self._resume()
 
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _leave_throttle(self) -> None:
-        """The first request is consumed, or the connection is closed: another connection may be read."""
+        """Leave the throttle: the first request was consumed, or the connection is closed."""
         if not self._is_admitted:
             self._is_admitted = True
             self._owner.throttle.release(self)
@@ -128,12 +128,12 @@ class Connection(asyncio.Protocol):
         self.certificate = peer_certificate(transport.get_extra_info("ssl_object"))
         self._owner.opened(self)
         self._owner.throttle.add(self)
-        # Our SETTINGS go out with the answer to the client's, which arrive without waiting for ours (RFC 9113 3.4).
+        # Our SETTINGS are sent with the answer to the client's, which does not wait for ours (RFC 9113 3.4).
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes: some frames now, the others in later iterations of the loop."""
         if not self._is_open:
-            return  # TLS passes on bytes that arrived before the close
+            return  # TLS passes on bytes that arrived before the connection was closed
         self._receive(data)
         if self._http2.is_behind:
             # A read may hold thousands of frames, and uvloop would read many times before it runs other work.
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        """Handle more of the bytes that were read. Other work has had an iteration of the loop."""
+        """Handle more of the received bytes, after other work has had an iteration of the loop."""
         if not self._is_open:
             return
         self._receive(b"")
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         _log.info("rpc.connection_failed", peer=self.peer, error_message=str(error))
         for event in error.events:
             if type(event) is StreamReset:
-                self._closed(event)  # its stream is no longer in the list
+                self._closed(event)  # ``end_calls`` does not find its stream
         self._http2.go_away(error.code, error.message)
         self._flush()
         self._close()
@@ -219,18 +219,20 @@ class Connection(asyncio.Protocol):
         """Send the final status, behind all queued messages; nothing if the stream was reset."""
         if stream.id in self._http2.streams:
             self._http2.end(stream, status, details, metadata)
-            stream.call = None  # they refer to each other, and would wait for the cyclic collector
+            stream.call = (
+                None  # stream and call refer to each other: without this, only the cyclic collector frees them
+            )
             self._flush()
 
     def consumed(self, stream: Stream) -> None:
-        """A message of the stream was consumed."""
+        """Note that a message of the stream was consumed: the client may send more."""
         self._leave_throttle()
         self._http2.consumed(stream)
         self._flush()
 
     def _flush(self) -> None:
         if self._is_receiving:
-            return  # one write for everything that the received bytes cause
+            return  # `_receive` flushes: one write for all responses to the received bytes
         out = self._http2.outgoing()
         if out and self._is_open:
             if len(out) == 1:
@@ -241,14 +243,14 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close when everything is written."""
+        """Close after everything is written."""
         if self._is_open:
             self._is_open = False
             self._transport.close()
             self.end_calls()
 
     def end_calls(self) -> None:
-        """End the calls: the client is gone."""
+        """End all calls: the client has left."""
         for stream in list(self._http2.streams.values()):
             self._closed(StreamReset(stream, ErrorCode.CANCEL))
         self._http2.streams.clear()
@@ -294,7 +296,7 @@ class Connection(asyncio.Protocol):
 
 
 def _is_grpc(content_type: str) -> bool:
-    """The content type may name an encoding of messages. gRPC-Web has another one."""
+    """Whether a content type is that of gRPC, with or without a message encoding. gRPC-Web is not."""
     return content_type == CONTENT_TYPE or content_type.startswith((f"{CONTENT_TYPE}+", f"{CONTENT_TYPE};"))
 
 

@@ -23,8 +23,8 @@ from xds.server.logs import get_logger
 from xds.server.tls import PemFiles, TlsContexts
 
 BACKLOG = 4096  # a fleet connects at once; the limit of the system (somaxconn) may be lower
-LAST_WRITES_S = 0.5  # for writes that are in progress when the last call has ended
-CHECKS = 3  # keepalive checks in the time that a client has to answer a ping
+LAST_WRITES_S = 0.5  # for writes in progress when the last call has ended
+CHECKS = 3  # keepalive checks during the time in which a client must answer a ping
 _log = get_logger("xds.server.grpc")
 
 
@@ -36,7 +36,7 @@ class CallDetails(NamedTuple):
 
 
 class Keepalive(NamedTuple):
-    """A client that sends nothing for ``every_s`` is pinged, and has ``timeout_s`` to answer."""
+    """A client that sends nothing for ``every_s`` is pinged, and must answer within ``timeout_s``."""
 
     every_s: float = 30.0
     timeout_s: float = 10.0
@@ -46,7 +46,7 @@ DEFAULT_KEEPALIVE = Keepalive()
 
 
 class GrpcServer:
-    """A `xds.server.transport.Transport`. Everything happens on the loop that calls ``listen``.
+    """A `xds.server.transport.Transport`. It runs on the event loop that calls ``listen``.
 
     ``interceptors`` as those of ``grpc.aio.server``.
     """
@@ -70,7 +70,7 @@ class GrpcServer:
         self.throttle = ConnectionThrottle(flow)
         self._lost: deque[Connection] = deque()  # connections whose calls are not ended yet
         self._ids = count(1)
-        self._connections: dict[Connection, int] = {}  # checks since the connection was last active
+        self._connections: dict[Connection, int] = {}  # with the number of checks since they were active
         self._listening: asyncio.Server | None = None
         self._tls: TlsContexts | None = None
         self._checking: asyncio.Task[None] | None = None
@@ -82,17 +82,17 @@ class GrpcServer:
     # For grpc's ``add_..._to_server`` functions
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
-        """Add handlers that look methods up themselves. They are asked in this order."""
+        """Add handlers that look up methods themselves, in this order."""
         self._generic += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Add the handlers of a service by method name."""
         self._registered.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
 
-    # Life
+    # Lifecycle
 
     async def listen(self, files: PemFiles | None = None) -> int:
-        """Bind and serve, over TLS with ``files``; the bound port. Raises ``OSError``."""
+        """Bind and serve, over TLS if ``files`` are given; returns the bound port. Raises ``OSError``."""
         loop = asyncio.get_running_loop()
         host, port = self._address
         self._tls = TlsContexts(files) if files is not None else None
@@ -124,7 +124,7 @@ class GrpcServer:
             self._checking.cancel()
 
     async def _finish_writes(self) -> None:
-        """Wait until connections are closed: those without calls close by themselves."""
+        """Wait until connections are closed. Each closes itself when its last call has ended."""
         if self._connections:
             self._all_closed.clear()
             with suppress(TimeoutError):
@@ -147,14 +147,14 @@ class GrpcServer:
         return Connection(self) if self._tls is None else TlsProtocol(Connection(self), self._tls.current())
 
     def opened(self, connection: Connection) -> None:
-        """A connection was made."""
+        """Add a connection that was made."""
         connection.number = next(self._ids)
         self._connections[connection] = 0
         if self._is_stopping:
             connection.go_away()
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed: its calls are ended soon."""
+        """Remove a closed connection, and end its calls in a later iteration."""
         self._connections.pop(connection, None)
         self._lost.append(connection)
         if len(self._lost) == 1:
@@ -163,7 +163,7 @@ class GrpcServer:
             self._all_closed.set()
 
     def _end_lost_calls(self) -> None:
-        """End the calls of lost connections, some in each iteration of the loop: a network failure loses thousands."""
+        """End the calls of some lost connections in each iteration of the loop: a network failure loses thousands."""
         batch = [self._lost.popleft() for _ in range(min(len(self._lost), self.flow.closed_at_once))]
         if self._lost:
             asyncio.get_running_loop().call_soon(self._end_lost_calls)
@@ -171,7 +171,7 @@ class GrpcServer:
             connection.end_calls()
 
     def start(self, call: Call) -> asyncio.Task[None]:
-        """Start the handler of a call, in a task of its own."""
+        """Start a task that runs the handler of a call."""
         self.calls_started += 1
         task = asyncio.get_running_loop().create_task(self._serve(call))
         self._tasks[task] = call
@@ -217,10 +217,10 @@ class GrpcServer:
         if not interceptors:
             return self._handler(details)
 
-        async def go_on(changed: CallDetails) -> Any:
-            return await self._intercept(interceptors[1:], changed)
+        async def continuation(details: CallDetails) -> Any:
+            return await self._intercept(interceptors[1:], details)
 
-        return await interceptors[0].intercept_service(go_on, details)
+        return await interceptors[0].intercept_service(continuation, details)
 
     def _handler(self, details: CallDetails) -> Any:
         if details.method in self._registered:

@@ -1,7 +1,7 @@
 """TLS between a socket and a `Connection`.
 
-The TLS of asyncio and uvloop keeps a buffer as large as the largest read: 200 kB for each connection of an Envoy that
-repeats its node. Here received bytes are passed to OpenSSL in small pieces, and only OpenSSL keeps buffers.
+The TLS of asyncio and uvloop keeps a buffer of the size of the largest read: 200 kB per connection of an Envoy that
+repeats its node. This module passes received bytes to OpenSSL in small pieces, and only OpenSSL keeps buffers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = get_logger("xds.server.grpc.tls_protocol")
 
 
 class TlsProtocol(asyncio.Protocol):
-    """A protocol to the socket and a transport to ``inner``, which is connected after the handshake."""
+    """The protocol of the socket, and the transport of ``inner``, which it connects after the handshake."""
 
     __slots__ = ("_incoming", "_inner", "_is_established", "_outgoing", "_timer", "_tls", "_transport")
 
@@ -38,7 +38,7 @@ class TlsProtocol(asyncio.Protocol):
     # For the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the handshake, but not for long."""
+        """Start the timeout of the handshake."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._transport.abort)
 
@@ -65,7 +65,7 @@ class TlsProtocol(asyncio.Protocol):
             self._inner.data_received(b"".join(plain))
 
     def eof_received(self) -> None:
-        """The socket is closed then: gRPC needs both directions."""
+        """Close the socket, by returning None: gRPC needs both directions."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -122,7 +122,7 @@ class TlsProtocol(asyncio.Protocol):
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """Send close_notify, and close when everything is written."""
+        """Send close_notify, and close after everything is written."""
         with suppress(ssl.SSLError):
             self._tls.unwrap()  # raised because it would wait for the client's close_notify
         self._flush()

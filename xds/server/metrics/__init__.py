@@ -1,1 +1,1 @@
-"""Prometheus metrics: counters that the hot path writes, and collectors that read the state of other parts."""
+"""Prometheus metrics: counters of the hot path, and collectors that read the state of other objects at each scrape."""

@@ -1,8 +1,8 @@
-"""Metrics of traffic assignment: demand, capacity, load and shares by cluster and zone, and what was decided.
+"""Metrics of traffic assignment: demand, capacity, load, shares and decisions by cluster and locality.
 
-Groups, clusters and localities come from users and clients, so the number of series is bounded: a cluster has all of
-its rows or none, and the clusters admitted first have at most ``ROWS`` rows together. The others are summed in one row
-whose labels are ``other``. Shares of several clusters do not add up, so ``other`` has none.
+Groups, clusters and localities come from users and clients, so the number of series is bounded. A cluster has all of
+its rows or none. The clusters admitted first have at most ``ROWS`` rows together. The others are summed in rows with
+the label ``other``; these have no shares, because shares of several clusters cannot be summed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLUSTER = ("group", "cluster")
 
 
 class ClusterBudget:
-    """Which clusters have series of their own: the first ones that still exist, as long as their rows fit."""
+    """Decides which clusters have series of their own: the first that still exist and whose rows fit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -39,18 +39,18 @@ class ClusterBudget:
     def admit(self, rows: Mapping[Key, int]) -> frozenset[Key]:
         """The clusters among ``rows`` (rows by cluster) that have series of their own now."""
         admitted: dict[Key, None] = {}
-        left = self._limit
+        remaining = self._limit
         for key in (*(key for key in self._admitted if key in rows), *rows):
-            if key not in admitted and rows[key] <= left:
+            if key not in admitted and rows[key] <= remaining:
                 admitted[key] = None
-                left -= rows[key]
+                remaining -= rows[key]
         self._admitted = admitted
         return frozenset(admitted)
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterRows:
-    """What is shown of one cluster."""
+    """The rows of one cluster."""
 
     demand: Mapping[Locality, Demand]
     targets: Mapping[Locality, TargetFigures]
@@ -65,11 +65,11 @@ class _ClusterRows:
 def _rows_of(outcome: PolicyDecision) -> _ClusterRows:
     observed, decision = outcome.observed, outcome.decision
     paths = path_figures(observed, decision.assignment)
-    used = {path: one for path, one in paths.items() if one.decided_share or one.real_rps}
+    used_paths = {path: flow for path, flow in paths.items() if flow.decided_share or flow.real_rps}
     reasons: Counter[str] = Counter({str(reason.code) for reason in decision.reasons})
     for source in decision.sources:
         reasons.update({str(reason.code) for reason in source.reasons})
-    return _ClusterRows(observed.demand, target_figures(observed, decision), used, reasons)
+    return _ClusterRows(observed.demand, target_figures(observed, decision), used_paths, reasons)
 
 
 def _zeros() -> defaultdict[Labels, float]:
@@ -121,9 +121,9 @@ class _Sums:
 
 
 class AssignmentMetrics(Collector):
-    """Traffic assignment: what each cluster needs and gets, policies, sources, and decisions since the start.
+    """Traffic assignment: demand, capacity and shares of clusters; policies, sources, and decisions since the start.
 
-    Runs in a thread, over copies. ``rows`` bounds the rows of clusters with series of their own.
+    ``collect`` runs in a thread, over copies. ``rows`` bounds the rows of clusters with series of their own.
     """
 
     def __init__(self, assignments: Assignments, rows: int = ROWS) -> None:
@@ -133,18 +133,18 @@ class AssignmentMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics of all active assignments; called at each scrape."""
         yield from self._counts()
-        found = {
+        rows_by_key = {
             active.key: _rows_of(outcome)
             for active in self._assignments.active()
             for outcome in (active.outcome,)
             if outcome is not None and not active.waits_for
         }
-        admitted = self._budget.admit({key: rows.count for key, rows in found.items()})
+        admitted = self._budget.admit({key: rows.count for key, rows in rows_by_key.items()})
         sums = _Sums()
-        for key, rows in found.items():
+        for key, rows in rows_by_key.items():
             sums.add(key, rows, key in admitted)
         yield from _families(sums)
-        left_out: dict[Labels, float] = {(): len(found) - len(admitted)}
+        left_out: dict[Labels, float] = {(): len(rows_by_key) - len(admitted)}
         yield _gauge("clusters_left_out", "Clusters without series of their own, summed as other", left_out)
 
     def _counts(self) -> Iterator[Metric]:
@@ -172,18 +172,20 @@ class AssignmentMetrics(Collector):
 
 def _families(sums: _Sums) -> Iterator[Metric]:
     source, target, path = (*_CLUSTER, "source"), (*_CLUSTER, "target"), (*_CLUSTER, "source", "target")
-    yield _gauge("demand_rps", "Requests a second that a source wants to send", sums.demand, source)
-    yield _gauge("dropped_rps", "The part of the demand that its nodes dropped", sums.dropped, source)
-    yield _gauge("nodes", "Nodes that could send, by whether they report", sums.nodes, (*source, "state"))
-    yield _gauge("capacity_rps", "Requests a second that a target can serve", sums.capacity, target)
-    yield _gauge("load_rps", "Requests a second that arrive at a target", sums.load, target)
-    text = "The part of the cluster's demand that a target was decided to get, 0 to 1"
+    yield _gauge("demand_rps", "Requests per second that the nodes of a source issue", sums.demand, source)
+    yield _gauge(
+        "dropped_rps", "Requests per second of the demand that the nodes of a source dropped", sums.dropped, source
+    )
+    yield _gauge("nodes", "Nodes of a source, by whether they report load", sums.nodes, (*source, "state"))
+    yield _gauge("capacity_rps", "Requests per second that a target can serve", sums.capacity, target)
+    yield _gauge("load_rps", "Requests per second that arrive at a target", sums.load, target)
+    text = "Decided share of a target in the demand of the cluster, 0 to 1"
     yield _gauge("decided_share", text, sums.decided_share, target)
-    text = "The part of the cluster's requests that arrives at a target, 0 to 1"
+    text = "Real share of a target in the requests of the cluster, 0 to 1"
     yield _gauge("real_share", text, sums.real_share, target)
-    yield _gauge("decided_rps", "Requests a second that a source was decided to send to a target", sums.decided, path)
-    yield _gauge("real_rps", "Requests a second that a source sends to a target", sums.real, path)
-    text = "Sources whose latest decision has a reason; a reason of the whole cluster counts one"
+    yield _gauge("decided_rps", "Requests per second from a source to a target, as decided", sums.decided, path)
+    yield _gauge("real_rps", "Requests per second from a source to a target, as reported", sums.real, path)
+    text = "Sources by the reasons of their latest decision; a reason of the whole cluster counts as one source"
     yield _gauge("reasons", text, sums.reasons, (*_CLUSTER, "reason"))
 
 

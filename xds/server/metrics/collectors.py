@@ -1,8 +1,8 @@
-"""Collectors of metrics: each reads the state of one part of the server when the text is requested.
+"""Collectors of metrics: each reads the state of one part of the server at each scrape.
 
-Nothing is counted for metrics alone. Names are listed in docs/operations.md. Clusters, localities and drop categories
+No counter is kept for metrics alone. Names are listed in docs/operations.md. Clusters, localities and drop categories
 come from clients: the first ``PAIRS`` of (cluster, locality) and of (cluster, category) have series of their own, the
-rest is summed as ``other``.
+others are summed as ``other``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FleetMetrics(Collector):
         self._per_node = per_node
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         census = self._fleet.census(time(), detailed=self._per_node)
         yield from self._nodes(census)
         if self._per_node:
@@ -53,7 +53,11 @@ class FleetMetrics(Collector):
     def _nodes(self, census: Census) -> Iterator[Metric]:
         for name, text, counts in (
             ("nodes", "Connected nodes", census.nodes),
-            ("nodes_lingering", "Nodes that keep removed resources for a while", census.lingering),
+            (
+                "nodes_lingering",
+                "Nodes with lingering resources: removed, but kept until nothing uses them",
+                census.lingering,
+            ),
             ("nodes_held", "Nodes whose content is withheld until clusters are warm", census.held),
         ):
             yield family(GaugeMetricFamily, name, text, self._by_group(counts), ("group",))
@@ -113,17 +117,20 @@ class FleetMetrics(Collector):
 
 
 class WriteMetrics(Collector):
-    """Large responses that are written and not yet taken by clients."""
+    """Large responses that are written but not yet read by clients."""
 
     def __init__(self, lanes: WriteLanes) -> None:
         self._lanes = lanes
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         lanes = self._lanes
         used = {(): lanes.used_bytes}
         yield family(
-            GaugeMetricFamily, "in_flight_bytes", "Bytes of large responses that clients have not taken yet", used
+            GaugeMetricFamily,
+            "in_flight_bytes",
+            "Bytes of large responses that are buffered but not yet read by clients",
+            used,
         )
         waits = {(): lanes.waits}
         yield family(CounterMetricFamily, "in_flight_waits", "Large responses that waited for room", waits)
@@ -139,7 +146,7 @@ class WriteMetrics(Collector):
 
 
 class LabelBudget:
-    """Which label pairs have series of their own: the first ones that still exist, so that no counter jumps."""
+    """Decides which label pairs have series of their own: the first that still exist, so that no counter jumps."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -167,17 +174,17 @@ class LoadMetrics(Collector):
         self._categories = LabelBudget(pairs)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         yield from self._own()
         yield from self._requests()
         yield from self._drops()
 
     def _own(self) -> Iterator[Metric]:
-        counts, size = self._streams.counts, self._streams.book.size()
+        counts, size = self._streams.counts, self._streams.aggregates.size()
         yield _gauge("lrs_streams", "Open load report streams", len(self._streams))
         yield _counter("lrs_reports", "Load reports received", counts.reports)
         yield _counter("lrs_report_bytes", "Bytes of load reports", counts.bytes)
-        yield _counter("lrs_responses", "Requests for load reports sent", counts.asked)
+        yield _counter("lrs_responses", "Requests for load reports sent", counts.responses)
         yield _counter(
             "lrs_restarts", "Streams ended so that the client reads a changed request for reports", counts.restarts
         )
@@ -186,7 +193,7 @@ class LoadMetrics(Collector):
         yield _counter("lrs_reading_seconds", "CPU time for reading and counting load reports", counts.reading_s)
         yield _counter("lrs_refused", "Invalid reports of a cluster", counts.refused)
         left_out = CounterMetricFamily(
-            f"{PREFIX}lrs_left_out", "Reported data that a bound kept out of the windows", labels=["bound"]
+            f"{PREFIX}lrs_left_out", "Reported values that a memory bound left out", labels=["bound"]
         )
         for bound, number in size.left_out.items():
             left_out.add_metric([bound], number)
@@ -194,7 +201,7 @@ class LoadMetrics(Collector):
         yield _gauge("lrs_windows", "Load windows in memory", size.windows)
 
     def _requests(self) -> Iterator[Metric]:
-        totals = {(each.cluster, str(each.target)): each for each in self._streams.book.target_totals()}
+        totals = {(each.cluster, str(each.target)): each for each in self._streams.aggregates.target_totals()}
         self._localities.update(totals)
         outcomes: Counter[tuple[str, ...]] = Counter()
         issued: Counter[tuple[str, ...]] = Counter()
@@ -215,7 +222,7 @@ class LoadMetrics(Collector):
         )
 
     def _drops(self) -> Iterator[Metric]:
-        drop_totals = self._streams.book.drop_totals()
+        drop_totals = self._streams.aggregates.drop_totals()
         totals = {(each.cluster, each.category or NO_CATEGORY): each.dropped for each in drop_totals}
         self._categories.update(totals)
         drops: Counter[tuple[str, ...]] = Counter()
@@ -227,21 +234,21 @@ class LoadMetrics(Collector):
 
 
 class StoreMetrics(Collector):
-    """The store: its size when it was last measured, and collections since the start. The store is not read."""
+    """The store: its size as last measured, and collections since the start. A scrape does not read the store."""
 
     def __init__(self, collector: collector.Collector, condition: Callable[[], StoreCondition]) -> None:
         self._collector = collector
         self._condition = condition
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         stats, done = self._collector.stats, self._collector.collected
         state = self._condition()
         yield _gauge(
-            "store_lost", "1: the files of the store were deleted or replaced, pushes are refused", bool(state.lost)
+            "store_lost", "1 while the files of the store are deleted or replaced: pushes are refused", bool(state.lost)
         )
-        yield _gauge("store_read_only", "1: the store can only be read, pushes are refused", bool(state.read_only))
-        yield _gauge("store_behind", "1: the store lacks commits that were acknowledged", bool(state.behind))
+        yield _gauge("store_read_only", "1 while the store is read-only: pushes are refused", bool(state.read_only))
+        yield _gauge("store_behind", "1 while the store lacks acknowledged commits", bool(state.behind))
         if stats is not None:
             yield from _sizes(stats)
         yield _counter("store_collected_revisions", "Revisions whose content was deleted", done.revisions)
@@ -251,14 +258,14 @@ class StoreMetrics(Collector):
 
 
 class AuditMetrics(Collector):
-    """Refused writes since the start, by how the audit list records them: ``refusals`` has the counts."""
+    """Refused writes since the start, by how the audit list records them. ``refusals`` has the counts."""
 
     def __init__(self, refusals: Mapping[str, int]) -> None:
         self._refusals = refusals
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
-        text = "Refused writes: recorded apart in the audit list, or together with others if there are too many kinds"
+        """The current metrics."""
+        text = "Refused writes: with an entry of their own in the audit list, or counted in a shared entry"
         yield _counters(
             "audit_refusals", text, "told", {told: self._refusals.get(told, 0) for told in (APART, TOGETHER)}
         )
@@ -271,7 +278,7 @@ class BackupMetrics(Collector):
         self._backups = backups
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         backups = self._backups
         yield _counters("backups", "Backups by result", "result", {"made": backups.made, "failed": backups.failed})
         yield _counter("restores", "Backups that were restored", backups.restored)
@@ -298,13 +305,13 @@ def _sizes(stats: StoreStats) -> Iterator[Metric]:
 
 
 class WatchMetrics(Collector):
-    """The watched directory: what is not applied. ``refused`` is empty where no directory is watched."""
+    """Refused files of the watched directory. ``refused`` is empty if no directory is watched."""
 
     def __init__(self, refused: Sized) -> None:
         self._refused = refused
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         yield _gauge(
             "watch_refused", "Groups whose files in the watched directory cannot be applied", len(self._refused)
         )
@@ -318,10 +325,10 @@ class CertificateMetrics(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         first: dict[Labels, float] = {}
-        for found in self._certificates.all():  # those that expire first come first
-            first.setdefault((self._metrics.group(found.group),), found.not_after)
+        for certificate in self._certificates.all():  # those that expire first come first
+            first.setdefault((self._metrics.group(certificate.group),), certificate.not_after)
         text = "When the first certificate in the resources of a group expires, in epoch seconds"
         yield family(GaugeMetricFamily, "pushed_certificate_expiry_timestamp_seconds", text, first, ("group",))
 
@@ -331,10 +338,10 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    made = CounterMetricFamily(PREFIX + name, text, labels=[label])
+    counters = CounterMetricFamily(PREFIX + name, text, labels=[label])
     for each, value in values.items():
-        made.add_metric([each], value)
-    return made
+        counters.add_metric([each], value)
+    return counters
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -33,7 +33,7 @@ _SIZE_BOUNDS = (1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7)
 _TIME_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _BUILD_BOUNDS = (0.00001, 0.00005, 0.0001, 0.00025, 0.0005, *_TIME_BOUNDS)
 KEPT_S = 1.0  # how long a rendered text is served to further scrapes
-# What an alert looks at is there from 0 on: Prometheus sees no increase in a series that begins with 1.
+# Labels of counters with alerts exist from the start, at 0: Prometheus sees no increase in a series that begins at 1.
 FOREIGN_REASONS = ("host", "origin")
 REFUSAL_REASONS = ("unauthenticated", "forbidden", "node")
 RELOAD_RESULTS = ("ok", "failed")
@@ -80,7 +80,7 @@ class TypeCounters:
 
 
 class Metrics:
-    """All counters of one server. ``registry`` renders them and what other collectors add."""
+    """All counters of one server. ``registry`` renders them and the metrics of registered collectors."""
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self.streams: Counter[tuple[str, str]] = Counter()  # (protocol, service)
@@ -120,7 +120,7 @@ class Metrics:
         self.registry.register(_Counters(self))
 
     def attach_pushes(self, commits: Counter[str], triggers: Counter[str], rollbacks: Counter[str]) -> None:
-        """Show these counters of pushes: results of commits, what woke streams, reasons of rollbacks."""
+        """Render these counters of pushes: commits by result, wakes of streams by reason, rollbacks by reason."""
         self.commits, self.push_triggers, self.rollbacks = commits, triggers, rollbacks
 
     def type(self, type_url: str) -> TypeCounters:
@@ -129,7 +129,7 @@ class Metrics:
         if counters is None:
             label = type_label(alias_of(type_url))
             counters = self._types.setdefault(label, TypeCounters(label))
-            if label != OTHER:  # clients choose the other URLs: they are not remembered
+            if label != OTHER:  # clients choose other URLs, so they are not remembered
                 self._by_url[type_url] = counters
         return counters
 
@@ -147,26 +147,26 @@ class Metrics:
         return OTHER
 
     def count_limit(self, error: RemoteProtocolError) -> None:
-        """Count the limit that a request has hit, if the error is about one."""
+        """Count the limit that a request has exceeded, if the error names one."""
         if isinstance(error, LimitError):
             self.limit_hits[error.limit] += 1
 
     def nacked(self, type_url: str, group: str) -> None:
-        """A client of a group rejected resources of a type."""
+        """Count a NACK of a type by a client of a group."""
         self.nacks[self.type(type_url).label, self.group(group)] += 1
 
     def offered(self, waited_s: float, built_s: float) -> None:
-        """A woken stream ran: how long it was queued, and how long computing its responses took."""
+        """Count the run of a woken stream: how long it was queued, and how long its responses took to compute."""
         self.queue_seconds.observe(waited_s)
         self.build_seconds.observe(built_s)
 
     def converged(self, group: str, seconds: float) -> None:
-        """A push to a group was acknowledged by its last node."""
+        """Count how long a push to a group took until its last ACK."""
         label = self.group(group)
         self.convergence.setdefault(label, Distribution(_TIME_BOUNDS)).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition text (``text/plain; version=1.0.0``) of now. May be called in any thread."""
+        """The current exposition text (``text/plain; version=1.0.0``). May be called in any thread."""
         return generate_latest(self.registry)
 
     def text(self) -> bytes:
@@ -216,7 +216,7 @@ class _Counters(Collector):
         yield family(
             CounterMetricFamily,
             "node_mismatches",
-            "Requests that name another node than the first of their stream",
+            "Requests that name another node than the first request of their stream",
             {(): m.node_mismatches},
         )
         text = "HTTP requests refused as those of a foreign page or for an unknown host name"
@@ -287,18 +287,18 @@ def family(
     prefix: str = PREFIX,
 ) -> Metric:
     """A metric family of counters or gauges; the keys of ``values`` are label values in the order of ``labels``."""
-    made = kind(prefix + name, text, labels=labels)
-    for key, value in list(values.items()):  # a copy: the loop goes on counting
-        made.add_metric(_labels(key), value)
-    return made
+    metric = kind(prefix + name, text, labels=labels)
+    for key, value in list(values.items()):  # a copy, because the loop counts meanwhile
+        metric.add_metric(_labels(key), value)
+    return metric
 
 
 def histogram(name: str, text: str, values: Mapping[Key, Distribution], labels: Labels = ()) -> Metric:
     """A metric family of histograms."""
-    made = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+    metric = HistogramMetricFamily(PREFIX + name, text, labels=labels)
     for key, distribution in list(values.items()):
-        made.add_metric(_labels(key), distribution.buckets(), distribution.total)
-    return made
+        metric.add_metric(_labels(key), distribution.buckets(), distribution.total)
+    return metric
 
 
 def _labels(key: str | Labels) -> Labels:

@@ -29,7 +29,7 @@ def _labelled(counted: Sequence[SourceCounts], values: Iterable[float]) -> dict[
 
 
 class CatalogMetrics(Collector):
-    """The catalog of services. Runs in a thread, over copies. There are as many series as sources are configured."""
+    """The catalog of services. ``collect`` runs in a thread, over copies. The number of sources bounds the series."""
 
     def __init__(self, catalog: ServiceCatalog, bindings: Bindings, lowered: LoweredGroups) -> None:
         self._catalog = catalog
@@ -37,20 +37,20 @@ class CatalogMetrics(Collector):
         self._lowered = lowered
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         catalog, bindings = self._catalog, self._bindings
         yield family(GaugeMetricFamily, "services", "Services of the catalog", {(): catalog.services_n})
-        states: dict[Labels, float] = {("laid",): bindings.laid_n, ("waiting",): len(bindings) - bindings.laid_n}
-        text = "Assignments that follow a service: laid over the push, or waiting until a source has shown the service"
+        states: dict[Labels, float] = {("laid",): bindings.live_n, ("waiting",): len(bindings) - bindings.live_n}
+        text = "Assignments that follow a service: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "bindings", text, states, ("state",))
         lowered = self._lowered.endpoints
-        total, laid = (len(lowered), lowered.laid_n) if lowered is not None else (0, 0)
-        states = {("laid",): laid, ("waiting",): total - laid}
-        text = "Assignments of lowered clusters: laid, or waiting until a source has shown the service"
+        total, live_n = (len(lowered), lowered.live_n) if lowered is not None else (0, 0)
+        states = {("laid",): live_n, ("waiting",): total - live_n}
+        text = "Assignments of lowered clusters: served, or waiting for a source to show the service"
         yield family(GaugeMetricFamily, "lowered_assignments", text, states, ("state",))
-        text = "Groups with upstreams: classes of proxies with lowered resources of their own"
+        text = "Groups with an upstreams document"
         yield family(GaugeMetricFamily, "upstream_groups", text, {(): len(self._lowered)})
-        text = "Changes of services that failed in the server; proxies keep the former endpoints"
+        text = "Changes of services that failed in the server; proxies keep the previous endpoints"
         failures = catalog.failures + bindings.failures + (lowered.failures if lowered is not None else 0)
         yield CounterMetricFamily(f"{PREFIX}catalog_failures", text, value=failures)
         yield from self._sources()
@@ -58,67 +58,95 @@ class CatalogMetrics(Collector):
     def _sources(self) -> Iterator[Metric]:
         counted = self._catalog.source_counts()
         for name, text, values in (
-            ("source_services", "Services that a source has shown", [one.services_n for one in counted]),
-            ("source_instances", "Instances that a source has shown", [one.instances_n for one in counted]),
-            ("source_held_services", "Services of which a sudden loss is held", [one.held_n for one in counted]),
-            ("source_held_instances", "Instances that are kept though lost", [one.kept_n for one in counted]),
-            ("source_findings", "What cannot be used of a source at present", [one.findings_n for one in counted]),
+            ("source_services", "Services of a source", [one.services_n for one in counted]),
+            ("source_instances", "Instances of a source", [one.instances_n for one in counted]),
+            (
+                "source_held_services",
+                "Services with a held loss: their source lost too many instances at once",
+                [one.held_n for one in counted],
+            ),
+            (
+                "source_held_instances",
+                "Instances that are kept although their source lost them",
+                [one.lost_n for one in counted],
+            ),
+            (
+                "source_findings",
+                "Findings: parts of a source's data that cannot be used",
+                [one.findings_n for one in counted],
+            ),
             ("source_failing", "1 while a source cannot be read", [one.status.is_failing for one in counted]),
             (
                 "source_read_time_seconds",
-                "When a source was last read, epoch seconds; 0 for never",
+                "When a source was last read, in epoch seconds; 0 for never",
                 [one.status.read_at for one in counted],
             ),
         ):
             yield family(GaugeMetricFamily, name, text, _labelled(counted, values), _SOURCE)
         for name, text, values in (
-            ("source_changes", "States of services that a source has shown", [one.status.changes_n for one in counted]),
-            ("source_failures", "Attempts to read a source that failed", [one.status.failures_n for one in counted]),
+            (
+                "source_changes",
+                "Changes of services that a source has shown",
+                [one.status.changes_n for one in counted],
+            ),
+            ("source_failures", "Failed attempts to read a source", [one.status.failures_n for one in counted]),
         ):
             yield family(CounterMetricFamily, name, text, _labelled(counted, values), _SOURCE)
 
 
 class RegistrationMetrics(Collector):
-    """Registrations. Runs in a thread, over single numbers."""
+    """Registrations. ``collect`` runs in a thread and reads single numbers."""
 
     def __init__(self, registrations: Registrations) -> None:
         self._registrations = registrations
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
-        of = self._registrations
+        """The current metrics."""
+        registrations = self._registrations
         for name, text, value in (
-            ("registered_instances", "Instances that are registered over HTTP", len(of.table)),
-            ("registered_ttl_checks", "Running TTL checks", of.ttl_checks_n),
-            ("registrations_unsaved", "Registrations whose last status is not stored yet", of.unsaved_n),
+            ("registered_instances", "Instances that are registered over HTTP", len(registrations.table)),
+            ("registered_ttl_checks", "Running TTL checks", registrations.ttl_checks_n),
+            ("registrations_unsaved", "Registrations whose last status is not stored yet", registrations.unsaved_n),
         ):
             yield family(GaugeMetricFamily, name, text, {(): float(value)})
         for name, text, count in (
-            ("registered_checks_expired", "TTL checks without a heartbeat within their TTL", float(of.expired_n)),
-            ("registered_instances_reaped", "Instances deregistered because they stayed critical", float(of.reaped_n)),
-            ("registration_standstill_seconds", "How long TTLs were paused because the server did not run", of.lost_s),
-            ("registration_failures", "Failures of the server while it looked at TTLs", float(of.failures)),
+            (
+                "registered_checks_expired",
+                "TTL checks without a heartbeat within their TTL",
+                float(registrations.expired_n),
+            ),
+            (
+                "registered_instances_reaped",
+                "Instances deregistered because they stayed critical",
+                float(registrations.reaped_n),
+            ),
+            (
+                "registration_standstill_seconds",
+                "How long TTLs were paused because the server did not run",
+                registrations.lost_s,
+            ),
+            ("registration_failures", "Failures of the server while it checked TTLs", float(registrations.failures)),
         ):
             yield CounterMetricFamily(f"{PREFIX}{name}", text, value=count)
 
 
 class SourceMetrics(Collector):
-    """The running of sources. `CatalogMetrics` has their services and instances."""
+    """Restarts and waiting changes of sources. `CatalogMetrics` has their services and instances."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         now = time()
         runs = [((run.name, run.kind), run) for run in self._sources.runs().values()]
         restarts = {labels: run.restarts_n for labels, run in runs}
-        yield family(CounterMetricFamily, "source_restarts", "Sources that ended and were run again", restarts, _SOURCE)
+        yield family(CounterMetricFamily, "source_restarts", "Restarts of sources that had ended", restarts, _SOURCE)
         waiting = {labels: run.waiting_n for labels, run in runs}
-        text = "Services whose latest state waits for changes_per_s"
+        text = "Services whose latest state waits because of changes_per_s"
         yield family(GaugeMetricFamily, "source_waiting_services", text, waiting, _SOURCE)
         lag = {labels: max(now - run.waiting_since, 0.0) if run.waiting_since else 0.0 for labels, run in runs}
-        text = "How long states of services have been waiting for changes_per_s"
+        text = "How long changes of services have been waiting because of changes_per_s"
         yield family(GaugeMetricFamily, "source_waiting_seconds", text, lag, _SOURCE)
 
 
@@ -131,7 +159,7 @@ class LiveMetrics(Collector):
         self._by_hand = by_hand
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         owned: Counter[Labels] = Counter()
         for (group, kind), number in self._live.counts().items():
             owned[self._metrics.group(group), str(kind)] += number
@@ -140,7 +168,7 @@ class LiveMetrics(Collector):
         changes: dict[Labels, float] = {
             (str(kind),): self._live.changes[kind] for kind in (OwnerKind.HAND, OwnerKind.BINDING)
         }
-        text = "Changes of what groups are served by live assignments"
+        text = "Changes of live assignments"
         yield family(CounterMetricFamily, "live_changes", text, changes, ("owner",))
         draining = self._by_hand.draining_n()
         text = "Draining endpoints that were set by hand"
@@ -148,14 +176,14 @@ class LiveMetrics(Collector):
 
 
 class LinkerdMetrics(Collector):
-    """The Linkerd API. Runs in a thread, over copies. The number of series is fixed."""
+    """The Linkerd API. ``collect`` runs in a thread, over copies. The number of series is fixed."""
 
     def __init__(self, metrics: Metrics, destinations: Destinations) -> None:
         self._metrics = metrics
         self._destinations = destinations
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of now."""
+        """The current metrics."""
         sent = self._metrics.linkerd_messages.copy()
         text = "Messages to Linkerd proxies"
         values = {(each.service, each.method): float(sent[each.service, each.method]) for each in LINKERD_METHODS}
@@ -163,13 +191,13 @@ class LinkerdMetrics(Collector):
         states: Counter[str] = Counter()
         skipped = 0
         for stream in self._destinations.states():
-            told = stream.told
-            is_empty = told.endpoints_n == 0
-            state = "awaited" if not told.is_settled else "unknown" if not told.exists else "told"
+            answer = stream.answer
+            is_empty = answer.endpoints_n == 0
+            state = "awaited" if not answer.is_settled else "unknown" if not answer.exists else "told"
             states["empty" if state == "told" and is_empty else state] += 1
-            skipped += bool(told.skipped)
-        text = "Streams of Linkerd proxies by their last answer: endpoints, profiles or policies; no endpoints; an"
-        text += " unknown service; or still without an answer"
+            skipped += bool(answer.skipped)
+        text = "Streams of Linkerd proxies by their last answer: told (endpoints, a profile or policies), empty (no"
+        text += " endpoints), unknown (no such service), awaited (no answer yet)"
         yield family(
             GaugeMetricFamily,
             "linkerd_streams",

@@ -1,1 +1,1 @@
-"""The memory engine: ``engine`` over ``tables``. It says what the contract means, and it serves tests."""
+"""The memory engine: ``engine`` over ``tables``. It is the reference for the contract, and serves tests."""

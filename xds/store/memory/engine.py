@@ -1,4 +1,4 @@
-"""The reference engine: it keeps everything in dictionaries and nothing on disk."""
+"""The reference engine: everything is in dictionaries, nothing is on disk."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from xds.store.base import (
 from xds.store.feed import Feed, resumable
 from xds.store.memory.tables import AuditList, MemoryGroup, group_of_records, records_of_group
 from xds.store.records import AUDIT, BLOBS, DOCUMENTS, ENTRIES, GROUPS, REVISIONS, Record, entry_of, record_of
-from xds.store.retention import Collected, Retention, RevisionCounts, StoreCondition, StoreStats, content_floor
+from xds.store.retention import Collected, Retention, RevisionBounds, StoreCondition, StoreStats, content_floor
 from xds.store.revisions import ContentEdit, RollbackStep
 
 
 @dataclass(frozen=True, slots=True)
-class _Push:
+class _StoredPush:
     """One push id of one group: the commit, the digest of the request, and the time."""
 
     commit: Commit
@@ -65,7 +65,7 @@ class MemoryStore(Store):
     def __init__(self, *, reader_buffer: int = READER_BUFFER, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._groups: dict[str, MemoryGroup] = {}
-        self._pushes: dict[tuple[str, str], _Push] = {}  # (group, push id), the oldest first
+        self._pushes: dict[tuple[str, str], _StoredPush] = {}  # (group, push id), the oldest first
         self._blobs: dict[str, bytes] = {}
         self._docs: dict[tuple[str, str], tuple[int, bytes | None]] = {}
         self._nacks: dict[int, OpenNack] = {}
@@ -105,14 +105,14 @@ class MemoryStore(Store):
             for write in push.writes:
                 await self._write_doc(write)
             self._groups[push.group] = state
-            self._pushes[push.group, push_id] = _Push(commits[-1], digest, now_s)
+            self._pushes[push.group, push_id] = _StoredPush(commits[-1], digest, now_s)
         self._forget_pushes(now_s)
         return commits
 
     async def committed(self, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
         self._check_open()
         revisions.check_groups(pushes)
-        found = [self._pushes.get((push.group, push_id)) for push in revisions.asked_for(pushes)]
+        found = [self._pushes.get((push.group, push_id)) for push in revisions.requested_pushes(pushes)]
         digests = [each.digest if each is not None else None for each in found]
         if not revisions.check_repeat(push_id, digests, revisions.push_digest(pushes)):
             return None
@@ -165,10 +165,10 @@ class MemoryStore(Store):
             for revision, line in state.history.items()
             if (before is None or revision < before) and (endpoints or not line.endpoints_only)
         ]
-        backs = _backs(state)
-        return [_line(state, revision, backs) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
+        rollbacks = _rollbacks(state)
+        return [_line(state, revision, rollbacks) for revision in sorted(wanted, reverse=True)[: max(0, limit)]]
 
-    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
+    async def record_outcome(self, group: str, revision: int, nodes: int, refused: int) -> None:
         self._check_open()
         state = self._groups.get(group)
         if state is not None and revision in state.history:
@@ -181,11 +181,11 @@ class MemoryStore(Store):
         self, kind: str, id: str, body: bytes | None, *, expect: int | None = None, note: AuditNote | None = None
     ) -> int:
         self._check_open()
-        revision, held = self._docs.get((kind, id), (0, None))
-        revisions.check_expect(f"{kind} {id!r}", revision if held is not None else 0, expect)
-        if body is None and held is None:
+        revision, current = self._docs.get((kind, id), (0, None))
+        revisions.check_expect(f"{kind} {id!r}", revision if current is not None else 0, expect)
+        if body is None and current is None:
             raise NotFoundError(f"no such {kind}: {id!r}")
-        if body == held:
+        if body == current:
             return revision
         self._docs[kind, id] = (revision + 1, body)
         self._audit.write([note] if note is not None else [])
@@ -208,9 +208,9 @@ class MemoryStore(Store):
         self._check_open()
         return self._audit.read(cursor, limit, wanted)
 
-    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
+    async def put_nacks(self, put: Sequence[OpenNack], delete: Collection[int] = ()) -> None:
         self._check_open()
-        for id in gone:
+        for id in delete:
             self._nacks.pop(id, None)
         self._nacks.update((nack.id, nack) for nack in put)
 
@@ -221,12 +221,12 @@ class MemoryStore(Store):
     async def put_observed(
         self,
         put: Sequence[ObservedRecord],
-        gone: Collection[tuple[str, str]] = (),
+        delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
     ) -> None:
         self._check_open()
         self._audit.write(notes)
-        for key in gone:
+        for key in delete:
             self._observed.pop(key, None)
         self._observed.update(((record.source, record.service), record) for record in put)
 
@@ -270,7 +270,7 @@ class MemoryStore(Store):
     ) -> None:
         self._check_open()
         if (self._groups or self._docs) and not replace:
-            raise ConflictError("the store is not empty: a restore takes the place of all that it holds", 0)
+            raise ConflictError("the store is not empty: a restore replaces everything in it", 0)
         found: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
         for kind, values in await asyncio.to_thread(lambda: list(records())):
             found[kind].append(values)
@@ -284,7 +284,7 @@ class MemoryStore(Store):
         self._groups = {name: group_of_records(name, found, blobs) for name, *_ in found[GROUPS.name]}
         self._blobs = blobs
         self._docs = {(k, id): (at, body if live else None) for k, id, live, body, at in found[DOCUMENTS.name]}
-        self._audit.join([entry_of(values) for values in found[AUDIT.name]])
+        self._audit.merge([entry_of(values) for values in found[AUDIT.name]])
         self._audit.write([note] if note is not None else [])
         self._pushes.clear()
         self._events.clear()
@@ -296,16 +296,16 @@ class MemoryStore(Store):
 
     def _sweep(self) -> Collected:
         manifests = (manifest for state in self._groups.values() for manifest in state.manifests.values())
-        named = {entry.blob_id for manifest in manifests for entry in manifest.entries}
-        gone = [self._blobs.pop(blob) for blob in self._blobs.keys() - named]
-        return Collected(blobs=len(gone), blob_bytes=sum(map(len, gone)))
+        used = {entry.blob_id for manifest in manifests for entry in manifest.entries}
+        unused = [self._blobs.pop(blob) for blob in self._blobs.keys() - used]
+        return Collected(blobs=len(unused), blob_bytes=sum(map(len, unused)))
 
     def _forget_pushes(self, now_s: float) -> int:
-        old = 0
+        deleted = 0
         while self._pushes and next(iter(self._pushes.values())).time_s < now_s - PUSH_IDS_KEPT_S:
             del self._pushes[next(iter(self._pushes))]
-            old += 1
-        return old
+            deleted += 1
+        return deleted
 
     def _stage(self, push: GroupPush, given: dict[str, bytes]) -> tuple[MemoryGroup, ContentEdit]:
         """Check one group's part of a push without changing anything; its blobs are added to ``given``."""
@@ -316,7 +316,7 @@ class MemoryStore(Store):
         given.update(revisions.given_blobs(edit, push.change))
         for blob in edit.put.values():
             if blob not in given and blob not in self._blobs:
-                raise CorruptError(f"blob {blob} is neither given nor held")
+                raise CorruptError(f"blob {blob} is neither given nor stored")
         return state, edit
 
     def _apply(self, state: MemoryGroup, push: GroupPush, edit: ContentEdit, meta: Meta) -> Commit:
@@ -325,10 +325,12 @@ class MemoryStore(Store):
             return Commit(state.head.group, state.head.revision, changed=False, versions=previous.versions)
         head = Head(state.head.group, state.head.revision + 1, live=not isinstance(change, Drop))
         _apply_edit(state, edit)
-        made = _next(head, previous, tuple(state.content.values()), edit, push, meta) if head.live else None
-        versions, resources = (made.versions, len(made.entries)) if made is not None else ({}, 0)
-        if made is not None:
-            state.manifests[head.revision] = made
+        manifest = (
+            _next_manifest(head, previous, tuple(state.content.values()), edit, push, meta) if head.live else None
+        )
+        versions, resources = (manifest.versions, len(manifest.entries)) if manifest is not None else ({}, 0)
+        if manifest is not None:
+            state.manifests[head.revision] = manifest
         info = RevisionInfo(head.group, head.revision, meta, versions, resources)
         line = state.history[head.revision] = revisions.revision_line(push, state.head, head, edit, info)
         self._audit.write(revisions.audit_notes(push.note, line))
@@ -357,20 +359,20 @@ class MemoryStore(Store):
 
 
 def _edit(state: MemoryGroup, change: GroupChange) -> ContentEdit:
-    held = state.blob_ids
+    current = state.blob_ids
     match change:
         case FullSet():
-            return revisions.replace(change.entries, held)
+            return revisions.replace(change.entries, current)
         case Delta():
-            return revisions.amend(change, held)
+            return revisions.amend(change, current)
         case Rollback():
             return revisions.replace(
-                revisions.rolled_back_entries(_manifest(state, change.to).entries, change, held), held
+                revisions.rolled_back_entries(_manifest(state, change.to).entries, change, current), current
             )
         case Drop():
             if state.current() is None:
                 raise NotFoundError(f"no such group: {state.head.group!r}")
-            return revisions.replace((), held)
+            return revisions.replace((), current)
 
 
 def _apply_edit(state: MemoryGroup, edit: ContentEdit) -> None:
@@ -384,7 +386,7 @@ def _apply_edit(state: MemoryGroup, edit: ContentEdit) -> None:
         state.content = {key: state.content[key] for key in edit.order}
 
 
-def _next(
+def _next_manifest(
     head: Head, previous: Manifest | None, entries: tuple[Entry, ...], edit: ContentEdit, push: GroupPush, meta: Meta
 ) -> Manifest:
     versions = previous.versions if previous is not None else {}
@@ -401,34 +403,34 @@ def _manifest(state: MemoryGroup, revision: int | None) -> Manifest:
     return state.manifests[wanted]
 
 
-def _line(state: MemoryGroup, revision: int, backs: Sequence[RollbackStep]) -> RevisionInfo:
+def _line(state: MemoryGroup, revision: int, rollbacks: Sequence[RollbackStep]) -> RevisionInfo:
     line = state.history[revision]
-    undone = revisions.undone_line_by(line, backs, state.head.revision)
+    undone = revisions.undone_line_by(line, rollbacks, state.head.revision)
     return replace(line, content=revision in state.manifests, undone_by=undone)
 
 
-def _backs(state: MemoryGroup) -> list[RollbackStep]:
+def _rollbacks(state: MemoryGroup) -> list[RollbackStep]:
     """The rollbacks of a group, ordered by revision."""
     lines = (line for _, line in sorted(state.history.items()) if line.content_of)
     return [RollbackStep(line.revision, line.content_of, line.keeps_endpoints) for line in lines]
 
 
-def _nth(state: MemoryGroup, number: int, endpoints_only: bool = False) -> int | None:
-    """The ``number``-th revision from the end, among those that did or did not change endpoints alone."""
+def _nth_last(state: MemoryGroup, number: int, endpoints_only: bool = False) -> int | None:
+    """The ``number``-th last of the revisions that changed endpoints alone, or of the others."""
     found = sorted((at for at, line in state.history.items() if line.endpoints_only == endpoints_only), reverse=True)
     return found[number - 1] if len(found) >= number else None
 
 
 def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
     head, floor = state.head, state.floor
-    limit = _nth(state, policy.revisions_limit)
+    limit = _nth_last(state, policy.revisions_limit)
     young = (
         at
         for at, line in state.history.items()
         if at >= max(floor, limit or 1) and line.meta.time_s >= now_s - policy.age_s and not line.endpoints_only
     )
-    counted = RevisionCounts(_nth(state, policy.revisions), limit, min(young, default=None))
-    state.floor = content_floor(head.revision, head.live, floor, counted, _pinned(state, policy))
+    bounds = RevisionBounds(_nth_last(state, policy.revisions), limit, min(young, default=None))
+    state.floor = content_floor(head.revision, head.live, floor, bounds, _pinned(state, policy))
     thinned = sum(
         1 for at, line in state.history.items() if floor <= at < state.floor and not line.content and line.live
     )
@@ -439,18 +441,18 @@ def _trim(state: MemoryGroup, policy: Retention, now_s: float) -> Collected:
 
 
 def _pinned(state: MemoryGroup, policy: Retention) -> list[int]:
-    """The pinned revisions whose content is not gone; a deletion has none that could be."""
+    """The pinned revisions whose content is not collected. A deletion has no content to collect."""
     lines = [(at, state.history.get(at)) for at in policy.pinned.get(state.head.group, ())]
     return [at for at, line in lines if line is not None and (line.content or not line.live)]
 
 
 def _thin(state: MemoryGroup, policy: Retention) -> int:
-    """Delete contents that changed endpoints alone; returns their number."""
+    """Delete contents of revisions that changed endpoints alone; returns their number."""
     last, pinned = (
-        _nth(state, policy.endpoint_revisions, endpoints_only=True) or 0,
+        _nth_last(state, policy.endpoint_revisions, endpoints_only=True) or 0,
         policy.pinned.get(state.head.group, ()),
     )
-    gone = [
+    collected = [
         at
         for at, line in state.history.items()
         if line.endpoints_only
@@ -458,23 +460,23 @@ def _thin(state: MemoryGroup, policy: Retention) -> int:
         and state.floor <= at < min(last, state.head.revision)
         and at not in pinned
     ]
-    for revision in gone:
+    for revision in collected:
         state.manifests.pop(revision)
         state.history[revision] = replace(state.history[revision], content=False)
-    return len(gone)
+    return len(collected)
 
 
 def _trim_history(state: MemoryGroup, policy: Retention, now_s: float) -> int:
-    least = {
-        True: _nth(state, policy.endpoint_lines, endpoints_only=True) or 0,
-        False: _nth(state, policy.history_limit) or 0,
+    floors = {
+        True: _nth_last(state, policy.endpoint_lines, endpoints_only=True) or 0,
+        False: _nth_last(state, policy.history_limit) or 0,
     }
     old = [
         at
         for at, line in state.history.items()
         if at < state.head.revision
         and (at < state.floor or (line.endpoints_only and not line.content))
-        and (line.meta.time_s < now_s - policy.history_s or at < least[line.endpoints_only])
+        and (line.meta.time_s < now_s - policy.history_s or at < floors[line.endpoints_only])
     ]
     for revision in old:
         del state.history[revision]

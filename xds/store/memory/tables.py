@@ -29,10 +29,11 @@ from xds.store.revisions import Key
 
 @dataclass(slots=True)
 class MemoryGroup:
-    """``manifests`` and ``history`` are by revision. A deletion and a collected revision have no manifest.
+    """The state of a group.
 
-    ``floor`` is the lowest revision whose content is kept. ``content`` and ``blob_ids`` are those of the head in pushed
-    order, so that a change of one resource need not read all of them.
+    ``manifests`` and ``history`` are by revision. A deletion and a collected revision have no manifest. ``floor`` is
+    the lowest revision whose content is kept. ``content`` and ``blob_ids`` belong to the head and are in pushed order,
+    so that a change of one resource does not read all of them.
     """
 
     head: Head
@@ -87,9 +88,9 @@ def group_of_records(group: str, found: Mapping[str, list[tuple[Any, ...]]], blo
         for at, line in history.items()
         if line.live and line.content and at >= floor
     }
-    said = {at: line.resources for at, line in history.items() if line.content}
-    came, went = Counter(row[5] for row in rows), Counter(row[6] for row in rows if row[6])
-    revisions.check_sizes(group, floor, said, came, went)
+    stated = {at: line.resources for at, line in history.items() if line.content}
+    begun, ended = Counter(row[5] for row in rows), Counter(row[6] for row in rows if row[6])
+    revisions.check_sizes(group, floor, stated, begun, ended)
     entries = manifests[newest].entries if live else ()
     content = {(entry.type_url, entry.name): entry for entry in entries}
     ids = {key: entry.blob_id for key, entry in content.items()}
@@ -99,39 +100,39 @@ def group_of_records(group: str, found: Mapping[str, list[tuple[Any, ...]]], blo
 def entry_records(
     group: str, newest: int, manifests: Mapping[int, Manifest], deletions: Collection[int]
 ) -> list[Record]:
-    """The records of all revisions in ``manifests``. Other revisions between them are collected, except deletions."""
+    """The records of all revisions in ``manifests``. Revisions between them are collected ones or ``deletions``."""
     ended: list[Record] = []
-    alive: dict[Key, _Row] = {}
+    current: dict[Key, _Row] = {}
     for revision in sorted({*manifests, *(at for at in deletions if at >= min(manifests, default=newest))}):
-        made = manifests.get(revision)
-        wanted = {(e.type_url, e.name): e.blob_id for e in made.entries} if made is not None else {}
-        ranks = rank.assign([alive[key][1] if key in alive else None for key in wanted])
-        following: dict[Key, _Row] = {}
+        manifest = manifests.get(revision)
+        wanted = {(e.type_url, e.name): e.blob_id for e in manifest.entries} if manifest is not None else {}
+        ranks = rank.assign([current[key][1] if key in current else None for key in wanted])
+        next_rows: dict[Key, _Row] = {}
         for (key, blob), at in zip(wanted.items(), ranks, strict=True):
-            before = alive.get(key)
-            following[key] = before if before is not None and before[:2] == (blob, at) else (blob, at, revision)
-        gone = {key: row for key, row in alive.items() if following.get(key) != row}
-        ended += [_record(group, key, row, revision) for key, row in gone.items()]
-        alive = following
-    return [*(_record(group, key, row, 0) for key, row in alive.items()), *ended]
+            previous = current.get(key)
+            next_rows[key] = previous if previous is not None and previous[:2] == (blob, at) else (blob, at, revision)
+        ending = {key: row for key, row in current.items() if next_rows.get(key) != row}
+        ended += [_record(group, key, row, revision) for key, row in ending.items()]
+        current = next_rows
+    return [*(_record(group, key, row, 0) for key, row in current.items()), *ended]
 
 
 def entries_at(rows: Iterable[tuple[Any, ...]], revision: int) -> tuple[Entry, ...]:
     """The content at a revision from the rows of a group's records, in pushed order."""
-    held = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
-    return tuple(Entry(url, name, blob) for _, url, name, blob, *_ in sorted(held, key=lambda row: row[4]))
+    rows_then = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
+    return tuple(Entry(url, name, blob) for _, url, name, blob, *_ in sorted(rows_then, key=lambda row: row[4]))
 
 
 def _line(line: RevisionInfo) -> Record:
-    told = {name: getattr(line.meta, name) for name in _META}
-    told |= {name: getattr(line, name) for name in REVISIONS.fields if name not in told}
-    told["content"] = line.content or not line.live  # a deletion has no content to collect
-    return Record(REVISIONS.name, tuple(told[name] for name in REVISIONS.fields))
+    values = {name: getattr(line.meta, name) for name in _META}
+    values |= {name: getattr(line, name) for name in REVISIONS.fields if name not in values}
+    values["content"] = line.content or not line.live  # a deletion has no content to collect
+    return Record(REVISIONS.name, tuple(values[name] for name in REVISIONS.fields))
 
 
 def _info(values: tuple[Any, ...]) -> RevisionInfo:
-    told = dict(zip(REVISIONS.fields, values, strict=True))
-    return RevisionInfo(meta=Meta(**{name: told.pop(name) for name in _META}), **told)
+    line_fields = dict(zip(REVISIONS.fields, values, strict=True))
+    return RevisionInfo(meta=Meta(**{name: line_fields.pop(name) for name in _META}), **line_fields)
 
 
 def _record(group: str, key: Key, row: _Row, died: int) -> Record:
@@ -150,11 +151,11 @@ class AuditList:
     def write(self, notes: Sequence[AuditNote]) -> None:
         """Append notes. A note with the key of an existing entry is merged into it."""
         for note in notes:
-            held = self._held(note) if note.key else None
-            if held is not None:
-                del self._entries[held.position]
+            existing = self._mergeable(note) if note.key else None
+            if existing is not None:
+                del self._entries[existing.position]
             self._newest += 1
-            self._entries[self._newest] = entry_of_note(note, self._newest, held)
+            self._entries[self._newest] = entry_of_note(note, self._newest, existing)
         for lane in {note.lane for note in notes} & LIMITS.keys():
             own = [entry for entry in self._entries.values() if entry.note.lane is lane]
             self._drop(own[: max(0, len(own) - LIMITS[lane])])
@@ -175,12 +176,12 @@ class AuditList:
         counts = {lane: sum(note.lane is lane for note in notes) for lane in AuditLane}
         return counts, sum(note.size for note in notes if note.lane is AuditLane.CHANGE)
 
-    def join(self, given: Sequence[AuditEntry]) -> None:
+    def merge(self, given: Sequence[AuditEntry]) -> None:
         """Merge the list of a backup (`merge_audit_lists`)."""
-        whole = merge_audit_lists(self.entries(), given)
-        if whole is not None:
-            self._epoch, self._trimmed, self._newest = uuid4().hex[:8], 0, whole[-1].position
-            self._entries = {entry.position: entry for entry in whole}
+        merged = merge_audit_lists(self.entries(), given)
+        if merged is not None:
+            self._epoch, self._trimmed, self._newest = uuid4().hex[:8], 0, merged[-1].position
+            self._entries = {entry.position: entry for entry in merged}
 
     def trim(self, policy: Retention, now_s: float) -> None:
         """Delete entries that are too old, and the oldest changes beyond the maximum size."""
@@ -191,8 +192,8 @@ class AuditList:
             if size > policy.audit_bytes:
                 self._drop([entry])
 
-    def _held(self, note: AuditNote) -> AuditEntry | None:
-        """The entry that a note is merged into."""
+    def _mergeable(self, note: AuditNote) -> AuditEntry | None:
+        """The entry that a note is merged into; None for a new entry."""
         for entry in reversed(self._entries.values()):
             if entry.note.key == note.key and entry.first_s > note.time_s - MERGED_S:
                 return entry

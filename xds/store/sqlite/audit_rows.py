@@ -34,12 +34,12 @@ def write(connection: Connection, notes: Sequence[AuditNote]) -> None:
     grown: set[AuditLane] = set()
     before = newest(connection) if notes else 0
     for position, note in enumerate(notes, before + 1):
-        held = _held(connection, note) if note.key else None
-        if held is not None:
-            connection.execute("DELETE FROM audit WHERE position = ?", (held.position,))
+        existing = _mergeable(connection, note) if note.key else None
+        if existing is not None:
+            connection.execute("DELETE FROM audit WHERE position = ?", (existing.position,))
         else:
             grown.add(note.lane)
-        _put(connection, entry_of_note(note, position, held))
+        _put(connection, entry_of_note(note, position, existing))
     for lane in grown & LIMITS.keys():
         _bound(connection, lane)
 
@@ -65,7 +65,7 @@ def read(connection: Connection, cursor: str, limit: int, wanted: AuditFilter) -
     return page([entry(row) for row in rows], limit, known["audit_epoch"], end, lagged, wanted)
 
 
-def whole(connection: Connection) -> list[AuditEntry]:
+def all_entries(connection: Connection) -> list[AuditEntry]:
     """All entries."""
     return [entry(row) for row in connection.execute(f"SELECT {COLUMNS} FROM audit ORDER BY position")]  # noqa: S608
 
@@ -88,18 +88,18 @@ def sizes(connection: Connection) -> tuple[dict[AuditLane, int], int]:
     return {lane: found.get(lane, (0, 0))[0] for lane in AuditLane}, found.get(AuditLane.CHANGE, (0, 0))[1]
 
 
-def without_key(connection: Connection, behind: int, end: int) -> list[AuditEntry]:
-    """The next entries without a key after position ``behind`` and up to ``end``; empty at the end."""
+def without_key(connection: Connection, after: int, end: int) -> list[AuditEntry]:
+    """The next entries without a key after position ``after`` and up to ``end``; empty at the end."""
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = '' AND position > ? AND position <= ? ORDER BY position LIMIT ?",  # noqa: S608
-        (behind, end, ROWS_PER_STEP // 4),
+        (after, end, ROWS_PER_STEP // 4),
     )
     return [entry(row) for row in rows]
 
 
-def join(connection: Connection, given: Sequence[AuditEntry]) -> None:
+def merge(connection: Connection, given: Sequence[AuditEntry]) -> None:
     """Merge the list of a backup (`merge_audit_lists`)."""
-    made = merge_audit_lists(whole(connection), given)
+    made = merge_audit_lists(all_entries(connection), given)
     if made is None:
         return
     connection.execute("DELETE FROM audit")
@@ -150,8 +150,8 @@ def _put(connection: Connection, entry: AuditEntry) -> None:
     )
 
 
-def _held(connection: Connection, note: AuditNote) -> AuditEntry | None:
-    """The entry that a note is merged into."""
+def _mergeable(connection: Connection, note: AuditNote) -> AuditEntry | None:
+    """The entry that a note is merged into; None for a new entry."""
     row = connection.execute(
         f"SELECT {COLUMNS} FROM audit WHERE key = ? AND first_s > ? ORDER BY position DESC LIMIT 1",  # noqa: S608
         (note.key, note.time_s - MERGED_S),

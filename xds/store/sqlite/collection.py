@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from xds.store.base import PUSH_IDS_KEPT_S, UnavailableError
-from xds.store.retention import Collected, Retention, RevisionCounts, StoreStats, content_floor
+from xds.store.retention import Collected, Retention, RevisionBounds, StoreStats, content_floor
 from xds.store.sqlite import audit_rows
 from xds.store.sqlite.schema import PAGE_BYTES
 
@@ -55,13 +55,13 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
     group, newest, live, floor = connection.execute(
         "SELECT id, revision, live, floor FROM grp WHERE name = ?", (name,)
     ).fetchone()
-    limit = _nth(connection, group, policy.revisions_limit)
+    limit = _nth_last(connection, group, policy.revisions_limit)
     (young,) = connection.execute(
         "SELECT min(revision) FROM revision WHERE grp = ? AND revision >= ? AND time_s >= ? AND NOT endpoints_only",
         (group, max(floor, limit or 1), now_s - policy.age_s),
     ).fetchone()
-    counted = RevisionCounts(_nth(connection, group, policy.revisions), limit, young)
-    raised = content_floor(newest, bool(live), floor, counted, _pinned(connection, group, policy.pinned.get(name, ())))
+    bounds = RevisionBounds(_nth_last(connection, group, policy.revisions), limit, young)
+    raised = content_floor(newest, bool(live), floor, bounds, _pinned(connection, group, policy.pinned.get(name, ())))
     if raised > floor:
         connection.execute("UPDATE grp SET floor = ? WHERE id = ?", (raised, group))
     (thinned,) = connection.execute(
@@ -72,13 +72,13 @@ def raise_floor(connection: Connection, name: str, policy: Retention, now_s: flo
 
 
 def _pinned(connection: Connection, group: int, revisions: Iterable[int]) -> list[int]:
-    """Those of the pinned revisions whose content is not gone."""
+    """The pinned revisions whose content is not collected."""
     found = "SELECT 1 FROM revision WHERE grp = ? AND revision = ? AND content"
     return [each for each in revisions if connection.execute(found, (group, each)).fetchone() is not None]
 
 
 def thin(connection: Connection, name: str, policy: Retention) -> Collected:
-    """Delete contents above the floor that changed endpoints alone. Call it until it deletes none.
+    """Delete contents above the floor of revisions that changed endpoints alone. Call it until it deletes none.
 
     A row of ``past`` is deleted with the last revision that it belongs to. Such rows end at the next kept revision at
     the latest, so only rows that ended by then are read.
@@ -92,21 +92,21 @@ def thin(connection: Connection, name: str, policy: Retention) -> Collected:
             group,
             floor,
             newest,
-            _nth(connection, group, policy.endpoint_revisions, 1) or 0,
+            _nth_last(connection, group, policy.endpoint_revisions, 1) or 0,
             REVISIONS_PER_STEP + len(pinned),
         ),
     )
-    gone = [revision for (revision,) in rows if revision not in pinned][:REVISIONS_PER_STEP]
-    if not gone:
+    collected = [revision for (revision,) in rows if revision not in pinned][:REVISIONS_PER_STEP]
+    if not collected:
         return Collected()
     connection.executemany(
-        "UPDATE revision SET content = 0 WHERE grp = ? AND revision = ?", [(group, revision) for revision in gone]
+        "UPDATE revision SET content = 0 WHERE grp = ? AND revision = ?", [(group, revision) for revision in collected]
     )
-    _drop_unread(connection, group, floor, gone[0], gone[-1])
-    return Collected(revisions=len(gone))
+    _delete_unused_rows(connection, group, floor, collected[0], collected[-1])
+    return Collected(revisions=len(collected))
 
 
-def _drop_unread(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
+def _delete_unused_rows(connection: Connection, group: int, floor: int, first: int, last: int) -> None:
     """Delete the rows of ``past`` that belong to revisions from ``first`` to ``last`` and to no kept one."""
     (until,) = connection.execute(
         "SELECT min(revision) FROM revision WHERE grp = :grp AND content AND revision > :last",
@@ -124,8 +124,8 @@ def _drop_unread(connection: Connection, group: int, floor: int, first: int, las
     connection.executemany("INSERT OR IGNORE INTO doomed VALUES (?)", (row[4:] for row in rows))
 
 
-def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
-    """The ``number``-th revision from the end, among those that did or did not change endpoints alone."""
+def _nth_last(connection: Connection, group: int, number: int, endpoints_only: int = 0) -> int | None:
+    """The ``number``-th last of the revisions that changed endpoints alone, or of the others."""
     row = connection.execute(
         "SELECT revision FROM revision WHERE grp = ? AND endpoints_only = ? ORDER BY revision DESC LIMIT 1 OFFSET ?",
         (group, endpoints_only, number - 1),
@@ -134,7 +134,7 @@ def _nth(connection: Connection, group: int, number: int, endpoints_only: int = 
 
 
 def trim(connection: Connection, name: str) -> int:
-    """Delete rows that ended below the floor of a group; returns their number. Call it until it returns 0."""
+    """Delete rows that ended at the floor of a group or below; returns their number. Call it until it returns 0."""
     rows = connection.execute(
         "SELECT grp, died, type, past.name, h FROM past JOIN grp ON grp.id = past.grp"
         " WHERE grp.name = ? AND died <= floor ORDER BY died, type, past.name LIMIT ?",
@@ -159,8 +159,8 @@ def trim_history(connection: Connection, name: str, policy: Retention, now_s: fl
         {
             "grp": group,
             "old": now_s - policy.history_s,
-            "endpoints": _nth(connection, group, policy.endpoint_lines, 1) or 0,
-            "others": _nth(connection, group, policy.history_limit) or 0,
+            "endpoints": _nth_last(connection, group, policy.endpoint_lines, 1) or 0,
+            "others": _nth_last(connection, group, policy.history_limit) or 0,
             "limit": ROWS_PER_STEP,
         },
     ).rowcount
@@ -168,7 +168,7 @@ def trim_history(connection: Connection, name: str, policy: Retention, now_s: fl
 
 
 def trim_push_ids(connection: Connection, now_s: float) -> Collected:
-    """Forget push ids of which nobody needs to know any more; to be called until it forgets none."""
+    """Delete push ids older than ``PUSH_IDS_KEPT_S``. Call it until it deletes none."""
     dropped = connection.execute(
         "DELETE FROM push WHERE id IN (SELECT id FROM push ORDER BY id LIMIT ?) AND time_s < ?",
         (ROWS_PER_STEP, now_s - PUSH_IDS_KEPT_S),
@@ -177,26 +177,28 @@ def trim_push_ids(connection: Connection, now_s: float) -> Collected:
 
 
 def begin_striking(connection: Connection) -> StrikePosition | None:
-    """Watch what pushes name from now on; None when no blob is doomed."""
+    """Create the triggers that watch which blobs pushes name; None when no blob is doomed."""
     for trigger in _TRIGGERS.values():
         connection.execute(trigger)
     return StrikePosition() if connection.execute("SELECT 1 FROM doomed LIMIT 1").fetchone() is not None else None
 
 
-def strike(connection: Connection, place: StrikePosition) -> StrikePosition | None:
+def strike(connection: Connection, position: StrikePosition) -> StrikePosition | None:
     """Remove the blobs that the next rows name from ``doomed``. Returns the next position, None at the end."""
     _check_watched(connection)
-    columns = ", ".join(_TABLES[place.table])
-    marks = ", ".join("?" for _ in place.key)
-    behind = f"FROM {place.table} WHERE ({columns}) > ({marks}) ORDER BY {columns}"
-    last = connection.execute(f"SELECT {columns} {behind} LIMIT 1 OFFSET ?", (*place.key, ROWS_PER_SCAN - 1)).fetchone()
+    columns = ", ".join(_TABLES[position.table])
+    marks = ", ".join("?" for _ in position.key)
+    remaining = f"FROM {position.table} WHERE ({columns}) > ({marks}) ORDER BY {columns}"
+    last = connection.execute(
+        f"SELECT {columns} {remaining} LIMIT 1 OFFSET ?", (*position.key, ROWS_PER_SCAN - 1)
+    ).fetchone()
     connection.execute(
-        f"DELETE FROM doomed WHERE h IN (SELECT h {behind} LIMIT ?)",  # noqa: S608
-        (*place.key, ROWS_PER_SCAN),
+        f"DELETE FROM doomed WHERE h IN (SELECT h {remaining} LIMIT ?)",  # noqa: S608
+        (*position.key, ROWS_PER_SCAN),
     )
     if last is not None:
-        return StrikePosition(place.table, last)
-    return StrikePosition("past", (-1, -1, -1, "")) if place.table == "entry" else None
+        return StrikePosition(position.table, last)
+    return StrikePosition("past", (-1, -1, -1, "")) if position.table == "entry" else None
 
 
 def sweep(connection: Connection) -> Collected:
@@ -206,15 +208,15 @@ def sweep(connection: Connection) -> Collected:
         "SELECT doomed.h, ifnull(length(data), 0) FROM doomed LEFT JOIN blob ON blob.h = doomed.h LIMIT ?",
         (ROWS_PER_STEP,),
     ).fetchall()
-    taken, size = 0, 0
+    count, size = 0, 0
     for _, length in rows:
-        taken, size = taken + 1, size + length
+        count, size = count + 1, size + length
         if size >= BYTES_PER_STEP:
             break
-    doomed = [(h,) for h, _ in rows[:taken]]
+    doomed = [(h,) for h, _ in rows[:count]]
     connection.executemany("DELETE FROM blob WHERE h = ?", doomed)
     connection.executemany("DELETE FROM doomed WHERE h = ?", doomed)
-    return Collected(blobs=taken, blob_bytes=size)
+    return Collected(blobs=count, blob_bytes=size)
 
 
 def end_striking(connection: Connection) -> None:
@@ -252,7 +254,7 @@ def stats(connection: Connection) -> StoreStats:
 
 
 def _check_watched(connection: Connection) -> None:
-    """Raises ``UnavailableError`` when the triggers are gone: then ``doomed`` may contain blobs that are named."""
+    """Raises ``UnavailableError`` when the triggers do not exist: then ``doomed`` may contain blobs that are named."""
     found = {name for (name,) in connection.execute("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'")}
     if not found >= _TRIGGERS.keys():
         raise UnavailableError("the database was reopened during a collection; the next collection starts over")

@@ -33,11 +33,11 @@ Job = Callable[[sqlite3.Connection], T]
 FileId = tuple[int, int]  # device and inode
 
 _PRIMARY_CODE = 0xFF  # extended result codes keep the primary one in their low byte
-_HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
-_UNWRITABLE = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
-# Errors of the disk rather than of the configuration: the data that is there can be served.
-_SERVED_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_UNWRITABLE})
+_LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+_UNWRITABLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+# Errors of the disk, not of the configuration: the existing data can still be served.
+_SERVED_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, *_UNWRITABLE_CODES})
 _SERVED_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 _log = structlog.get_logger(logger_name="xds.store")
@@ -49,16 +49,16 @@ CHECKPOINT_ROWS = 1000
 class Database:
     """``max_bytes`` bounds the file: beyond it, as on a full disk, writes raise ``OutOfSpaceError``.
 
-    ``reopened`` is called when a broken connection was replaced. The outcome of its last transaction is unknown, so the
-    file may contain a commit that no watch has seen.
+    ``on_reopen`` is called when a broken connection was replaced. The outcome of its last transaction is unknown, so
+    the file may contain a commit that no watch has seen.
     """
 
-    def __init__(self, path: Path, max_bytes: int | None, reopened: Callable[[], None]) -> None:
+    def __init__(self, path: Path, max_bytes: int | None, on_reopen: Callable[[], None]) -> None:
         self._path = path
         self._max_bytes = max_bytes
-        self._reopened = reopened
+        self._on_reopen = on_reopen
         self._connection: sqlite3.Connection | None = None
-        self._broke = False
+        self._was_broken = False
         self._rows_at_checkpoint = 0  # rows written by the last checkpoint
         self._file: FileId | None = None  # the file that was opened first; later it must be the same
         self._log: FileId | None = None
@@ -69,12 +69,12 @@ class Database:
         try:
             if prepare_file(self._path):
                 _log.warning("store.empty", path=str(self._path), error_message="the file is empty: a new store begins")
-            self._connected()
+            self._current()
         except StoreError as error:
             if not _is_served(error, self._path):
                 raise
             self._read_only = f"the store can only be read: {error}"
-            self._connected()
+            self._current()
             _log.error("store.read_only", error_message=str(error))
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Database:
     def read(self, job: Job[T]) -> T:
         """Run ``job``. Raises ``StoreError``."""
         try:
-            return job(self._connected())
+            return job(self._current())
         except sqlite3.DatabaseError as error:
             raise self._failure(error) from error
         except UnicodeDecodeError as error:  # an error message of SQLite about damaged text
@@ -135,32 +135,33 @@ class Database:
         except OSError:
             return 0
 
-    def lost(self) -> str:
+    def loss_reason(self) -> str:
         """Why new commits would be lost at a restart; empty when the files are in place. From any thread."""
         if self._file is None or _file_id(self._path) == self._file:
             return ""
         return f"{self._path} was {'replaced' if self._path.exists() else 'moved or deleted'} under the server"
 
-    def read_only(self) -> str:
+    def read_only_reason(self) -> str:
         """Why the store cannot be written since the start; empty where it can. From any thread."""
         return self._read_only
 
-    def _connected(self) -> sqlite3.Connection:
+    def _current(self) -> sqlite3.Connection:
+        """The connection, which is opened here if there is none."""
         if self._connection is None:
-            self._connection, self._rows_at_checkpoint = self._opened(), 0
-            if self._broke:
-                self._broke = False
-                self._reopened()
+            self._connection, self._rows_at_checkpoint = self._connect_file(), 0
+            if self._was_broken:
+                self._was_broken = False
+                self._on_reopen()
         return self._connection
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect_file(self) -> sqlite3.Connection:
         if self._read_only:
             self._file = self._file or _file_id(self._path)
             return connect_copy(self._path, lambda path: _connect(path, None))
         # An empty or different file in place of a missing one would remove all resources from the fleet.
         if not self._path.exists():
             raise UnavailableError(f"{self._path} is gone")
-        self._refuse_another()
+        self._check_same_file()
         try:
             connection = _connect(self._path, self._max_bytes)
         except sqlite3.DatabaseError as error:
@@ -174,7 +175,7 @@ class Database:
     def _writable(self) -> sqlite3.Connection:
         """The connection for writing. Where the file was read-only so far, it is tried again."""
         if self._read_only:
-            self._refuse_another()
+            self._check_same_file()
             try:
                 connection = _connect(self._path, self._max_bytes)
             except (sqlite3.DatabaseError, StoreError):
@@ -184,21 +185,22 @@ class Database:
             self._connection, self._rows_at_checkpoint = connection, 0
             self._file, self._log = _file_id(self._path), _file_id(log_path(self._path))
             _log.info("store.writable", path=str(self._path))
-        return self._connected()
+        return self._current()
 
     def _check_in_place(self) -> None:
         """Raises ``UnavailableError`` when the database or its log was deleted or replaced."""
-        self._refuse_another()
+        self._check_same_file()
         log = _file_id(log_path(self._path))
         if self._log is not None and log != self._log:
-            self._give_up()  # this copies all commits to the file
+            self._disconnect()  # this copies all commits to the file
             raise UnavailableError(f"the log of {self._path} was deleted under the server; the next push tries again")
 
-    def _refuse_another(self) -> None:
-        lost = self.lost()
-        if lost:
+    def _check_same_file(self) -> None:
+        """Raises ``UnavailableError`` when the database was deleted or replaced."""
+        loss_reason = self.loss_reason()
+        if loss_reason:
             raise UnavailableError(
-                f"{lost}: nothing is written. Put the file back, or restart the server to use the present file"
+                f"{loss_reason}: nothing is written. Put the file back, or restart the server to use the present file"
             )
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
@@ -206,10 +208,10 @@ class Database:
             if connection is self._connection and connection.in_transaction:
                 connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self._give_up()
+            self._disconnect()
 
-    def _give_up(self) -> None:
-        self._broke = self._broke or self._connection is not None
+    def _disconnect(self) -> None:
+        self._was_broken = self._was_broken or self._connection is not None
         self.close()
 
     def _failure(self, error: sqlite3.DatabaseError, committing: bool = False) -> Exception:
@@ -217,13 +219,13 @@ class Database:
         if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
             return error  # a bug, not a state of the disk
         if _code(error) == sqlite3.SQLITE_FULL:
-            self._give_log_back()
+            self._free_log()
             return OutOfSpaceError(self._full_message())
-        self._give_up()
+        self._disconnect()
         return _unavailable(error, self._path, committing)
 
-    def _give_log_back(self) -> None:
-        """Free the pages of a transaction that failed on a full disk: they may be what fills it."""
+    def _free_log(self) -> None:
+        """Free the pages of a transaction that failed on a full disk. They may have filled it."""
         connection = self._connection
         if connection is None:
             return
@@ -260,13 +262,13 @@ def _file_id(path: Path) -> FileId | None:
 
 
 def _code(error: sqlite3.DatabaseError) -> int:
-    """The primary error code of SQLite; the code of damage where a text is not valid UTF-8, which has no code."""
+    """The primary error code of SQLite. An error about invalid UTF-8 has none and counts as damage."""
     code = getattr(error, "sqlite_errorcode", None)
     return int(code) & _PRIMARY_CODE if code is not None else sqlite3.SQLITE_CORRUPT
 
 
 def _is_served(error: StoreError, path: Path) -> bool:
-    """Whether the file can at least be read, and the error is one of the disk."""
+    """Whether the file can at least be read, and the disk caused the error."""
     cause = error.__cause__
     if isinstance(cause, sqlite3.DatabaseError):
         is_of_the_disk = _code(cause) in _SERVED_CODES
@@ -278,13 +280,13 @@ def _is_served(error: StoreError, path: Path) -> bool:
 def _unavailable(error: sqlite3.DatabaseError, path: Path, committing: bool) -> StoreError:
     """The exception for an error of SQLite, whose own message is logged."""
     code, name = _code(error), getattr(error, "sqlite_errorname", "")
-    if code in _HELD:
-        return UnavailableError(f"{path} is in use by another process: only one server can hold it")
+    if code in _LOCKED_CODES:
+        return UnavailableError(f"{path} is in use by another process: only one server can use it")
     _log.warning("store.failed", error_message=str(error), error_code=name)
-    if code in _DAMAGED:
+    if code in _DAMAGED_CODES:
         return damaged(path)
     # A read-only file cannot be locked for writing.
-    if code in _UNWRITABLE or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_LOCK:
+    if code in _UNWRITABLE_CODES or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_LOCK:
         return UnavailableError(f"{path} cannot be written: look at its mode, its owner and its file system")
     if code == sqlite3.SQLITE_IOERR:
         hint = "look at the disk: its space, quotas and health. The next push tries again"

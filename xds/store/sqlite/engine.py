@@ -77,7 +77,7 @@ class SqliteStore(Store):
         reader_buffer: int = READER_BUFFER,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._database = Database(path, max_bytes, self._reopened)
+        self._database = Database(path, max_bytes, self._interrupt_watches)
         self._acknowledged = AcknowledgedFile(path)
         self._clock = clock
         self._feed = Feed(reader_buffer)
@@ -140,8 +140,8 @@ class SqliteStore(Store):
     ) -> list[RevisionInfo]:
         return await self._read(lambda connection: ledger.history(connection, group, before, limit, endpoints))
 
-    async def tally(self, group: str, revision: int, nodes: int, refused: int) -> None:
-        await self._step(lambda connection: ledger.tally(connection, group, revision, nodes, refused))
+    async def record_outcome(self, group: str, revision: int, nodes: int, refused: int) -> None:
+        await self._step(lambda connection: ledger.record_outcome(connection, group, revision, nodes, refused))
 
     def watch(self, cursor: int | None = None) -> AsyncIterator[WatchItem]:
         return self._feed.follow(cursor, self._catch_up)
@@ -160,8 +160,8 @@ class SqliteStore(Store):
     async def docs(self, kind: str, prefix: str = "") -> list[StoredDocument]:
         return await self._read(lambda connection: ledger.docs(connection, kind, prefix))
 
-    async def put_nacks(self, put: Sequence[OpenNack], gone: Collection[int] = ()) -> None:
-        rows, ids = list(put), list(gone)
+    async def put_nacks(self, put: Sequence[OpenNack], delete: Collection[int] = ()) -> None:
+        rows, ids = list(put), list(delete)
         await self._step(lambda connection: ledger.put_nacks(connection, rows, ids))
 
     async def nacks(self) -> list[OpenNack]:
@@ -170,10 +170,10 @@ class SqliteStore(Store):
     async def put_observed(
         self,
         put: Sequence[ObservedRecord],
-        gone: Collection[tuple[str, str]] = (),
+        delete: Collection[tuple[str, str]] = (),
         notes: Sequence[AuditNote] = (),
     ) -> None:
-        records, keys, texts = list(put), list(gone), list(notes)
+        records, keys, texts = list(put), list(delete), list(notes)
         await self._step(lambda connection: observed_rows.put(connection, records, keys, texts))
 
     async def observed(self) -> list[ObservedRecord]:
@@ -198,18 +198,18 @@ class SqliteStore(Store):
 
     async def dump(self, history: bool = True) -> AsyncGenerator[Sequence[Record], None]:
         async with self._collecting:
-            moment = await self._read(lambda connection: record_rows.begin(connection, history))
-            yield moment.heads()
-            async for batch in self._lines(moment, history):
+            point = await self._read(lambda connection: record_rows.begin(connection, history))
+            yield point.heads()
+            async for batch in self._lines(point, history):
                 yield batch
-            yield moment.documents
-            behind = 0
-            while batch := await self._read(partial(record_rows.audited, behind=behind, end=moment.audit_end)):
+            yield point.documents
+            after = 0
+            while batch := await self._read(partial(record_rows.audited, after=after, end=point.audit_end)):
                 yield batch
-                behind = batch[-1].values[_POSITION]
-            yield moment.counted
+                after = batch[-1].values[_POSITION]
+            yield point.counted
             blobs: set[str] = set()
-            async for batch in self._entries(moment, history):
+            async for batch in self._entries(point, history):
                 blobs.update(record.values[_BLOB] for record in batch)
                 yield batch
             wanted = list(blobs)
@@ -220,40 +220,40 @@ class SqliteStore(Store):
         self, records: Callable[[], Iterator[Record]], *, replace: bool = False, note: AuditNote | None = None
     ) -> None:
         async with self._collecting:
-            await self._write(lambda connection: record_rows.take(connection, records(), replace, note))
-            await self._running().submit(self._restored)
+            await self._write(lambda connection: record_rows.import_records(connection, records(), replace, note))
+            await self._running().submit(self._start_over)
 
     def condition(self) -> StoreCondition:
-        noted = self._acknowledged.noted
+        cursor = self._acknowledged.cursor
         behind = (
-            f"commits {noted.first} to {noted.last} were acknowledged and are not in the store:"
+            f"commits {cursor.first} to {cursor.last} were acknowledged and are not in the store:"
             " restore a backup, or push the missing changes again"
-            if noted.first
+            if cursor.first
             else ""
         )
-        return StoreCondition(self._database.lost(), self._database.read_only(), behind)
+        return StoreCondition(self._database.loss_reason(), self._database.read_only_reason(), behind)
 
-    async def _lines(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
-        for cut in moment.groups:
-            behind = 0
-            while batch := await self._read(partial(record_rows.lines, cut=cut, behind=behind, history=history)):
+    async def _lines(self, point: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for group in point.groups:
+            after = 0
+            while batch := await self._read(partial(record_rows.lines, group=group, after=after, history=history)):
                 yield batch
-                behind = batch[-1].values[1]
+                after = batch[-1].values[1]
 
-    async def _entries(self, moment: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
-        for cut in moment.groups:
-            yield await self._read(partial(record_rows.present, cut=cut))
-            behind = record_rows.FIRST
+    async def _entries(self, point: record_rows.DumpPoint, history: bool) -> AsyncIterator[Sequence[Record]]:
+        for group in point.groups:
+            yield await self._read(partial(record_rows.present_rows, group=group))
+            after = record_rows.FIRST
             while history:
-                batch, behind = await self._read(partial(record_rows.past, cut=cut, behind=behind))
+                batch, after = await self._read(partial(record_rows.past_rows, group=group, after=after))
                 if not batch:
                     break
                 yield batch
 
-    def _restored(self) -> None:
-        """After a restore, watches start over and no commits count as missing."""
-        self._acknowledged.begin_anew()
-        self._acknowledged.note(self._database.read(ledger.newest_cursor))
+    def _start_over(self) -> None:
+        """Forget missing commits and restart all watches, after a restore."""
+        self._acknowledged.forget_missing()
+        self._acknowledged.acknowledge(self._database.read(ledger.newest_cursor))
         self._acknowledged.flush(at_once=True)
         self._call_on_loop(self._feed.interrupt)
 
@@ -262,8 +262,8 @@ class SqliteStore(Store):
         newest = self._database.read(ledger.newest_cursor)
         if self._acknowledged.compare(newest):
             _log.error("store.behind", error_message=self.condition().behind, newest=newest)
-            if not self._database.read_only():
-                self._database.write(partial(ledger.skip_cursors, to=self._acknowledged.noted.newest))
+            if not self._database.read_only_reason():
+                self._database.write(partial(ledger.skip_cursors, to=self._acknowledged.cursor.newest))
 
     def _after_job(self) -> None:
         """Runs between two jobs, and when there is no job."""
@@ -282,12 +282,12 @@ class SqliteStore(Store):
         return total + await self._repeat(lambda connection: collection.trim_history(connection, group, policy, now_s))
 
     async def _sweep(self) -> Collected:
-        place = await self._step(collection.begin_striking)
-        if place is None:
+        position = await self._step(collection.begin_striking)
+        if position is None:
             await self._step(collection.end_striking)
             return Collected()
-        while place is not None:
-            place = await self._step(partial(collection.strike, place=place))
+        while position is not None:
+            position = await self._step(partial(collection.strike, position=position))
         swept = await self._repeat(collection.sweep)
         await self._step(collection.end_striking)
         return swept
@@ -317,14 +317,14 @@ class SqliteStore(Store):
         def write_and_call_on_loop() -> T:
             result, events = self._database.write(job)
             if events:
-                self._acknowledged.note(events[-1].cursor)
-            for event in events:  # published from here, since the caller may be cancelled while the commit stands
+                self._acknowledged.acknowledge(events[-1].cursor)
+            for event in events:  # published here, since the caller may be cancelled after the commit
                 self._call_on_loop(self._feed.publish, event)
             return result
 
         return await self._running().submit(write_and_call_on_loop)
 
-    def _reopened(self) -> None:
+    def _interrupt_watches(self) -> None:
         self._call_on_loop(self._feed.interrupt)
 
     def _call_on_loop(self, call: Callable[..., None], *args: object) -> None:
@@ -338,11 +338,10 @@ class SqliteStore(Store):
 
 
 class Worker:
-    """Runs every job, also when its caller was cancelled.
+    """A thread that runs every job, even if the caller was cancelled.
 
     ``after`` runs after every job, when its result has been returned, and every ``IDLE_S`` seconds without a job. The
-    thread is a daemon: for the store, a process that ends without ``finish`` is like one that was killed, which is
-    safe.
+    thread is a daemon: for the store, a process that ends without ``finish`` is like a killed process, which is safe.
     """
 
     def __init__(self, name: str, after: Callable[[], None] = lambda: None) -> None:
@@ -385,8 +384,8 @@ class Worker:
 def _run_job(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], job: Callable[[], T]) -> None:
     try:
         result = job()
-    except BaseException as error:  # raised in the caller; the thread must go on
-        post(loop, _refuse, future, error)
+    except BaseException as error:  # raised in the caller; the thread must continue
+        post(loop, _reject, future, error)
     else:
         post(loop, _resolve, future, result)
 
@@ -396,7 +395,7 @@ def _resolve(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
-def _refuse(future: asyncio.Future[T], error: BaseException) -> None:
+def _reject(future: asyncio.Future[T], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
 

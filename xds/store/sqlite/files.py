@@ -2,10 +2,10 @@
 
 The format of the write-ahead log is that of sqlite.org/fileformat2.html#walformat.
 
-Beside them is a small file with the cursor of the newest acknowledged commit. SQLite cannot tell a truncated
-write-ahead log from one that was never longer: the database opens without the commits that were in it. This file, which
-is apart from the database, reveals that. It is written at most once a second, in place and with a fixed size, so that a
-full disk does not prevent it. Commits of the last second may not be in it.
+A small file beside the database has the cursor of the newest acknowledged commit. SQLite cannot detect that a
+write-ahead log was truncated: it opens the database without the commits at the end of the log. The small file reveals
+that. It is written at most once a second, in place and with a fixed size, so that a full disk does not prevent the
+write. It may lack the commits of the last second.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def prepare_file(path: Path) -> bool:
         _prepare_directory(path.parent)
         _refuse_network(path.parent)
         # The mode applies to a new file only: the permissions of an existing file are the choice of its owner.
-        was_there = path.exists()
+        existed = path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            return was_there and os.fstat(descriptor).st_size == 0
+            return existed and os.fstat(descriptor).st_size == 0
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -142,7 +142,7 @@ def committed_bytes(log: int) -> int:
     end = at = _HEADER_BYTES
     while True:
         frame = os.pread(log, _FRAME_BYTES, at)
-        # "The salt values in the frame-header exactly match those in the WAL header": others are left from before a
+        # "The salt values in the frame-header exactly match those in the WAL header": others are from before a
         # checkpoint.
         if len(frame) < _FRAME_BYTES or frame[8:16] != header[_SALTS]:
             return end
@@ -159,7 +159,7 @@ _log = structlog.get_logger(logger_name="xds.store")
 
 
 class AcknowledgedCursor(NamedTuple):
-    """``newest`` is the cursor of the newest commit; ``first`` to ``last`` are missing commits, 0 for none."""
+    """``newest`` is the cursor of the newest commit; ``first`` to ``last`` are those of missing commits, 0 for none."""
 
     newest: int = 0
     first: int = 0
@@ -171,42 +171,42 @@ class AcknowledgedFile:
 
     def __init__(self, database: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = _acknowledged_path(database)
-        self.noted = AcknowledgedCursor()
-        self._written = AcknowledgedCursor()
+        self.cursor = AcknowledgedCursor()
+        self._written_cursor = AcknowledgedCursor()
         self._clock = clock
         self._due_s = 0.0
 
     def compare(self, newest: int) -> bool:
         """Read the file. True when the database, whose newest commit is ``newest``, lacks acknowledged commits.
 
-        ``noted`` keeps the missing commits from then on, across restarts, until ``begin_anew``.
+        ``cursor`` then has the missing commits, across restarts, until ``forget_missing``.
         """
-        self._written = self.noted = _read_acknowledged(self._path)
-        if self.noted.newest <= newest:
-            self.noted = self.noted._replace(newest=newest)
+        self._written_cursor = self.cursor = _read_acknowledged(self._path)
+        if self.cursor.newest <= newest:
+            self.cursor = self.cursor._replace(newest=newest)
             return False
-        self.noted = AcknowledgedCursor(self.noted.newest, self.noted.first or newest + 1, self.noted.newest)
+        self.cursor = AcknowledgedCursor(self.cursor.newest, self.cursor.first or newest + 1, self.cursor.newest)
         return True
 
-    def note(self, newest: int) -> None:
-        """A commit is acknowledged."""
-        self.noted = self.noted._replace(newest=newest)
+    def acknowledge(self, newest: int) -> None:
+        """Set the cursor of the newest acknowledged commit."""
+        self.cursor = self.cursor._replace(newest=newest)
 
-    def begin_anew(self) -> None:
+    def forget_missing(self) -> None:
         """Forget the missing commits."""
-        self.noted = AcknowledgedCursor(self.noted.newest)
+        self.cursor = AcknowledgedCursor(self.cursor.newest)
 
     def flush(self, at_once: bool = False) -> None:
         """Write the file when it is due. A failure is retried at the next call."""
-        if self.noted == self._written or (not at_once and self._clock() < self._due_s):
+        if self.cursor == self._written_cursor or (not at_once and self._clock() < self._due_s):
             return
         self._due_s = self._clock() + _FLUSH_EVERY_S
         try:
-            _write_acknowledged(self._path, self.noted)
+            _write_acknowledged(self._path, self.cursor)
         except OSError as error:
             _log.debug("store.note_failed", error_message=error.strerror)
         else:
-            self._written = self.noted
+            self._written_cursor = self.cursor
 
 
 def acknowledged_of(database: Path) -> AcknowledgedCursor:
@@ -228,8 +228,8 @@ def _read_acknowledged(path: Path) -> AcknowledgedCursor:
     return AcknowledgedCursor(*map(int, found[1].split()))
 
 
-def _write_acknowledged(path: Path, noted: AcknowledgedCursor) -> None:
-    line = b" ".join(b"%020d" % number for number in noted)
+def _write_acknowledged(path: Path, cursor: AcknowledgedCursor) -> None:
+    line = b" ".join(b"%020d" % number for number in cursor)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(descriptor, b"%s %08x\n" % (line, crc32(line)), 0)

@@ -92,14 +92,14 @@ def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], 
     """``Store.commit_all``, and the items for the watches."""
     revisions.check_groups(push.pushes)
     digest = revisions.push_digest(push.pushes)
-    done = _replayed(connection, push.pushes, push.push_id, digest)
+    done = _replay(connection, push.pushes, push.push_id, digest)
     if done is not None:
         return done, []
     commits: list[Commit] = []
     events: list[ChangeItem] = []
     for one in push.pushes:
         group, result, event = _commit(connection, one, push.meta)
-        _keep_push(connection, group, push, digest, result)
+        _insert_push(connection, group, push, digest, result)
         commits.append(result)
         events += [event] if event is not None else []
         events += _write_docs(connection, one)
@@ -109,7 +109,7 @@ def commit_all(connection: Connection, push: CommitCall) -> tuple[list[Commit], 
 
 def committed(connection: Connection, pushes: Sequence[GroupPush], push_id: str) -> list[Commit] | None:
     """``Store.committed``."""
-    return _replayed(connection, pushes, push_id, revisions.push_digest(pushes))
+    return _replay(connection, pushes, push_id, revisions.push_digest(pushes))
 
 
 def commit_status(connection: Connection, group: str, push_id: str) -> Commit | None:
@@ -180,12 +180,12 @@ def history(
     if group is None:
         return []
     lines = _history(connection, group, group.head.revision + 1 if before is None else before, limit, endpoints)
-    backs, newest = _backs(connection, group.id), group.head.revision
-    return [with_fields(line, undone_by=revisions.undone_line_by(line, backs, newest)) for line in lines]
+    rollbacks, newest = _rollbacks(connection, group.id), group.head.revision
+    return [with_fields(line, undone_by=revisions.undone_line_by(line, rollbacks, newest)) for line in lines]
 
 
-def tally(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
-    """``Store.tally``."""
+def record_outcome(connection: Connection, name: str, revision: int, nodes: int, refused: int) -> None:
+    """``Store.record_outcome``."""
     connection.execute(
         "UPDATE revision SET nodes = ?, refused = ? WHERE grp = (SELECT id FROM grp WHERE name = ?) AND revision = ?",
         (nodes, refused, name, revision),
@@ -197,11 +197,11 @@ def put_doc(
 ) -> tuple[int, list[ChangeItem]]:
     """``Store.put_doc``, and the items for the watches."""
     row = connection.execute("SELECT revision, body FROM doc WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-    revision, held = row or (0, None)
-    revisions.check_expect(f"{kind} {name!r}", revision if held is not None else 0, expect)
-    if body is None and held is None:
+    revision, current = row or (0, None)
+    revisions.check_expect(f"{kind} {name!r}", revision if current is not None else 0, expect)
+    if body is None and current is None:
         raise NotFoundError(f"no such {kind}: {name!r}")
-    if body == held:
+    if body == current:
         return revision, []
     connection.execute(
         "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)"
@@ -227,7 +227,7 @@ def docs(connection: Connection, kind: str, prefix: str) -> list[StoredDocument]
 
 
 def catch_up(connection: Connection, cursor: int | None) -> list[WatchItem]:
-    """The commits after ``cursor``, or a ``Reset`` where they are no longer known."""
+    """The commits after ``cursor``, or a ``Reset`` where they are no longer stored."""
     oldest, newest = connection.execute("SELECT ifnull(min(cursor), 1), ifnull(max(cursor), 0) FROM event").fetchone()
     if not resumable(cursor, oldest, newest):
         return [Reset(tuple(groups(connection)), newest)]
@@ -255,9 +255,9 @@ def newest_cursor(connection: Connection) -> int:
 
 
 def skip_cursors(connection: Connection, to: int) -> None:
-    """Continue after the cursors of commits that are lost, so that a watch with such a cursor misses no new commit.
+    """Use no cursor up to ``to`` again: they belong to lost commits, and watches may hold them.
 
-    A watch that resumes starts with a ``Reset``.
+    A watch that resumes then starts with a ``Reset``.
     """
     connection.execute("DELETE FROM event")
     connection.execute("DELETE FROM sqlite_sequence WHERE name = 'event'")
@@ -267,15 +267,15 @@ def skip_cursors(connection: Connection, to: int) -> None:
 
 def _commit(connection: Connection, push: GroupPush, meta: Meta) -> tuple[GroupRow, Commit, ChangeItem | None]:
     """One group's part of a push."""
-    known = find_group(connection, push.group)
-    head = known.head if known is not None else None
+    group_row = find_group(connection, push.group)
+    head = group_row.head if group_row is not None else None
     revisions.check_expect(f"group {push.group!r}", revisions.position(head), push.expect, push.group)
-    group = known or _add_group(connection, push.group)
-    held = _held(connection, group, push)
-    edit = _edit(connection, group, push.change, held)
+    group = group_row or _add_group(connection, push.group)
+    current = _current_blob_ids(connection, group, push)
+    edit = _edit(connection, group, push.change, current)
     if group.head.live and not edit and not isinstance(push.change, Drop):
         return group, Commit(push.group, group.head.revision, changed=False, versions=group.versions), None
-    return group, *_advance(connection, group, push, meta, edit=edit, held=held)
+    return group, *_advance(connection, group, push, meta, edit=edit, current=current)
 
 
 def _write_docs(connection: Connection, push: GroupPush) -> list[ChangeItem]:
@@ -287,44 +287,52 @@ def _write_docs(connection: Connection, push: GroupPush) -> list[ChangeItem]:
     return events
 
 
-def _held(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
+def _current_blob_ids(connection: Connection, group: GroupRow, push: GroupPush) -> Mapping[Key, str]:
     """The present blob ids: of the whole group in pushed order, or for a delta at least of the keys that it names."""
-    known, at = push.known, revisions.position(group.head)
-    if known is not None and (known.revision, len(known.blob_ids)) == (at, group.resources):
-        return known.blob_ids
+    given, at = push.head_content, revisions.position(group.head)
+    if given is not None and (given.revision, len(given.blob_ids)) == (at, group.resources):
+        return given.blob_ids
     if isinstance(push.change, Delta):
-        return content_rows.held_of(connection, group.id, revisions.delta_keys(push.change))
-    return content_rows.held(connection, group.id)
+        return content_rows.blob_ids_of(connection, group.id, revisions.delta_keys(push.change))
+    return content_rows.all_blob_ids(connection, group.id)
 
 
-def _edit(connection: Connection, group: GroupRow, change: GroupChange, held: Mapping[Key, str]) -> ContentEdit:
+def _edit(connection: Connection, group: GroupRow, change: GroupChange, current: Mapping[Key, str]) -> ContentEdit:
     match change:
         case FullSet():
-            return revisions.replace(change.entries, held)
+            return revisions.replace(change.entries, current)
         case Delta():
-            return revisions.amend(change, held)
+            return revisions.amend(change, current)
         case Rollback():
             target = manifest(connection, group.head.group, change.to).entries
-            return revisions.replace(revisions.rolled_back_entries(target, change, held), held)
+            return revisions.replace(revisions.rolled_back_entries(target, change, current), current)
         case Drop():
             if not group.head.live:
                 raise NotFoundError(f"no such group: {group.head.group!r}")
-            return revisions.replace((), held)
+            return revisions.replace((), current)
 
 
 def _advance(
-    connection: Connection, group: GroupRow, push: GroupPush, meta: Meta, *, edit: ContentEdit, held: Mapping[Key, str]
+    connection: Connection,
+    group: GroupRow,
+    push: GroupPush,
+    meta: Meta,
+    *,
+    edit: ContentEdit,
+    current: Mapping[Key, str],
 ) -> tuple[Commit, ChangeItem]:
     """Write the next revision of a group."""
     head = Head(push.group, group.head.revision + 1, live=not isinstance(push.change, Drop))
-    _keep_blobs(connection, edit, revisions.given_blobs(edit, push.change))
-    last_rank = content_rows.write(connection, group.id, head.revision, edit=edit, held=held, last_rank=group.last_rank)
+    _insert_blobs(connection, edit, revisions.given_blobs(edit, push.change))
+    last_rank = content_rows.write(
+        connection, group.id, head.revision, edit=edit, current=current, last_rank=group.last_rank
+    )
     connection.execute(
         "UPDATE grp SET revision = ?, live = ?, last_rank = ? WHERE id = ?",
         (head.revision, head.live, last_rank, group.id),
     )
     versions = revisions.next_versions(group.versions, edit.types(), push, head.revision) if head.live else {}
-    resources = group.resources + sum(key not in held for key in edit.put) - len(edit.removed)
+    resources = group.resources + sum(key not in current for key in edit.put) - len(edit.removed)
     line = revisions.revision_line(
         push, group.head, head, edit, RevisionInfo(head.group, head.revision, meta, versions, resources)
     )
@@ -334,14 +342,14 @@ def _advance(
     return Commit(push.group, head.revision, versions=versions), event
 
 
-def _keep_blobs(connection: Connection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
+def _insert_blobs(connection: Connection, edit: ContentEdit, given: Mapping[str, bytes]) -> None:
     connection.executemany(
         "INSERT OR IGNORE INTO blob (h, codec, data) VALUES (?, ?, ?)",
         ((bytes.fromhex(blob), RAW, data) for blob, data in given.items()),
     )
     for blob in set(edit.put.values()) - given.keys():
         if connection.execute("SELECT 1 FROM blob WHERE h = ?", (bytes.fromhex(blob),)).fetchone() is None:
-            raise CorruptError(f"blob {blob} is neither given nor held")
+            raise CorruptError(f"blob {blob} is neither given nor stored")
 
 
 def _add_group(connection: Connection, name: str) -> GroupRow:
@@ -392,8 +400,10 @@ def _history(
     return [_line(group, *row) for row in rows]
 
 
-def _line(group: GroupRow, at: int, author: str, message: str, time_s: float, actor: str, *told: Any) -> RevisionInfo:
-    versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = told
+def _line(
+    group: GroupRow, at: int, author: str, message: str, time_s: float, actor: str, *columns: Any
+) -> RevisionInfo:
+    versions, resources, live, content, kind, content_of, keeps_endpoints, endpoints_only, nodes, refused = columns
     return RevisionInfo(
         group.head.group,
         at,
@@ -411,7 +421,7 @@ def _line(group: GroupRow, at: int, author: str, message: str, time_s: float, ac
     )
 
 
-def _backs(connection: Connection, group: int) -> list[RollbackStep]:
+def _rollbacks(connection: Connection, group: int) -> list[RollbackStep]:
     """The rollbacks of a group, ordered by revision."""
     rows = connection.execute(
         "SELECT revision, content_of, keeps_endpoints FROM revision WHERE grp = ? AND content_of > 0 ORDER BY revision",
@@ -420,9 +430,9 @@ def _backs(connection: Connection, group: int) -> list[RollbackStep]:
     return [RollbackStep(revision, to, bool(keeps)) for revision, to, keeps in rows]
 
 
-def _replayed(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
-    """The commits of these pushes when they were made before, else None. Raises ``ReusedPushIdError``."""
-    found = [_find_push(connection, push.group, push_id) for push in revisions.asked_for(pushes)]
+def _replay(connection: Connection, pushes: Sequence[GroupPush], push_id: str, digest: bytes) -> list[Commit] | None:
+    """The commits of these pushes if their push id was committed before, else None. Raises ``ReusedPushIdError``."""
+    found = [_find_push(connection, push.group, push_id) for push in revisions.requested_pushes(pushes)]
     if not revisions.check_repeat(push_id, [each[1] if each is not None else None for each in found], digest):
         return None
     return [with_fields(each[0], replayed=True) for each in found if each is not None]
@@ -437,7 +447,7 @@ def _find_push(connection: Connection, group: str, push_id: str) -> tuple[Commit
     return (Commit(group, row[0], bool(row[1])), row[2]) if row is not None else None
 
 
-def _keep_push(connection: Connection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
+def _insert_push(connection: Connection, group: GroupRow, push: CommitCall, digest: bytes, result: Commit) -> None:
     connection.execute(
         "INSERT INTO push (grp, push_id, revision, changed, time_s, digest) VALUES (?, ?, ?, ?, ?, ?)",
         (group.id, push.push_id, result.revision, result.changed, push.now_s, digest),
@@ -460,9 +470,9 @@ def _add_event(connection: Connection, event: EventRow) -> ChangeItem:
     return event.item(cursor)
 
 
-def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], gone: Collection[int]) -> None:
+def put_nacks(connection: sqlite3.Connection, put: Sequence[OpenNack], delete: Collection[int]) -> None:
     """``Store.put_nacks``."""
-    connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in gone])
+    connection.executemany("DELETE FROM nack WHERE id = ?", [(id,) for id in delete])
     connection.executemany(_PUT_NACK, [(nack.id, nack.node, nack.type_url, nack.body) for nack in put])
 
 

@@ -18,11 +18,11 @@ _PUT = (
 def put(
     connection: sqlite3.Connection,
     records: Sequence[ObservedRecord],
-    gone: Collection[tuple[str, str]],
+    delete: Collection[tuple[str, str]],
     notes: Sequence[AuditNote],
 ) -> None:
     """``Store.put_observed``."""
-    connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(gone))
+    connection.executemany("DELETE FROM observed WHERE source = ? AND service = ?", list(delete))
     connection.executemany(_PUT, [(record.source, record.service, record.body) for record in records])
     audit_rows.write(connection, notes)
 

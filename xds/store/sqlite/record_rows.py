@@ -1,7 +1,7 @@
 """Exports the records of a SQLite store as of one moment while pushes go on, and imports them in one transaction.
 
-`begin` fixes the moment: the head of each group. The content at that moment can still be read later, because rows that
-end move to ``past`` (`schema`); only collections have to wait. Each function is one short step.
+`begin` fixes the moment of the export: the head of each group. The content at that moment can be read later, because
+rows that end move to ``past`` (`schema`); only collections have to wait. Each function is one short step.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ AUDIT_BYTES = 256 << 20  # the newest entries of an audit list up to this size a
 
 _LINE, _LINE_FIELDS = ", ".join(LINE_COLUMNS), tuple(REVISIONS.fields.values())[1:]
 _READ: Mapping[RecordField, Callable[[Any], Any]] = {FLAG: bool, TEXTS: ledger.versions_of}
-_WRITTEN: Mapping[RecordField, Callable[[Any], Any]] = {TEXTS: json.dumps}
+_WRITE: Mapping[RecordField, Callable[[Any], Any]] = {TEXTS: json.dumps}
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-class GroupCut(NamedTuple):
-    """The head of a group at the moment. ``floor`` is the lowest revision to export."""
+class DumpedGroup(NamedTuple):
+    """The head of a group at the moment of the export. ``floor`` is the lowest revision to export."""
 
     id: int
     name: str
@@ -65,21 +65,21 @@ class GroupCut(NamedTuple):
 class DumpPoint:
     """The moment of an export: all groups and documents, the end of the audit list, and its entries with a key."""
 
-    groups: tuple[GroupCut, ...]
+    groups: tuple[DumpedGroup, ...]
     documents: tuple[Record, ...]
     audit_end: int
     counted: tuple[Record, ...]
 
     def heads(self) -> list[Record]:
         """The records of the groups."""
-        return [Record(GROUPS.name, (cut.name, cut.revision, cut.live, cut.floor)) for cut in self.groups]
+        return [Record(GROUPS.name, (group.name, group.revision, group.live, group.floor)) for group in self.groups]
 
 
 def begin(connection: Connection, history: bool) -> DumpPoint:
-    """Fix the moment. Without ``history`` only the heads of groups are exported."""
+    """Fix the moment of the export. Without ``history`` only the heads of groups are exported."""
     rows = connection.execute("SELECT id, name, revision, live, floor FROM grp ORDER BY name").fetchall()
     groups = (
-        GroupCut(id, name, revision, bool(live), floor if history else revision)
+        DumpedGroup(id, name, revision, bool(live), floor if history else revision)
         for id, name, revision, live, floor in rows
     )
     found = connection.execute("SELECT kind, name, body, revision FROM doc ORDER BY kind, name")
@@ -91,18 +91,18 @@ def begin(connection: Connection, history: bool) -> DumpPoint:
     return DumpPoint(tuple(groups), tuple(documents), audit_rows.newest(connection) if history else 0, tuple(counted))
 
 
-def audited(connection: Connection, behind: int, end: int) -> list[Record]:
+def audited(connection: Connection, after: int, end: int) -> list[Record]:
     """The next entries of the audit list without a key; empty at the end."""
-    return [record_of(entry) for entry in audit_rows.without_key(connection, behind, end)]
+    return [record_of(entry) for entry in audit_rows.without_key(connection, after, end)]
 
 
-def lines(connection: Connection, cut: GroupCut, behind: int, history: bool) -> list[Record]:
+def lines(connection: Connection, group: DumpedGroup, after: int, history: bool) -> list[Record]:
     """The next lines of the history of a group, oldest first; empty at the end."""
     rows = connection.execute(
         f"SELECT {_LINE} FROM revision WHERE grp = ? AND revision > ? AND revision <= ? ORDER BY revision LIMIT ?",  # noqa: S608
-        (cut.id, behind if history else max(behind, cut.revision - 1), cut.revision, ROWS_PER_STEP),
+        (group.id, after if history else max(after, group.revision - 1), group.revision, ROWS_PER_STEP),
     )
-    return [Record(REVISIONS.name, (cut.name, *line_values(row))) for row in rows]
+    return [Record(REVISIONS.name, (group.name, *line_values(row))) for row in rows]
 
 
 def line_values(row: Values) -> Values:
@@ -110,34 +110,34 @@ def line_values(row: Values) -> Values:
     return tuple(_READ.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, row, strict=True))
 
 
-def present(connection: Connection, cut: GroupCut) -> list[Record]:
-    """The content of a group at the moment."""
+def present_rows(connection: Connection, group: DumpedGroup) -> list[Record]:
+    """The content of a group at the moment of the export."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born FROM ("
         " SELECT type, name, h, rank, born FROM entry WHERE grp = :grp AND born <= :at"
         " UNION ALL SELECT type, name, h, rank, born FROM past WHERE grp = :grp AND died > :at AND born <= :at"
         ") JOIN type ON id = type ORDER BY rank",
-        {"grp": cut.id, "at": cut.revision},
+        {"grp": group.id, "at": group.revision},
     )
-    return [Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, 0)) for url, name, h, rank, born in rows]
+    return [Record(ENTRIES.name, (group.name, url, name, h.hex(), rank, born, 0)) for url, name, h, rank, born in rows]
 
 
 PastKey = tuple[int, int, str]
 FIRST: PastKey = (0, 0, "")
 
 
-def past(connection: Connection, cut: GroupCut, behind: PastKey) -> tuple[list[Record], PastKey]:
+def past_rows(connection: Connection, group: DumpedGroup, after: PastKey) -> tuple[list[Record], PastKey]:
     """The next rows of earlier content, and the key after which to continue; empty at the end."""
     rows = connection.execute(
         "SELECT url, name, h, rank, born, died, type FROM past JOIN type ON id = type"
         " WHERE grp = ? AND (died, type, name) > (?, ?, ?) AND died <= ? ORDER BY died, type, name LIMIT ?",
-        (cut.id, *max(behind, (cut.floor + 1, 0, "")), cut.revision, ROWS_PER_STEP),
+        (group.id, *max(after, (group.floor + 1, 0, "")), group.revision, ROWS_PER_STEP),
     ).fetchall()
     if not rows:
-        return [], behind
+        return [], after
     *_, died, type_id = rows[-1]
     found = [
-        Record(ENTRIES.name, (cut.name, url, name, h.hex(), rank, born, died))
+        Record(ENTRIES.name, (group.name, url, name, h.hex(), rank, born, died))
         for url, name, h, rank, born, died, _ in rows
     ]
     return found, (died, type_id, rows[-1][1])
@@ -159,7 +159,7 @@ def bodies(connection: Connection, wanted: list[str]) -> list[Record]:
 
 
 @dataclass(slots=True)
-class _Ids:
+class _Import:
     """The state of an import: row ids of groups and types by name, and the audit list."""
 
     connection: Connection
@@ -180,7 +180,7 @@ class _Ids:
         return self.types[url]
 
 
-def take(
+def import_records(
     connection: Connection, records: Iterator[Record], replace: bool, note: AuditNote | None = None
 ) -> tuple[None, tuple[()]]:
     """Replace everything by ``records`` in the transaction of the caller, and merge the audit lists.
@@ -188,99 +188,99 @@ def take(
     Raises ``ConflictError`` when the store is not empty and ``replace`` is False, ``CorruptError`` for inconsistent
     records. There are no items for watches: they start over.
     """
-    held = connection.execute("SELECT (SELECT count(*) FROM grp) + (SELECT count(*) FROM doc)").fetchone()[0]
-    if held and not replace:
+    count = connection.execute("SELECT (SELECT count(*) FROM grp) + (SELECT count(*) FROM doc)").fetchone()[0]
+    if count and not replace:
         raise ConflictError("the store is not empty: a restore replaces everything in it", 0)
     newest = ledger.newest_cursor(connection)
     for table in ("past", "entry", "push", "revision", "grp", "blob", "doc", "doomed"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
-    ids = _Ids(connection)
+    target = _Import(connection)
     try:
         for kind, some in groupby(records, key=lambda record: record.kind):
             values = (record.values for record in some)
             while batch := list(islice(values, ROWS_PER_STEP)):
-                _TAKEN[kind](ids, batch)
+                _IMPORTERS[kind](target, batch)
     except sqlite3.IntegrityError as error:
         raise CorruptError("two records contradict each other") from error
     connection.execute("UPDATE grp SET last_rank = ifnull((SELECT max(rank) FROM entry WHERE grp = grp.id), 0)")
-    _check_whole(connection)
-    audit_rows.join(connection, ids.audit)
+    _check_consistency(connection)
+    audit_rows.merge(connection, target.audit)
     audit_rows.write(connection, [note] if note is not None else [])
     ledger.skip_cursors(connection, newest)
     return None, ()
 
 
-def _take_groups(ids: _Ids, batch: list[Values]) -> None:
+def _import_groups(target: _Import, batch: list[Values]) -> None:
     for name, revision, live, floor in batch:
-        made = ids.connection.execute(
+        made = target.connection.execute(
             "INSERT INTO grp (name, revision, live, last_rank, floor) VALUES (?, ?, ?, 0, ?)",
             (name, revision, live, floor),
         )
-        ids.groups[name] = int(made.lastrowid or 0)
+        target.groups[name] = int(made.lastrowid or 0)
 
 
-def _take_revisions(ids: _Ids, batch: list[Values]) -> None:
-    ids.connection.executemany(
+def _import_revisions(target: _Import, batch: list[Values]) -> None:
+    target.connection.executemany(
         f"INSERT INTO revision (grp, {_LINE}) VALUES (?{', ?' * len(LINE_COLUMNS)})",  # noqa: S608
         [
             (
-                ids.group(group),
-                *(_WRITTEN.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, line, strict=True)),
+                target.group(group),
+                *(_WRITE.get(field, _same)(value) for field, value in zip(_LINE_FIELDS, line, strict=True)),
             )
             for group, *line in batch
         ],
     )
 
 
-def _take_documents(ids: _Ids, batch: list[Values]) -> None:
-    ids.connection.executemany(
+def _import_documents(target: _Import, batch: list[Values]) -> None:
+    target.connection.executemany(
         "INSERT INTO doc (kind, name, body, revision) VALUES (?, ?, ?, ?)",
         [(kind, name, body if live else None, revision) for kind, name, live, body, revision in batch],
     )
 
 
-def _take_audit(ids: _Ids, batch: list[Values]) -> None:
+def _import_audit(target: _Import, batch: list[Values]) -> None:
     for entry in map(entry_of, batch):
-        ids.audit.append(entry)
-        ids.audit_bytes += entry.note.size
-        while ids.audit_bytes > AUDIT_BYTES:
-            ids.audit_bytes -= ids.audit.popleft().note.size
+        target.audit.append(entry)
+        target.audit_bytes += entry.note.size
+        while target.audit_bytes > AUDIT_BYTES:
+            target.audit_bytes -= target.audit.popleft().note.size
 
 
-def _take_entries(ids: _Ids, batch: list[Values]) -> None:
+def _import_entries(target: _Import, batch: list[Values]) -> None:
     rows = [
-        (ids.group(group), ids.type(url), name, bytes.fromhex(blob), rank, born, died)
+        (target.group(group), target.type(url), name, bytes.fromhex(blob), rank, born, died)
         for group, url, name, blob, rank, born, died in batch
     ]
-    ids.connection.executemany(
+    target.connection.executemany(
         "INSERT INTO entry (grp, type, name, h, rank, born) VALUES (?, ?, ?, ?, ?, ?)",
         [row[:-1] for row in rows if not row[-1]],
     )
-    ids.connection.executemany(
+    target.connection.executemany(
         "INSERT INTO past (grp, type, name, h, rank, born, died) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [row for row in rows if row[-1]],
     )
 
 
-def _take_blobs(ids: _Ids, batch: list[Values]) -> None:
+def _import_blobs(target: _Import, batch: list[Values]) -> None:
     for blob, data in batch:
         revisions.check_blob(blob, data)
-    ids.connection.executemany(
+    target.connection.executemany(
         "INSERT INTO blob (h, codec, data) VALUES (?, ?, ?)",
         [(bytes.fromhex(blob), ledger.RAW, data) for blob, data in batch],
     )
 
 
-_TAKEN: Mapping[str, Callable[[_Ids, list[Values]], None]] = {
-    GROUPS.name: _take_groups,
-    REVISIONS.name: _take_revisions,
-    DOCUMENTS.name: _take_documents,
-    AUDIT.name: _take_audit,
-    ENTRIES.name: _take_entries,
-    BLOBS.name: _take_blobs,
+_IMPORTERS: Mapping[str, Callable[[_Import, list[Values]], None]] = {
+    GROUPS.name: _import_groups,
+    REVISIONS.name: _import_revisions,
+    DOCUMENTS.name: _import_documents,
+    AUDIT.name: _import_audit,
+    ENTRIES.name: _import_entries,
+    BLOBS.name: _import_blobs,
 }
 
-_NOT_WHOLE = {
+_INCONSISTENCIES = {
     "group {!r} lacks the line of its revision": (
         "SELECT name FROM grp WHERE NOT EXISTS (SELECT 1 FROM revision AS line WHERE line.grp = grp.id"
         " AND line.revision = grp.revision AND line.live = grp.live AND line.content)"
@@ -309,11 +309,11 @@ _SIZES = (
 )
 
 
-def _check_whole(connection: Connection) -> None:
-    for text, statement in _NOT_WHOLE.items():
+def _check_consistency(connection: Connection) -> None:
+    for text, statement in _INCONSISTENCIES.items():
         found = connection.execute(statement + " LIMIT 1").fetchone()
         if found is not None:
             raise CorruptError(text.format(found[0]))
     for group, name, floor in connection.execute("SELECT id, name, floor FROM grp").fetchall():
-        said, came, went = (dict(connection.execute(statement, (group,))) for statement in _SIZES)
-        revisions.check_sizes(name, floor, said, came, went)
+        stated, begun, ended = (dict(connection.execute(statement, (group,))) for statement in _SIZES)
+        revisions.check_sizes(name, floor, stated, begun, ended)

@@ -1,9 +1,9 @@
-"""Finds what is intact in a damaged store, and exports it as records from which a store can be built.
+"""Finds the intact parts of a damaged store, and exports them as records from which a store can be built.
 
-It works on a copy, so that nothing is lost, and trusts nothing: a table is read from both ends until it cannot be read
-further. A row counts when it is in the order of the keys and its revisions are possible, a blob when its hash is right,
-a revision when all of it is intact. A group whose newest revision is damaged goes back to the newest intact one, under
-a revision number that was never used.
+The search works on a copy, so that nothing is lost, and trusts nothing. A table is read from both ends until it cannot
+be read further. A row counts when it is in the order of the keys and its revisions are possible, a blob when its hash
+is right, a revision when all of it is intact. A group whose newest revision is damaged gets the content of the newest
+intact one, under a revision number that was never used.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Connection = sqlite3.Connection
 Values = tuple[Any, ...]
 Fits = Callable[[str, str, bytes], bool]
 
-_LOCKED_FROM, _LOCKED_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: a writer locks these bytes
-_SHOWN = 20
-_KEPT = 1 + record_rows.LINE_COLUMNS.index("content")
-_MIGRATED = {"actor": "''", "kind": "iif(live, 'push', 'delete')", "content": "1"}
-_LENGTHENED_TIMES = 16
+_LOCK_OFFSET, _LOCK_BYTES = 0x40000002, 510  # sqlite.org/fileformat2.html: a writer locks these bytes
+_FINDINGS_LIMIT = 20
+_CONTENT_COLUMN = 1 + record_rows.LINE_COLUMNS.index("content")
+_MIGRATED_COLUMNS = {"actor": "''", "kind": "iif(live, 'push', 'delete')", "content": "1"}
+_EXTENSION_LIMIT = 16  # a file is extended to this multiple of its size at most
 # The error messages of SQLite may contain damaged text.
-_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+_READ_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 class _Group(NamedTuple):
@@ -71,16 +71,16 @@ def examine(path: Path, fits: Fits) -> SalvageResult:
 
     Raises ``UnavailableError`` when a server uses it or it is missing; ``CorruptError`` when nothing can be read.
     """
-    _refuse_held(path)
+    _check_unused(path)
     connection = connect_copy(path, _connect)
     try:
-        return _examined(connection, path, fits)
+        return _examine(connection, path, fits)
     finally:
         with suppress(sqlite3.Error):
             connection.close()
 
 
-def _refuse_held(path: Path) -> None:
+def _check_unused(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -88,32 +88,32 @@ def _refuse_held(path: Path) -> None:
     try:
         if not os.fstat(descriptor).st_size:
             raise CorruptError(f"{path} is empty")
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCKED_BYTES, _LOCKED_FROM)
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, _LOCK_BYTES, _LOCK_OFFSET)
     except BlockingIOError:
         raise UnavailableError(f"{path} is in use by a server: stop it first, or run `xds check`") from None
     finally:
         os.close(descriptor)
 
 
-def _lengthen(path: Path) -> None:
+def _extend(path: Path) -> None:
     """Extend a truncated file to the length in its header: otherwise SQLite reads nothing of it."""
     size = path.stat().st_size
     with path.open("rb+") as file:
         head = file.read(32)
         page, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
-        if size < page * pages <= size * _LENGTHENED_TIMES:
+        if size < page * pages <= size * _EXTENSION_LIMIT:
             file.truncate(page * pages)
 
 
 def _connect(path: Path) -> Connection:
-    _lengthen(path)
+    _extend(path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = _text
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA cell_size_check=ON")
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except _UNREADABLE:
+    except _READ_ERRORS:
         connection.close()
         raise CorruptError("it cannot be read: its first page is damaged, or it is not a SQLite file") from None
     if not {"meta", "grp", "entry", "blob"} <= tables:
@@ -130,36 +130,36 @@ def _text(octets: bytes) -> str | bytes:
         return octets
 
 
-def _examined(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
+def _examine(connection: Connection, path: Path, fits: Fits) -> SalvageResult:
     found = SalvageResult()
-    found.findings += _of_pages(connection)
+    found.findings += _page_findings(connection)
     schema = _schema(connection)
-    found.findings += _of_schema(schema)
+    found.findings += _schema_findings(schema)
     tables = _Tables(connection, found.findings, fits, is_current=schema == str(SCHEMA_VERSION))
-    noted = acknowledged_of(path)
+    acknowledged = acknowledged_of(path)
     newest = tables.newest()
-    if newest is not None and noted.newest > newest:
-        found.findings.append(f"commits {newest + 1} to {noted.newest} were acknowledged and are missing")
+    if newest is not None and acknowledged.newest > newest:
+        found.findings.append(f"commits {newest + 1} to {acknowledged.newest} were acknowledged and are missing")
     for group in tables.groups():
-        told, records = tables.sound(group)
-        found.groups[group.name] = told
+        outcome, records = tables.salvage(group)
+        found.groups[group.name] = outcome
         found.records += records
     found.records += tables.documents()
-    found.records += tables.audited()
+    found.records += tables.audit_entries()
     found.records += [Record(BLOBS.name, each) for each in tables.bodies_of(found.records)]
     order = list(KINDS)
     found.records.sort(key=lambda record: order.index(record.kind))
     return found
 
 
-def _of_pages(connection: Connection) -> list[str]:
+def _page_findings(connection: Connection) -> list[str]:
     """The findings of SQLite's integrity check, in one line."""
     try:
-        rows = connection.execute(f"PRAGMA integrity_check({_SHOWN})").fetchall()
-    except _UNREADABLE:
+        rows = connection.execute(f"PRAGMA integrity_check({_FINDINGS_LIMIT})").fetchall()
+    except _READ_ERRORS:
         return ["the file has damaged pages"]
     wrong = [text for (text,) in rows if text != "ok"]
-    many = f"{len(wrong)} places" if len(wrong) < _SHOWN else f"{_SHOWN} places or more"
+    many = f"{len(wrong)} places" if len(wrong) < _FINDINGS_LIMIT else f"{_FINDINGS_LIMIT} places or more"
     return [f"the file is damaged in {many}"] if wrong else []
 
 
@@ -167,12 +167,12 @@ def _schema(connection: Connection) -> str | None:
     """The version of the schema; None where it cannot be read."""
     try:
         row = connection.execute("SELECT v FROM meta WHERE k = 'schema'").fetchone()
-    except _UNREADABLE:
+    except _READ_ERRORS:
         row = None
     return str(row[0]) if row is not None else None
 
 
-def _of_schema(schema: str | None) -> list[str]:
+def _schema_findings(schema: str | None) -> list[str]:
     if schema is None:
         return ["the version of the schema cannot be read"]
     known = str(SCHEMA_VERSION)
@@ -182,13 +182,13 @@ def _of_schema(schema: str | None) -> list[str]:
 class _Tables:
     """The readable rows of all tables. Damages are added to ``findings``.
 
-    ``is_current``: the store has the schema of this release.
+    ``is_current`` says whether the store has the schema of this release.
     """
 
     def __init__(self, connection: Connection, findings: list[str], fits: Fits, *, is_current: bool) -> None:
         self._fits = fits
         self._is_current = is_current
-        self._sound: dict[Values, bool] = {}
+        self._intact: dict[Values, bool] = {}
         self._connection = connection
         self._findings = findings
         self._types = {id: url for id, url in self._rows("type", "id, url", "id") if isinstance(url, str)}
@@ -199,7 +199,7 @@ class _Tables:
 
     def newest(self) -> int | None:
         """The cursor of the newest commit; None where it cannot be read."""
-        with suppress(*_UNREADABLE, TypeError, ValueError):
+        with suppress(*_READ_ERRORS, TypeError, ValueError):
             return ledger.newest_cursor(self._connection)
         return None
 
@@ -225,7 +225,7 @@ class _Tables:
             self._findings.append(f"{len(rows) - len(found)} documents are damaged")
         return found
 
-    def audited(self) -> list[Record]:
+    def audit_entries(self) -> list[Record]:
         """The readable entries of the audit list."""
         if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'audit'").fetchone():
             return []  # the store is of an earlier release
@@ -244,81 +244,91 @@ class _Tables:
         wanted = dict.fromkeys(record.values[3] for record in records if record.kind == ENTRIES.name)
         return [(blob, self._bodies[bytes.fromhex(blob)]) for blob in wanted]
 
-    def sound(self, group: _Group) -> tuple[str, list[Record]]:
-        """The outcome for a group, as a message and as records."""
+    def salvage(self, group: _Group) -> tuple[str, list[Record]]:
+        """The outcome for a group as a message, and its intact records."""
         lines = {line[1]: line for line in self._lines.get(group.id, ()) if _is_line(line)}
         group = self._corrected(group, lines)
         past = [row for row in self._past.get(group.id, ()) if type(row[6]) is not int or row[6] > group.floor]
         rows = (*self._entries.get(group.id, ()), *past)
         possible = [row for row in rows if _is_entry(row) and _is_possible(row, group.revision)]
-        wrong = len(rows) - sum(map(self._is_sound, possible))
+        wrong = len(rows) - sum(map(self._has_intact_blob, possible))
         wrong += len(self._lines.get(group.id, ())) - len(lines)
         if wrong:
             self._findings.append(f"group {group.name!r}: {wrong} rows of its content and history are damaged")
         if not group.live:
-            return "deleted", self._made(group, group.revision, lines.get(group.revision), [])
+            return "deleted", self._records(group, group.revision, lines.get(group.revision), [])
         for revision in sorted(lines, reverse=True):
-            line, held = lines[revision], self._at(possible, revision)
-            if revision < group.floor or held is None or len(held) != line[3] or not (line[2] and line[_KEPT]):
+            line, content = lines[revision], self._content_at(possible, revision)
+            if (
+                revision < group.floor
+                or content is None
+                or len(content) != line[3]
+                or not (line[2] and line[_CONTENT_COLUMN])
+            ):
                 continue
             if revision == group.revision:
-                return f"intact at revision {revision}", self._made(group, revision, line, held)
+                return f"intact at revision {revision}", self._records(group, revision, line, content)
             self._findings.append(f"group {group.name!r}: revision {group.revision} is incomplete")
-            told = f"revision {revision} becomes {group.revision + 1}"
-            return told, self._made(group, group.revision + 1, line, held)
+            outcome = f"revision {revision} becomes {group.revision + 1}"
+            return outcome, self._records(group, group.revision + 1, line, content)
         self._findings.append(f"group {group.name!r}: no revision is complete")
         return "lost: no revision is complete", []
 
     def _corrected(self, group: _Group, lines: Mapping[int, Values]) -> _Group:
-        """A group whose row does not have its newest revision, or not its state, has those of its history."""
+        """The group with the newest revision and the state of its history, where its row has others."""
         line = lines.get(max(group.revision, *lines, 0))
         if line is None or (line[1], bool(line[2])) == (group.revision, group.live):
             return group
-        known = group._replace(revision=line[1], live=bool(line[2]))
-        said, found = (f"revision {each.revision}, {'live' if each.live else 'deleted'}" for each in (group, known))
-        self._findings.append(f"group {group.name!r}: its row says {said}, its history {found}")
-        return known
+        corrected = group._replace(revision=line[1], live=bool(line[2]))
+        row_text, history_text = (
+            f"revision {each.revision}, {'live' if each.live else 'deleted'}" for each in (group, corrected)
+        )
+        self._findings.append(f"group {group.name!r}: its row says {row_text}, its history {history_text}")
+        return corrected
 
-    def _made(self, group: _Group, revision: int, line: Values | None, held: list[Values]) -> list[Record]:
+    def _records(self, group: _Group, revision: int, line: Values | None, content: list[Values]) -> list[Record]:
         values = record_rows.line_values(line[1:] if line is not None else _no_line(revision, group.live))
-        told = dict(zip(record_rows.LINE_COLUMNS, values, strict=True)) | {"resources": len(held), "content": True}
-        if told["revision"] != revision:
-            told |= {"kind": RESTORE, "message": f"salvaged from revision {told['revision']}", "revision": revision}
-            told |= {"content_of": 0, "keeps_endpoints": False, "endpoints_only": False, "nodes": 0, "refused": 0}
-        head = Record(GROUPS.name, (group.name, revision, told["live"], revision))
+        fields = dict(zip(record_rows.LINE_COLUMNS, values, strict=True)) | {"resources": len(content), "content": True}
+        if fields["revision"] != revision:
+            fields |= {"kind": RESTORE, "message": f"salvaged from revision {fields['revision']}", "revision": revision}
+            fields |= {"content_of": 0, "keeps_endpoints": False, "endpoints_only": False, "nodes": 0, "refused": 0}
+        head = Record(GROUPS.name, (group.name, revision, fields["live"], revision))
         entries = [
             Record(ENTRIES.name, (group.name, self._types[type_id], name, h.hex(), rank, min(born, revision), 0))
-            for _, type_id, name, h, rank, born, _ in held
+            for _, type_id, name, h, rank, born, _ in content
         ]
-        return [head, Record(REVISIONS.name, (group.name, *told.values())), *entries]
+        return [head, Record(REVISIONS.name, (group.name, *fields.values())), *entries]
 
-    def _at(self, rows: Sequence[Values], revision: int) -> list[Values] | None:
+    def _content_at(self, rows: Sequence[Values], revision: int) -> list[Values] | None:
         """The rows of the content at a revision, in order.
 
-        None where a blob is missing or damaged, or two rows have the same type and name: one is of another revision.
+        None where a blob is missing or damaged, or where two rows have the same type and name: then one belongs to
+        another revision.
         """
-        held = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
-        if not all(self._is_sound(row) for row in held) or len({row[1:3] for row in held}) < len(held):
+        content = [row for row in rows if row[5] <= revision and (row[6] == 0 or row[6] > revision)]
+        if not all(self._has_intact_blob(row) for row in content) or len({row[1:3] for row in content}) < len(content):
             return None
-        return sorted(held, key=lambda row: row[4])
+        return sorted(content, key=lambda row: row[4])
 
-    def _is_sound(self, row: Values) -> bool:
+    def _has_intact_blob(self, row: Values) -> bool:
         _, type_id, name, h, *_ = row
         key = (type_id, name, h)
-        if key not in self._sound:
+        if key not in self._intact:
             body, url = self._bodies.get(h), self._types.get(type_id)
-            self._sound[key] = body is not None and url is not None and self._fits(url, name, body)
-        return self._sound[key]
+            self._intact[key] = body is not None and url is not None and self._fits(url, name, body)
+        return self._intact[key]
 
     def _line_columns(self) -> str:
         """The columns of the history. Columns that an earlier release lacks get the value of the migration."""
         try:
-            there = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
-        except _UNREADABLE:
+            columns = {row[1] for row in self._connection.execute("PRAGMA table_info(revision)")}
+        except _READ_ERRORS:
             return ", ".join(record_rows.LINE_COLUMNS)
-        if self._is_current and not there.issuperset(record_rows.LINE_COLUMNS):
+        if self._is_current and not columns.issuperset(record_rows.LINE_COLUMNS):
             self._findings.append("the schema of the table 'revision' is damaged")
-        return ", ".join(name if name in there else _MIGRATED.get(name, "0") for name in record_rows.LINE_COLUMNS)
+        return ", ".join(
+            name if name in columns else _MIGRATED_COLUMNS.get(name, "0") for name in record_rows.LINE_COLUMNS
+        )
 
     def _by_group(self, table: str, columns: str, key: str) -> Mapping[int, list[Values]]:
         """The rows of a table that are in the order of its key, by group."""
@@ -356,7 +366,7 @@ class _Tables:
         found: list[Values] = []
         try:
             found.extend(self._connection.execute(statement))
-        except _UNREADABLE:
+        except _READ_ERRORS:
             return found, False
         return found, True
 
@@ -373,10 +383,10 @@ def _is_possible(row: Values, newest: int) -> bool:
 
 
 def _in_order(rows: Sequence[Values], places: Sequence[int]) -> list[Values]:
-    """The rows that are in ascending order of their keys, which are the values at ``places``; a damaged key is not.
+    """The rows in ascending order of their keys, which are the values at ``places``, without rows with damaged keys.
 
-    They are the rows that belong to every longest ascending sequence: of two rows either of which may be the damaged
-    one, neither counts. Rows with keys of unusual types come last.
+    A row counts if it belongs to every longest ascending sequence. If either of two rows may be the damaged one,
+    neither counts. Rows with keys of unusual types come last.
     """
     keys = [tuple(row[at] for at in places) for row in rows]
     kinds = [tuple(map(type, key)) for key in keys]
@@ -410,6 +420,6 @@ def _is_line(row: Values) -> bool:
 
 def _no_line(revision: int, live: bool) -> Values:
     """Replaces the damaged line of a head."""
-    told = {"revision": revision, "live": live, "versions": "{}", "author": "", "message": "", "time_s": 0.0}
-    told |= {"actor": "", "kind": PUSH if live else DELETE, "content": 1}
-    return tuple(told.get(name, 0) for name in record_rows.LINE_COLUMNS)
+    fields = {"revision": revision, "live": live, "versions": "{}", "author": "", "message": "", "time_s": 0.0}
+    fields |= {"actor": "", "kind": PUSH if live else DELETE, "content": 1}
+    return tuple(fields.get(name, 0) for name in record_rows.LINE_COLUMNS)

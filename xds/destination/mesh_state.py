@@ -1,4 +1,4 @@
-"""What answers are made of: services and chains as the server sees them, and the client with its snapshot."""
+"""The inputs of answers: services and chains of the server, its settings, and the client with its snapshot."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ T = TypeVar("T")
 
 
 class Presence(StrEnum):
-    """Whether there is a service. ``UNREAD``: nobody can say it yet."""
+    """Whether a service exists. ``UNREAD``: it may be in a source that was not read yet."""
 
-    HERE = "here"
+    PRESENT = "present"
     ABSENT = "absent"
     UNREAD = "unread"
 
 
-class World(Protocol):
-    """Services, config entries and chains at present."""
+class MeshState(Protocol):
+    """The present services, config entries and chains."""
 
     def presence(self, service: str) -> Presence:
         """Whether a source shows a service."""
 
     def instances(self, service: str) -> tuple[ServiceInstance, ...]:
-        """The instances of a service; the same object while nothing changes."""
+        """The instances of a service; the same object while none changes."""
 
     def chain(self, service: str) -> DiscoveryChain | None:
-        """The chain of a service; None where its entries contradict each other."""
+        """The chain of a service; None if its entries contradict each other."""
 
     def own_chain(self, service: str, subset: str, datacenter: str) -> DiscoveryChain | None:
-        """The chain of a service without its router and its splitter, for a subset and seen from a datacenter."""
+        """The chain of a service without its router and splitter, for a subset and compiled in a datacenter."""
 
     def is_starting(self) -> bool:
-        """Whether a source was never read, so that any service may turn up."""
+        """Whether a source was never read, so that any service may exist."""
 
     def is_configured(self, service: str) -> bool:
         """Whether a service has a router, a splitter or a resolver."""
@@ -56,7 +56,7 @@ class World(Protocol):
         """The metadata of the service-defaults."""
 
     def services_with_virtual(self, address: str) -> tuple[str, ...]:
-        """The services whose virtual address this is, by name."""
+        """The services with this virtual address, by name."""
 
     def services_at(self, address: str) -> tuple[str, ...]:
         """The services with an instance at an address, by name."""
@@ -64,9 +64,10 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DestinationRules:
-    """What is the same for all clients. ``has_ipv6``: clients reach IPv6 addresses. ``datacenter``: of this server.
+    """Settings that are the same for all clients. ``has_ipv6``: clients reach IPv6 addresses.
 
-    ``profiles_route``: profiles have routes and overrides, by which proxies go if there are any; else policies alone.
+    ``datacenter`` is that of this server. ``profiles_route``: profiles have routes and overrides, which proxies prefer
+    to policies; otherwise only policies have them.
     """
 
     naming: NamingRules = DEFAULT_NAMING
@@ -79,9 +80,11 @@ class DestinationRules:
 
 @dataclass(frozen=True, slots=True)
 class DestinationClient:
-    """Who asks: its zone and node, where known, and the snapshot of its group. ``waits``: it can still wait for what is
-    not known yet. ``starts``: the server has just started, so that sources that were never read will be. ``was_told``:
-    it has an answer, so a name that leads nowhere now is not foreign.
+    """A client: its zone and node, where known, and the snapshot of its group.
+
+    ``waits``: it can wait for an answer that is not known yet. ``starts``: the server has just started, so sources that
+    were never read will be read soon. ``has_answer``: it got an answer before, so a name that leads nowhere now is not
+    foreign.
     """
 
     zone: str = ""
@@ -89,13 +92,13 @@ class DestinationClient:
     snapshot: Snapshot | None = None
     waits: bool = True
     starts: bool = True
-    was_told: bool = False
+    has_answer: bool = False
 
 
-class Remembered:
-    """Results by a key, each valid as long as the objects that it was made of are the same ones.
+class IdentityCache:
+    """Results by key. A result is valid while its inputs are the same objects.
 
-    So equal requests share one result, and a result that is the same object says that nothing has changed.
+    Equal requests share one result, and the same result object means that nothing has changed.
     """
 
     __slots__ = ("_entries", "_limit")
@@ -105,11 +108,11 @@ class Remembered:
         self._entries: dict[object, tuple[tuple[object, ...], Any]] = {}
 
     def get(self, key: object, inputs: tuple[object, ...], make: Callable[[], T]) -> T:
-        """The result for a key; ``make`` is called where there is none of the same ``inputs``."""
+        """The result for a key; ``make`` is called if there is none with the same ``inputs``."""
         found = self._entries.pop(key, None)
         if found is None or any(one is not other for one, other in zip(found[0], inputs, strict=True)):
             found = (inputs, make())
-        self._entries[key] = found  # the latest one is the last
+        self._entries[key] = found  # the last used entry is at the end
         while len(self._entries) > self._limit:
             del self._entries[next(iter(self._entries))]
         result: T = found[1]

@@ -1,0 +1,135 @@
+"""How much of each target's capacity stays free, so that noise and trends of its load seldom cause a change.
+
+The load of a target changes with the demand of the sources that send to it. Noise of several sources partly cancels
+out, so a target that many sources share needs less free capacity than the sum of their noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import hypot
+
+from xds.assignment.assignment import UNKNOWN_VARIATION
+from xds.assignment.placement import Placement, Rates
+from xds.assignment.policy import Policy
+from xds.model.node import Locality
+
+# Parts of the band that stay free: at least, after a relief while load rises, and at most.
+_LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
+# Noise that stays free at a target that requests return to, in times of what its load changes by; and where its load
+# falls by a trend.
+_NOISE_FREE, _NOISE_FALLING = 1.5, 1.0
+# The same at a target that requests must leave, in times of what the demand of its sources changes by.
+_NOISE_RELIEVED = 3.5
+# A relief lasts until load has risen for so many intervals. With fewer, a day of two hours has more changes; with more,
+# more requests leave their zone.
+_RISE_INTERVALS = 8.0
+# Where load falls by a trend, what it falls by in so many intervals needs not stay free now.
+_FALL_INTERVALS = 3.0
+# Where everything is full, in times of noise: what stays free, up to a part of the capacity, and the most, where as
+# much fits nowhere. The requests of a target's own zone come before those of others, and their number is not known.
+# What stays free is lost at the source of the excess.
+_LEAST_WHEN_FULL, _MOST_WHEN_FULL, _LIMIT_WHEN_FULL = 0.5, 1.5, 0.01
+# What leaves a target then is above capacity elsewhere. So requests leave it only where its load exceeds its capacity
+# by more than noise, times this, or by more than this part of it.
+_NOISE_TOLERATED, _MOST_TOLERATED = 2.0, 0.02
+
+_Parts = Mapping[Locality, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DemandChange:
+    """How the demand of each source changes from one report to the next.
+
+    ``variations`` are fractions of the demand, without the trend; a source that is missing has `UNKNOWN_VARIATION`.
+    ``slopes`` are requests a second, negative where demand falls; a source that is missing has no trend. ``is_full``:
+    some demand fits nowhere, by its smoothed figures.
+    """
+
+    variations: Rates = field(default_factory=dict)
+    slopes: Rates = field(default_factory=dict)
+    is_full: bool = False
+
+
+STEADY = DemandChange()  # no trend, and nothing is known of noise
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCapacity:
+    """Parts of the capacity of each target.
+
+    ``returned`` stays free at a target that requests return to, ``relieved`` at one that they must leave, ``when_full``
+    where demand does not fit otherwise. ``tolerated``: by how much a load may exceed the capacity; 0 unless everything
+    is full.
+    """
+
+    returned: _Parts
+    relieved: _Parts
+    when_full: _Parts
+    tolerated: _Parts
+
+
+def free_capacity(
+    policy: Policy, demand: Rates, capacity: Rates, full: Placement, change: DemandChange
+) -> FreeCapacity:
+    """What stays free at each target. ``full`` is the placement that fills every target to its capacity."""
+    noise = _noise(capacity, full, change)
+    variation = _variation(capacity, full, change)
+    rises = _rises(demand, capacity, full, change)
+    unplaced = sum(full.surplus.values()) / sum(capacity.values())
+    return FreeCapacity(
+        {name: _returned(policy, noise[name], rises[name]) for name in capacity},
+        {name: _relieved(policy, variation[name], rises[name]) for name in capacity},
+        {name: _when_full(part, unplaced) for name, part in noise.items()},
+        {
+            name: min(_NOISE_TOLERATED * part, _MOST_TOLERATED) if change.is_full else 0.0
+            for name, part in noise.items()
+        },
+    )
+
+
+def _returned(policy: Policy, noise: float, rise: float) -> float:
+    free = min(max(_NOISE_FREE * noise, policy.hysteresis * _LEAST_FREE), policy.hysteresis * _MOST_FREE)
+    return max(free + _FALL_INTERVALS * min(rise, 0.0), min(_NOISE_FALLING * noise, free))
+
+
+def _relieved(policy: Policy, variation: float, rise: float) -> float:
+    free = max(_NOISE_RELIEVED * variation, policy.hysteresis * _RISING_FREE)
+    return min(free + max(_RISE_INTERVALS * rise, 0.0), policy.hysteresis * _MOST_FREE)
+
+
+def _when_full(noise: float, unplaced: float) -> float:
+    return min(max(min(_LEAST_WHEN_FULL * noise, _LIMIT_WHEN_FULL), unplaced), _MOST_WHEN_FULL * noise)
+
+
+def _noise(capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
+    """What the load of each target changes by between two reports, as a part of its capacity."""
+    noise = dict.fromkeys(capacity, 0.0)
+    for source, flows in full.flows.items():
+        variation = change.variations.get(source, UNKNOWN_VARIATION)
+        for name, rps in flows.items():
+            if capacity[name] > 0:
+                noise[name] = hypot(noise[name], min(rps / capacity[name], 1.0) * variation)
+    return noise
+
+
+def _variation(capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
+    """The mean variation of the sources of each target's load."""
+    loads, changes = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, 0.0)
+    for source, flows in full.flows.items():
+        for name, rps in flows.items():
+            loads[name] += rps
+            changes[name] += rps * change.variations.get(source, UNKNOWN_VARIATION)
+    return {name: changes[name] / rps if rps > 0 else UNKNOWN_VARIATION for name, rps in loads.items()}
+
+
+def _rises(demand: Rates, capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
+    """By how much the load of each target rises in an interval, as a part of its capacity; negative where it falls."""
+    rises = dict.fromkeys(capacity, 0.0)
+    for source, flows in full.flows.items():
+        slope = change.slopes.get(source, 0.0)
+        for name, rps in flows.items():
+            if slope and capacity[name] > 0:
+                rises[name] += rps / demand[source] * slope / capacity[name]
+    return rises

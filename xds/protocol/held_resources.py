@@ -1,0 +1,114 @@
+"""Single resources that are held in their released version, because Envoy cannot use the newest version yet.
+
+Each function finds them by one rule of docs/protocol.md. ``transition`` decides about whole listener trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xds.model.resource_type import resource_type
+from xds.model.snapshot import Snapshot
+from xds.protocol.diffs import leads_within
+from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
+from xds.protocol.readiness import Readiness
+from xds.protocol.release import merge_names
+from xds.protocol.trees import ResourceId, without_resources
+
+if TYPE_CHECKING:
+    from xds.protocol.client import ClientState
+
+
+def users_of_absent_listeners(client: ClientState, absent: frozenset[str]) -> NamesByType:
+    """The clusters and assignments whose newest versions newly name an internal listener in ``absent`` (not ready).
+
+    docs/protocol.md#additions: "a cluster or an assignment that is in use and newly names an internal listener is
+    not updated until that listener is ready".
+    """
+    found: dict[str, set[str]] = {}
+    if absent:
+        for (url, name), listeners in client.releases.newly_named_internal(client.released, client.goal).items():
+            if not listeners.isdisjoint(absent):
+                found.setdefault(url, set()).add(name)
+    return names_by_type(found)
+
+
+def aggregates_of_cold_members(client: ClientState, readiness: Readiness) -> NamesByType:
+    """The aggregate clusters whose newest version has a cold member.
+
+    docs/protocol.md#additions: "within CDS, new members are sent with the old aggregate cluster, then the new
+    aggregate, then removals".
+    """
+    url = client.url_of("clusters")
+    found = client.releases.aggregates(client.released.get(url), client.goal.get(url))
+    names = frozenset(name for name, members in found.items() if readiness.holds(client, members, is_unreadable=False))
+    return ((url, names),) if names else NO_NAMES_BY_TYPE
+
+
+def clusters_of_rejected_assignments(client: ClientState) -> NamesByType:
+    """The clusters whose newest versions need assignments that the client rejects.
+
+    docs/protocol.md#rejections: "a cluster in use stays as it was while the client rejects the assignment that its
+    newest version newly refers to".
+    """
+    url = client.url_of("clusters")
+    found = client.releases.newly_assigned(client.released.get(url), client.goal.get(url))
+    if not found or client.order.proceed_on_nack:
+        return NO_NAMES_BY_TYPE
+    rejected = _rejected_assignments(client)
+    return names_by_type({url: [name for name, assignments in found.items() if not assignments.isdisjoint(rejected)]})
+
+
+def _rejected_assignments(client: ClientState) -> frozenset[str]:
+    """The assignments whose newest version the client rejects, and of which it never accepted any version.
+
+    Before the client requests assignments, those that it rejected on earlier connections.
+    """
+    url = client.url_of("endpoints")
+    watches = client.watches.of(url)
+    rejections = [watch.rejections for watch in watches] if watches else [client.past.rejections(url)]
+    goal = client.goal.get(url)
+    found = frozenset[str]().union(*(each.rejected_in(goal) for each in rejections if each is not None))
+    return frozenset(name for name in found if not any(watch.has_accepted(name) for watch in watches))
+
+
+def outdated_names(client: ClientState, users: Sequence[Snapshot], *, is_returning: bool) -> NamesByType:
+    """The names that listeners will name again, and of which the client may use an earlier version.
+
+    docs/protocol.md#additions: "a name that only draining listeners still use is sent before a listener that names it
+    again". Names that listeners of the releases ``users`` name are left out. ``is_returning``: the client has
+    reconnected and may still request further names.
+    """
+    url, releases = client.url_of("listeners"), client.releases
+    named = releases.newly_named(client.released.get(url), client.goal.get(url))
+    if named:
+        requested_later = (
+            _may_still_request(client, named) if is_returning and client.has_returned else NO_NAMES_BY_TYPE
+        )
+        named = merge_names(client.watches.outdated(named, client.goal), requested_later)
+    if not named:
+        return NO_NAMES_BY_TYPE
+    used = frozenset[ResourceId]().union(
+        *(releases.used_by(frozenset(each.get(url).resources), each) for each in users)
+    )
+    return without_resources(named, used)
+
+
+def _may_still_request(client: ClientState, named: NamesByType) -> NamesByType:
+    """The names among these that a reconnected client may have in earlier versions, and may still request."""
+    found = {}
+    for url, names in named:
+        if resource_type(url).in_tree and not (client.is_aggregated and client.watches.of(url)):
+            found[url] = client.cache.changed_since(client.goal, url, names - client.names_wanted(url))
+    return names_by_type(found)
+
+
+def routes_in_use(client: ClientState) -> frozenset[ResourceId]:
+    """The routes that new connections may use: the client holds them and all clusters that they refer to.
+
+    Routes that only draining listeners use may refer to clusters that were removed.
+    """
+    url, held = client.url_of("clusters"), client.watches.held_routes()
+    clusters = client.release_of(url) if client.watches.of(url) else None
+    return frozenset((each.type_url, each.name) for each in held if clusters is None or leads_within(each, clusters))
