@@ -241,6 +241,14 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "the label of a stream that ended alone is not that of the next stream for the same names": (
+        SOTW,
+        True,
+        "cuts singles twins",
+        PLAIN,
+        [EndOne(3), Cut(missed=(Plan(r1="ad"),), seconds=2.0, backwards=True, client=1)],
+        PLAIN,
+    ),
     "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
         SOTW,
         True,
