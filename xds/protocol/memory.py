@@ -232,6 +232,10 @@ class Past:
             return ended
         return ended + [each for memory in self._own_memories for each in memory.sent.get(type_url, ())]
 
+    def is_ended(self, type_url: str) -> bool:
+        """Whether a stream of this connection ACKed the type and ended: it may come back."""
+        return self._ended_acked is not None and type_url in self._ended_acked
+
     def named_on_ended_stream(self, type_url: str, label: str) -> Sequence[ResourceSet]:
         """The sets with this version_info that were ACKed or sent on an ended stream of this connection.
 
