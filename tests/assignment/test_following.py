@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -107,20 +108,49 @@ def test_a_target_that_one_source_left_has_capacity_for_the_others() -> None:
 
 
 def test_its_return_is_probed_with_a_few_requests_and_seen() -> None:
+    """The proxies send nothing to a target that they take for dead, so the share of the probe may stay."""
     own = followed({A: 150.0, B: 50.0})
     own.left = {source: {B} for source in (A, B)}
-    own.step(5)
-    probes = []
-    for _ in range(40):
+    own.step(60)
+    own.changes, probes = 0, []
+    for _ in range(60):
         own.step()
         probes.append(sum(own.world.shares(source).get(B, 0.0) for source in (A, B)))
-    begun = sum(share > 0 and before == 0 for before, share in pairwise(probes))
-    assert 2 <= begun <= 3, "each wait is twice as long as the one before"
+    assert own.changes == 0
+    assert min(probes) > 0
     assert max(probes) <= PROBE_SHARE_LIMIT + 1e-3
     own.left = {}
-    own.step(70)
+    own.step(25)
     assert own.world.shares(B) == {B: 1.0}
     assert own.world.loads()[A] <= 101
+
+
+def test_a_probe_keeps_its_share_while_demand_varies() -> None:
+    """With few requests the share of a probe depends on their number: 30 a second need 5 %."""
+    random = Random(1)
+    own = followed({A: 150.0, B: 30.0})
+    own.left = {source: {B} for source in (A, B)}
+    own.step(20)
+    shares = set()
+    for _ in range(60):
+        own.world.demand[B] = 30 * random.gauss(1.0, 0.05)
+        own.step()
+        shares.add(own.world.shares(B).get(B, 0.0))
+    assert len(shares) == 1
+    assert 0.04 < shares.pop() < 0.06
+
+
+def test_a_target_that_goes_on_failing_is_probed_ever_less_often() -> None:
+    """Each probe costs requests there."""
+    own = followed({A: 80.0, B: 50.0}, errors_above=0.2)
+    own.failing = {A: 1.0}
+    own.step(5)
+    probes = []
+    for _ in range(60):
+        own.step()
+        probes.append(sum(own.world.shares(source).get(A, 0.0) for source in (A, B)))
+    begun = sum(share > 0 and before == 0 for before, share in pairwise(probes))
+    assert 2 <= begun <= 3, "each wait is twice as long as the one before"
 
 
 def test_probes_are_told() -> None:

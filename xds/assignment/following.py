@@ -4,8 +4,10 @@ Proxies find out by health checks or outlier detection that a target is dead, an
 server may never be told. So a target that a source's nodes send less than half of their share to, in two intervals in
 turn, has no capacity for that source. With ``errors_above`` the same holds for a target that fails too many requests.
 
-After a while a few requests are sent there again, by one source. When they arrive, the target has its capacity back;
-else the next try comes after twice the time. So a target that stays away costs a few requests now and then.
+After a while a few requests are sent there again, by one source. When they arrive, the target has its capacity back. A
+target that the nodes left keeps this small share until then: nodes that take it for dead send it nothing, so the share
+costs no request, and no further change. A target that answers errors would fail them: there a probe ends, and the next
+one comes after twice the time.
 
 Shares and flows are only compared when the whole window was measured after the share was decided. Proxies follow when
 the update has reached them: for a minute after a share has risen, only what they should send in any case is expected.
@@ -44,6 +46,7 @@ LEAST_REQUESTS = 20.0
 # The share that a probe sends: as much as tells something, within bounds.
 PROBE_SHARE, PROBE_SHARE_LIMIT, PROBE_REQUESTS = 0.02, 0.1, 10.0
 PROBE_INTERVALS = 6
+_PROBE_CHANGE = 1.5  # a share that should be so many times larger or smaller is changed
 _FIRST_WAIT_INTERVALS = 6
 # The longest wait between probes, in times of the first one.
 LONGEST_WAIT = 16
@@ -197,7 +200,7 @@ class _Comparison:
 
     def _restore(self, before: Mapping[Path, PathMemory], paths: dict[Path, PathMemory]) -> dict[Path, PathMemory]:
         """End the probes that tell something. A target that is back for one source is back for all."""
-        ended = {key: self._is_back(path) for key, path in paths.items() if path.departure and path.probed_at}
+        ended = {key: self._is_back(key, path) for key, path in paths.items() if path.departure and path.probed_at}
         back = {target for (_, target), is_back in ended.items() if is_back}
         found = dict(paths)
         for key, path in paths.items():
@@ -210,14 +213,17 @@ class _Comparison:
                 found[key] = replace(_unprobed(path), departure=None, misses=0, is_seen=True, left_at=self.now)
             elif ended.get(key) is False:
                 found[key] = replace(_unprobed(path), left_at=path.probed_at, times=path.times + 1)
+            elif path.expected >= PROBE_REQUESTS:  # it is looked at anew
+                found[key] = replace(path, expected=0.0, counted=0.0, failed=0.0)
         return found
 
-    def _is_back(self, path: PathMemory) -> bool | None:
+    def _is_back(self, key: Path, path: PathMemory) -> bool | None:
         """Whether the requests of a probe arrived; None while that cannot be told yet.
 
         Counting begins when the first ones arrive: the proxies may follow late.
         """
-        is_over = self.now - path.probed_at >= PROBE_INTERVALS * self.policy.interval_s
+        stays = path.departure is Departure.LEFT and self._is_telling(key[0])
+        is_over = self.now - path.probed_at >= PROBE_INTERVALS * self.policy.interval_s and not stays
         if path.expected < PROBE_REQUESTS and not is_over:
             return None
         limit = self.policy.errors_above
@@ -245,10 +251,12 @@ class _Comparison:
     def _is_telling(self, source: Locality) -> bool:
         return self._rps(source) * self.policy.interval_s * PROBE_SHARE_LIMIT >= PROBE_REQUESTS
 
-    def _probe_share(self, source: Locality) -> float:
+    def _probe_share(self, source: Locality, served: float) -> float:
+        """The share of a probe: the one that is ``served``, if it still tells something."""
         requests = self._rps(source) * self.policy.interval_s
         needed = 1.5 * PROBE_REQUESTS / requests if requests > 0 else PROBE_SHARE_LIMIT
-        return min(max(needed, PROBE_SHARE), PROBE_SHARE_LIMIT)
+        share = min(max(needed, PROBE_SHARE), PROBE_SHARE_LIMIT)
+        return served if share / _PROBE_CHANGE <= served <= min(share * _PROBE_CHANGE, PROBE_SHARE_LIMIT) else share
 
     # The result
 
@@ -264,7 +272,7 @@ class _Comparison:
             if target not in gone:
                 barred.setdefault(source, set()).add(target)
             if paths[source, target].probed_at:
-                probes.setdefault(source, {})[target] = share = self._probe_share(source)
+                probes.setdefault(source, {})[target] = share = self._probe_share(source, paths[source, target].share)
                 detail = f"{share:.0%} of the requests try whether {locality_label(target)} is back"
                 self._tell(source, ReasonCode.PROBING, detail, target)
             self._tell_standing(source, target, paths[source, target])

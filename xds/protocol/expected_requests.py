@@ -56,13 +56,13 @@ def awaits_cluster_request(client: ClientState, now_s: float) -> bool:
 
 
 def awaits_content(client: ClientState, now_s: float) -> bool:
-    """Whether routes wait for clusters or extension configurations that the client is expected to show or to ACK."""
-    if awaits_cluster_request(client, now_s) or may_show_cold_clusters(client):
+    """Whether the client is expected to show or prove content for which its routes wait."""
+    if awaits_cluster_request(client, now_s) or shows_cold_clusters(client):
         return True
     return is_returning(client, now_s) and bool(listeners_with_unshown_filters(client))
 
 
-def may_show_cold_clusters(client: ClientState) -> bool:
+def shows_cold_clusters(client: ClientState) -> bool:
     """Whether clusters that a reconnected client shows may be cold: on separate streams it ACKs them before."""
     if client.is_aggregated or not (client.has_returned and client.has_requested_clusters):
         return False

@@ -27,7 +27,7 @@ class Origin(NamedTuple):
     * ``has_returned``: it has shown content of another type;
     * ``assigned_clusters``: the clusters whose assignments it requests, while it requests no clusters because one
       warms; some of them may be cold;
-    * ``names_behind_listeners``: the names of the type that listeners refer to of which it showed an earlier version.
+    * ``unready_names``: the names of the type in listeners of which it showed an earlier version.
     """
 
     group: str
@@ -39,7 +39,7 @@ class Origin(NamedTuple):
     is_aggregated: bool = False
     has_returned: bool = False
     assigned_clusters: ResourceSet | None = None
-    names_behind_listeners: frozenset[str] = NO_NAMES
+    unready_names: frozenset[str] = NO_NAMES
 
     @property
     def has_moved(self) -> bool:
@@ -120,13 +120,22 @@ def origin_of(
     if clusters is not None and client.transition is not None:
         cold = client.transition.readiness.cold.intersection(clusters.resources)
         clusters = client.releases.mixed(clusters, empty_set(url), cold)
-    released, is_aggregated = client.release_of(type_url), client.is_aggregated
-    known = clusters, released, is_aggregated, client.has_returned, assigned_clusters
-    return Origin(group, api, former, client.past, *known, _names_behind_listeners(client, type_url))
+    return Origin(
+        group,
+        api,
+        former,
+        client.past,
+        clusters,
+        client.release_of(type_url),
+        client.is_aggregated,
+        client.has_returned,
+        assigned_clusters,
+        _unready_names(client, type_url),
+    )
 
 
-def _names_behind_listeners(client: ClientState, type_url: str) -> frozenset[str]:
-    """Their newest versions may open paths for which an earlier version of the listener has no filter."""
+def _unready_names(client: ClientState, type_url: str) -> frozenset[str]:
+    """The names of a type that listeners refer to of which a reconnected client shows an earlier version."""
     url = client.url_of("listeners")
     held, goal = client.watches.acked(url), client.goal.get(url)
     if held is None or held is goal or not (client.has_returned and resource_type(type_url).after_listeners):

@@ -15,7 +15,7 @@ from xds.model.resource_type import ResourceType, alias_of, resource_type
 from xds.model.snapshot import ResourceSet, Snapshot, empty_set
 from xds.protocol.cache import SnapshotCache
 from xds.protocol.diffs import leads_within
-from xds.protocol.expected_requests import listeners_with_unshown_filters, may_show_cold_clusters
+from xds.protocol.expected_requests import listeners_with_unshown_filters, shows_cold_clusters
 from xds.protocol.linger import NO_NAMES_BY_TYPE, NamesByType, names_by_type
 from xds.protocol.memory import ClientMemory
 from xds.protocol.origin import Origin
@@ -96,7 +96,9 @@ def content_needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache,
     """The content that a reconnected client needs for a listener or cluster that it holds, though it shows none itself.
 
     docs/protocol.md#additions: "names that a client needs for what it holds are answered at once". The content is from
-    the revision that the client holds. None if the client has not reconnected, or if the released content fits.
+    the revision that the client holds. None if the client has not reconnected, or if the released content fits. That
+    may not fit a listener of which the client has an earlier version: it may open paths for which that version has no
+    filter.
     """
     type = watch.type
     if not ((type.in_tree or type.alias in _REFERENCED_ALIASES) and names) or type.full_state:
@@ -109,7 +111,7 @@ def content_needed_by(watch: Watch, names: frozenset[str], cache: SnapshotCache,
             return None
     released = origin.released.resources
     is_within = all(name in released and leads_within(released[name], origin.clusters) for name in names)
-    if is_within and names.isdisjoint(origin.names_behind_listeners):
+    if is_within and names.isdisjoint(origin.unready_names):
         return None
     held = _add_requested_names(empty_set(type.type_url), names, cache, origin)
     lacking = frozenset[str]()
@@ -326,15 +328,12 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
         # It is unknown which versions the client has, so these names are not sent until their listeners are ready.
         client.released = client.releases.reverted(client.released, NO_CONTENT, url, over_listeners)
     step = client.releases.step(client.released, client.goal, client.lingering)
-    waits = (
-        not client.has_requested_clusters or may_show_cold_clusters(client) or listeners_with_unshown_filters(client)
-    )
     if (
         step.is_simple
         and present is held
         and client.transition is None
         and not client.lingering
-        and not (step.has_trees and waits)
+        and not (step.has_trees and _awaits_proof(client))
     ):
         client.release(client.goal, now_s)
         return
@@ -348,6 +347,13 @@ def _release_held(client: ClientState, watch: Watch, shown: ShownContent, now_s:
     removed = merge_names(step.removed, _removed_internal(client, shown.origin, url, change.removed))
     client.lingering = with_removed(client, removed, client.goal.revision)
     client.lingering = without_ends_of_used(client, held, change.changed)
+
+
+def _awaits_proof(client: ClientState) -> bool:
+    """Whether trees wait, because clusters or extension configurations of the client are not shown or not proved."""
+    return (
+        not client.has_requested_clusters or shows_cold_clusters(client) or bool(listeners_with_unshown_filters(client))
+    )
 
 
 def _release_needed(client: ClientState, url: str, shown: ShownContent, excluded: frozenset[str], now_s: float) -> None:

@@ -374,7 +374,7 @@ class Transition:
         return listeners
 
     def _listeners_naming_removed(self, client: ClientState) -> frozenset[str]:
-        """The released listeners that newly name a resource that the client rejects and that a push has removed."""
+        """The released listeners that newly name a rejected resource that a push has removed, so nothing repairs it."""
         rejected = client.watches.never_accepted()
         if not rejected:
             return NO_NAMES
