@@ -241,6 +241,28 @@ STORIES: dict[str, Story] = {
         ],
         PLAIN,
     ),
+    "the label of a stream that ended alone is not that of the next stream for the same names": (
+        SOTW,
+        True,
+        "cuts singles twins",
+        PLAIN,
+        [EndOne(3), Cut(missed=(Plan(r1="ad"),), seconds=2.0, backwards=True, client=1)],
+        PLAIN,
+    ),
+    "a cluster is waited for though the only stream for assignments ended alone": (
+        SOTW,
+        True,
+        "singles",
+        Plan(r1="b", extra="sds:u"),
+        [
+            Push(Plan(inline="ab", web="inline", texts=("@1", "static", "@1"))),
+            Push(Plan(texts=("hc:8", "@1", "@1"))),
+            Wait(1.0),
+            EndOne(9),
+            Wait(1.0),
+        ],
+        PLAIN,
+    ),
     "a cluster that another server removed meanwhile is cold, though streams come back before that for clusters": (
         SOTW,
         True,

@@ -232,6 +232,10 @@ class Past:
             return ended
         return ended + [each for memory in self._own_memories for each in memory.sent.get(type_url, ())]
 
+    def is_ended(self, type_url: str) -> bool:
+        """Whether a stream of this connection ACKed the type and ended: it may come back."""
+        return self._ended_acked is not None and type_url in self._ended_acked
+
     def named_on_ended_stream(self, type_url: str, label: str) -> Sequence[ResourceSet]:
         """The sets with this version_info that were ACKed or sent on an ended stream of this connection.
 
@@ -377,7 +381,8 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     """The set that a watch ACKed, and its label. ``before`` has those of other streams of the client, None for none.
 
     Of a full-state type, the set of the pending stream counts, and no label if the streams have different ones. Of a
-    partial type, each stream counts for the names to which it subscribes, and for its own label.
+    partial type, each stream counts for the names to which it subscribes, and for its own label. The label of an
+    earlier stream for the same names counts no more.
     """
     acked, interest = watch.acked_set, watch.subscription.interest
     assert acked is not None
@@ -389,7 +394,8 @@ def _acked_by(watch: Watch, before: _Acked | None) -> _Acked:
     if watch.type.full_state:
         return acked if watch.is_pending else others, labels if labels == own_label else ()
     mixed = mix(others, acked, interest.select(acked)) if acked is not others else acked
-    return mixed, (*(each for each in labels if each not in own_label), *own_label)[-LABELS_LIMIT:]
+    others_labels = (each for each in labels if not each[1] <= interest.names)
+    return mixed, (*others_labels, *own_label)[-LABELS_LIMIT:]
 
 
 def _sent_by(watch: Watch) -> Sets:

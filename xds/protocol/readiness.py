@@ -198,8 +198,9 @@ class Readiness:
 
     def _wait_ends_s(self, client: ClientState, since_s: float) -> float:
         """When a wait for a cluster that began at ``since_s`` times out."""
-        rules = client.rules
-        if client.is_aggregated or self.acked_since_s is None or client.watches.of(client.url_of("endpoints")):
+        rules, url = client.rules, client.url_of("endpoints")
+        requests = bool(client.watches.of(url)) or client.past.is_ended(url)
+        if client.is_aggregated or self.acked_since_s is None or requests:
             return since_s + rules.order_timeout_s
         # No stream requests assignments: another server serves them, or the first request comes soon after the ACK.
         return max(since_s, self.acked_since_s) + min(rules.return_s, rules.order_timeout_s)
