@@ -135,7 +135,7 @@ def _reason(error: httpx.HTTPError) -> str:
     if "WRONG_VERSION_NUMBER" in text:
         return "the server speaks plain HTTP there; use http://"
     if isinstance(error, httpx.RemoteProtocolError) and text.startswith(_NO_HTTP_1):
-        return f"the server does not speak HTTP/1 there, so it may be gRPC; the admin API is at {DEFAULT_SERVER} by default"
+        return f"not an HTTP/1 server: perhaps a gRPC port; the admin API is at {DEFAULT_SERVER} by default"
     return text
 
 
