@@ -42,7 +42,7 @@ def test_a_target_whose_load_falls_is_filled_up() -> None:
     steady = free(DemandChange({A: 0.01}), {A: {A: 1_000.0}})
     falling = free(DemandChange({A: 0.01}, {A: -10.0}), {A: {A: 1_000.0}})
     assert steady.returned[A] == pytest.approx(0.015)
-    assert falling.returned[A] == pytest.approx(0.01), "what noise needs"
+    assert falling.returned[A] == pytest.approx(0.005), "half of the noise"
 
 
 def test_where_everything_is_full_no_more_stays_free_than_fits_nowhere() -> None:

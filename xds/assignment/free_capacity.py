@@ -19,9 +19,9 @@ from xds.model.node import Locality
 _LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
 # Noise that stays free at a target that requests return to, in times of what its load changes by; and where its load
 # falls by a trend.
-_NOISE_FREE, _NOISE_FALLING = 1.5, 1.0
+_NOISE_FREE, _NOISE_FALLING = 1.5, 0.5
 # The same at a target that requests must leave, in times of what the demand of its sources changes by.
-_NOISE_RELIEVED = 3.5
+_NOISE_RELIEVED = 2.5
 # A relief lasts until load has risen for so many intervals. With fewer, a day of two hours has more changes; with more,
 # more requests leave their zone.
 _RISE_INTERVALS = 8.0
