@@ -69,7 +69,7 @@ class Reports:
     def streams(self) -> list[LoadStreamStatus]:
         return list(self.open)
 
-    def left(self) -> dict[str, float]:
+    def departed_nodes(self) -> dict[str, float]:
         return self.ended
 
 

@@ -488,7 +488,7 @@ def test_a_clock_that_is_set_back_counts_nothing_twice(book: Books, back_s: int)
     (line,) = book.series("web", T0 + last, 60, 10)
     assert [point.at for point in line.points] == [T0 + last - 60 + 10 * step for step in range(6)]
     book.close(2, last)
-    assert book.left() == {"node-2": T0 + last}
+    assert book.departed_nodes() == {"node-2": T0 + last}
 
 
 def test_localities_may_be_written_in_several_ways(book: Books) -> None:

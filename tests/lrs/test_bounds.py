@@ -144,7 +144,7 @@ def test_when_nodes_left_is_forgotten_beyond_the_bound() -> None:
     for stream in range(5):
         book.open(stream)
         book.close(stream, stream)
-    assert book.left() == {"node-3": T0 + 3, "node-4": T0 + 4}
+    assert book.departed_nodes() == {"node-3": T0 + 3, "node-4": T0 + 4}
 
 
 def test_a_flood_of_intervals_and_localities_is_harmless() -> None:

@@ -73,7 +73,7 @@ class DemandSource(Protocol):
         """The open load streams of all groups."""
         ...
 
-    def left(self) -> Mapping[str, float]:
+    def departed_nodes(self) -> Mapping[str, float]:
         """The nodes that ended their last load stream recently: by node id, the end (epoch seconds)."""
         ...
 
@@ -300,7 +300,7 @@ class Assignments:
         for stream in self._load.streams():
             since[stream.node] = min(stream.opened, since.get(stream.node, stream.opened))
         settled_after_s = max(SETTLED_INTERVALS * self._load.interval_s, window_s)
-        return self._fleet.senders(group, since, self._load.left(), now, settled_after_s)
+        return self._fleet.senders(group, since, self._load.departed_nodes(), now, settled_after_s)
 
     async def _prepare(self, active: ActivePolicy) -> None:
         """Build the overlaid resources in a thread."""

@@ -1,1 +1,1 @@
-"""Load reports (LRS): the engine of a report stream, counting, and the figures of a fleet's load. Pure."""
+"""Load reports (LRS): report streams, the counting of reports, and the figures of a fleet's load. Pure."""

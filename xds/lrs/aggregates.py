@@ -1,8 +1,8 @@
-"""The load of a fleet: reports in, figures out. Pure; ``now`` is epoch seconds of one clock.
+"""Counts the load reports of a fleet and answers queries about its load. Pure; ``now`` is epoch seconds of one clock.
 
-A report goes through these files: `load_stats` parses it, `cluster_counters` reads the counters of each cluster,
-`ingest` counts them into `series` and their `windows`, `reporting` keeps the latest one. `queries` turns windows into
-`figures`.
+Files on the path of a report: `load_stats` parses the report, `cluster_counters` reads the counters of each cluster,
+`ingest` adds the counters to `series` and their `windows`, `reporting` stores the latest report of each stream.
+`queries` computes `figures` from windows.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from xds.lrs.series import Bounds, SeriesIndex
 from xds.lrs.windows import edge_of
 from xds.model.node import Node
 
-# A stream whose report is late by an interval is overdue: windows do not wait for it, and what it does not repeat is
-# no longer in progress.
+# A stream whose report is late by an interval is overdue: windows do not wait for an overdue stream. Series that its
+# latest reports do not name have no requests in progress any more.
 _OVERDUE_INTERVALS = 2.0
 _OVERDUE_MINIMUM_S, _OVERDUE_MAXIMUM_S = 3.0, 600.0
-LEFT_KEPT_S = 600.0
-# A clock that is set back by less stands still for so long.
-_STANDS_STILL_S = 5.0
+DEPARTED_KEPT_S = 600.0
+# A clock that is set back by at most this counts as stopped until it has caught up.
+_SMALL_SETBACK_S = 5.0
 DEFAULT_BOUNDS = Bounds()
 
 
 class LoadAggregates:
     """The load reports of all clients of this process, added up.
 
-    One thread adds reports. Other threads may ask meanwhile, and may see a report that is half counted. ``interval_s``
-    is the interval that clients are asked for. Windows end at the time that the reports of all streams have reached,
-    without overdue streams.
+    One thread adds reports. Other threads may query at the same time, and may see a report that is half counted.
+    ``interval_s`` is the reporting interval that the server requests of clients. A window ends at the latest time that
+    the reports of all streams cover; overdue streams are ignored.
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, bounds: Bounds = DEFAULT_BOUNDS) -> None:
@@ -57,11 +57,11 @@ class LoadAggregates:
         self._reader = CounterReader()
         self._streams: dict[int, ReportingStream] = {}
         self._nodes: dict[str, NodeTotals] = {}
-        self._gone: dict[str, None] = {}  # ids of nodes without a stream, the one that left first comes first
-        self._left: dict[str, float] = {}  # when they left, for `LEFT_KEPT_S`, likewise
+        self._streamless: dict[str, None] = {}  # ids of nodes without a stream, by the end of their last stream
+        self._departed_nodes: dict[str, float] = {}  # the end of their last stream, for `DEPARTED_KEPT_S`, in order
         self._latest = 0.0
-        self._ahead_s = 0  # of the clock, since it was set back
-        self._began: int | None = None  # the edge before which nothing was measured
+        self._ahead_s = 0  # how far counted time is ahead of the clock, since the clock was set back
+        self._measured_from: int | None = None  # no report covers a time before this edge
         self._latest_bytes = 0
         self._reports = self._refused = 0
         self._queries = LoadQueries(self._index, self._nodes)
@@ -69,13 +69,13 @@ class LoadAggregates:
     # Reports
 
     def open_stream(self, stream: int, node: Node, now: float, group: str = "") -> None:
-        """A client identified itself. ``group`` is that of its node; empty without a group."""
-        now = self._clock(now)
+        """Begin to count a stream whose client identified itself. ``group``: the group of its node, or empty."""
+        now = self._counted_time(now)
         totals = self._nodes.get(node.id)
         if totals is None:
             totals = self._nodes[node.id] = NodeTotals(node, now)
-        self._gone.pop(node.id, None)
-        self._left.pop(node.id, None)
+        self._streamless.pop(node.id, None)
+        self._departed_nodes.pop(node.id, None)
         totals.node = node
         source = self._index.source_of(group, node.locality)
         totals.streams[stream] = source.streams[stream] = self._streams[stream] = ReportingStream(
@@ -83,14 +83,14 @@ class LoadAggregates:
         )
 
     def move_stream(self, stream: int, group: str, now: float) -> None:
-        """The client's node moved to another group: later reports count there, as those of a new stream."""
+        """Count later reports of a stream in another group, as those of a new stream: its node moved there."""
         reporting = self._streams.get(stream)
         if reporting is not None:
             self.close_stream(stream, now)
             self.open_stream(stream, reporting.node, now, group)
 
     def close_stream(self, stream: int, now: float) -> None:
-        """The stream ended. Its requests in progress are dropped, its counts stay. An unknown stream is ignored."""
+        """Drop the requests in progress of a stream that ended. Its counts stay. An unknown stream is ignored."""
         reporting = self._streams.pop(stream, None)
         if reporting is None:
             return
@@ -100,15 +100,15 @@ class LoadAggregates:
         totals = reporting.totals
         del totals.streams[stream]
         if not totals.streams:
-            totals.since = self._left[totals.node.id] = self._clock(now)
-            self._forget_left(totals.since - LEFT_KEPT_S)
-            self._gone[totals.node.id] = None
-            if len(self._gone) > self._bounds.nodes_gone:
-                oldest = next(iter(self._gone))
-                del self._gone[oldest], self._nodes[oldest]
+            totals.since = self._departed_nodes[totals.node.id] = self._counted_time(now)
+            self._forget_departed(totals.since - DEPARTED_KEPT_S)
+            self._streamless[totals.node.id] = None
+            if len(self._streamless) > self._bounds.nodes_gone:
+                oldest = next(iter(self._streamless))
+                del self._streamless[oldest], self._nodes[oldest]
 
     def add(self, stream: int, report: LoadStatsRequest, now: float) -> IngestResult:
-        """Count a whole report that came at ``now``."""
+        """Count a whole report that arrived at ``now``."""
         steps = self.add_in_steps(stream, report, now)
         while True:
             try:
@@ -118,11 +118,11 @@ class LoadAggregates:
                 return result
 
     def add_in_steps(self, stream: int, report: LoadStatsRequest, now: float) -> Generator[None, None, IngestResult]:
-        """As ``add``, with a pause about every millisecond, for long reports.
+        """As `add`, with a pause about every millisecond, for long reports.
 
-        A report may also come in several pieces, one after the other, each with some of the clusters.
+        A report may also arrive in several pieces, one after the other, each with some of the clusters.
         """
-        now = self._clock(now)
+        now = self._counted_time(now)
         reporting = self._streams.get(stream)
         if reporting is None:
             return IngestResult(ignored=1)
@@ -130,23 +130,23 @@ class LoadAggregates:
         ingestion = ReportIngestion(self._index, self._reader, reporting, now)
         for _ in ingestion.steps(report):
             yield
-            if stream not in self._streams:  # it ended meanwhile
+            if stream not in self._streams:  # the stream ended during the pause
                 break
         else:
-            self._keep(reporting, ingestion, report, now)
+            self._finish_report(reporting, ingestion, report, now)
         return ingestion.result()
 
-    def _keep(
+    def _finish_report(
         self, reporting: ReportingStream, ingestion: ReportIngestion, report: LoadStatsRequest, now: float
     ) -> None:
-        """Keep the latest report of the stream, and drop what it did not repeat in time."""
-        for series in ingestion.named:
+        """Store the latest report of the stream, and drop the series that it has not named for too long."""
+        for series in ingestion.named_series:
             series.reported = now
-        reporting.name(ingestion.named, ingestion.gauges, now)
-        if len(reporting.named) > len(ingestion.named):
+        reporting.name(ingestion.named_series, ingestion.gauges, now)
+        if len(reporting.named_series) > len(ingestion.named_series):
             reporting.forget(now - self._overdue_s)
-        self._keep_data(reporting, report)
-        reporting.reported = reporting.reached = now
+        self._store_data(reporting, report)
+        reporting.reported = reporting.reported_until = now
         longest_s = float(ingestion.longest)
         reporting.interval_s = max(reporting.interval_s, longest_s) if report.continues else longest_s
         reporting.refused += ingestion.refused
@@ -155,25 +155,25 @@ class LoadAggregates:
             reporting.reports += 1
             self._reports += 1
         self._refused += ingestion.refused
-        if ingestion.named:
-            began = edge_of(now) - ingestion.longest
-            self._began = began if self._began is None else min(self._began, began)
+        if ingestion.named_series:
+            first = edge_of(now) - ingestion.longest
+            self._measured_from = first if self._measured_from is None else min(self._measured_from, first)
 
-    def _keep_data(self, reporting: ReportingStream, report: LoadStatsRequest) -> None:
-        """Keep the report as it came, if there is room."""
+    def _store_data(self, reporting: ReportingStream, report: LoadStatsRequest) -> None:
+        """Store the report as received, if the bound on stored bytes allows that."""
         self._latest_bytes -= reporting.data_bytes
-        kept = (*reporting.data, report.data) if report.continues else (report.data,)
-        if self._latest_bytes + sum(map(len, kept)) > self._bounds.latest_bytes:
-            kept = ()
+        pieces = (*reporting.data, report.data) if report.continues else (report.data,)
+        if self._latest_bytes + sum(map(len, pieces)) > self._bounds.latest_bytes:
+            pieces = ()
             self._index.left_out["latest_bytes"] += 1
-        reporting.data = kept
+        reporting.data = pieces
         self._latest_bytes += reporting.data_bytes
 
-    # Questions
+    # Queries
 
     def clusters(self, now: float, window_s: float) -> list[ClusterFigures]:
         """The load of each (cluster, service name), by name, without rows."""
-        return list(map(self._by_clock, self._queries.clusters(self._span(now, window_s))))
+        return list(map(self._in_wall_time, self._queries.clusters(self._window(now, window_s))))
 
     def cluster(
         self, cluster: str, now: float, window_s: float, by: Breakdown = "locality", service_name: str | None = None
@@ -182,43 +182,43 @@ class LoadAggregates:
 
         None for a cluster that no client reported.
         """
-        found = self._queries.cluster(cluster, self._span(now, window_s), by, service_name)
-        return self._by_clock(found) if found is not None else None
+        figures = self._queries.cluster(cluster, self._window(now, window_s), by, service_name)
+        return self._in_wall_time(figures) if figures is not None else None
 
     def series(
         self, cluster: str, now: float, window_s: float, step_s: float, by: Breakdown | None = None
     ) -> list[ChartLine]:
-        """The window in steps: 720 at most, and of a minute at least where counts by the second are gone.
+        """The load in a window, step by step: at most 720 steps, of at least a minute where only minutes are stored.
 
         One line for the cluster, or one for each pair of localities, or for each endpoint. There is no line for nodes:
-        their counts over time are not kept.
+        their counts over time are not stored.
         """
-        lines = self._queries.series(cluster, self._span(now, window_s), step_s, by)
-        return lines if not self._ahead_s else list(map(self._line_by_clock, lines))
+        lines = self._queries.series(cluster, self._window(now, window_s), step_s, by)
+        return lines if not self._ahead_s else list(map(self._line_in_wall_time, lines))
 
     def demand(self, group: str, cluster: str, now: float, window_s: float) -> ClusterDemand:
-        """The demand of a group's nodes, for traffic assignment. Without sources where none of them reported."""
-        found = self._queries.demand(group, cluster, self._span(now, window_s))
-        sources = tuple(replace(source, reported=self._shown(source.reported)) for source in found.sources)
-        return replace(found, until=self._shown(found.until), sources=sources)
+        """The demand of a group's nodes, for traffic assignment. Without sources if none of them has reported."""
+        demand = self._queries.demand(group, cluster, self._window(now, window_s))
+        sources = tuple(replace(source, reported=self._wall_time(source.reported)) for source in demand.sources)
+        return replace(demand, until=self._wall_time(demand.until), sources=sources)
 
     def streams(self) -> Iterator[LoadStreamStatus]:
         """The state of all open streams."""
         return map(self._status, list(self._streams.values()))
 
-    def left(self) -> Mapping[str, float]:
-        """When the nodes that ended their last stream in the last ``LEFT_KEPT_S`` did so, by node id.
+    def departed_nodes(self) -> Mapping[str, float]:
+        """The nodes whose last stream ended in the last ``DEPARTED_KEPT_S``: by node id, the end (epoch seconds).
 
-        The latest ``nodes_left`` of them (`Bounds`).
+        At most the latest ``nodes_left`` of them (`Bounds`).
         """
-        return {node: self._shown(at) for node, at in self._left.items()}
+        return {node: self._wall_time(at) for node, at in self._departed_nodes.items()}
 
-    def _forget_left(self, before: float) -> None:
-        while self._left:
-            node, at = next(iter(self._left.items()))
-            if at >= before and len(self._left) <= self._bounds.nodes_left:
+    def _forget_departed(self, before: float) -> None:
+        while self._departed_nodes:
+            node, at = next(iter(self._departed_nodes.items()))
+            if at >= before and len(self._departed_nodes) <= self._bounds.nodes_left:
                 return
-            del self._left[node]
+            del self._departed_nodes[node]
 
     def target_totals(self) -> Iterator[TargetTotals]:
         """For metrics: totals by (cluster, target locality), over all sources. Their number is bounded."""
@@ -229,7 +229,7 @@ class LoadAggregates:
         return self._queries.drop_totals()
 
     def size(self) -> AggregatesSize:
-        """How much is kept."""
+        """How much is stored."""
         return AggregatesSize(
             streams=len(self._streams),
             nodes=len(self._nodes),
@@ -242,43 +242,46 @@ class LoadAggregates:
 
     # Time
 
-    def _clock(self, now: float) -> float:
-        """The time that reports are counted at. It only goes forward, as windows do.
+    def _counted_time(self, now: float) -> float:
+        """The time at which a report is counted. Counted time never decreases, because windows only advance.
 
-        A clock that is set back a little stands still. When it is set back by more, this time goes on, and is ahead of
-        the clock from then on: all reports would end in one and the same second else. `_shown` is the reverse.
+        After a small setback of the clock, counted time stops until the clock has caught up. After a larger one,
+        counted time continues and stays ahead of the clock; otherwise all reports would end in the same second.
+        `_wall_time` is the reverse.
         """
         back_s = self._latest - (now + self._ahead_s)
-        if back_s > _STANDS_STILL_S:
+        if back_s > _SMALL_SETBACK_S:
             self._ahead_s += ceil(back_s)
         self._latest = max(self._latest, now + self._ahead_s)
         return self._latest
 
-    def _shown(self, at: float) -> float:
-        """A time of `_clock` by the clock of now; 0, for never, stays."""
+    def _wall_time(self, at: float) -> float:
+        """A time of `_counted_time` by the current clock; 0 means never and stays 0."""
         return at - self._ahead_s if at else at
 
-    def _by_clock(self, figures: ClusterFigures) -> ClusterFigures:
+    def _in_wall_time(self, figures: ClusterFigures) -> ClusterFigures:
         if not self._ahead_s:
             return figures
-        rows = tuple(replace(row, reported=self._shown(row.reported)) for row in figures.rows)
-        return replace(figures, until=self._shown(figures.until), reported=self._shown(figures.reported), rows=rows)
+        rows = tuple(replace(row, reported=self._wall_time(row.reported)) for row in figures.rows)
+        return replace(
+            figures, until=self._wall_time(figures.until), reported=self._wall_time(figures.reported), rows=rows
+        )
 
-    def _line_by_clock(self, line: ChartLine) -> ChartLine:
-        return replace(line, points=tuple(replace(point, at=self._shown(point.at)) for point in line.points))
+    def _line_in_wall_time(self, line: ChartLine) -> ChartLine:
+        return replace(line, points=tuple(replace(point, at=self._wall_time(point.at)) for point in line.points))
 
     @property
     def _overdue_s(self) -> float:
         return min(_OVERDUE_MAXIMUM_S, max(_OVERDUE_MINIMUM_S, _OVERDUE_INTERVALS * self.interval_s))
 
-    def _span(self, now: float, window_s: float) -> TimeSpan:
-        """The window up to the edge that all streams have reached. It does not begin before the first report."""
+    def _window(self, now: float, window_s: float) -> TimeSpan:
+        """The window up to the latest edge that all streams have reported, without time before the first report."""
         now = max(now + self._ahead_s, self._latest)
-        reached = (stream.reached for stream in list(self._streams.values()))
-        end = edge_of(min((at for at in reached if now - at <= self._overdue_s), default=now))
+        covered = (stream.reported_until for stream in list(self._streams.values()))
+        end = edge_of(min((at for at in covered if now - at <= self._overdue_s), default=now))
         begin = end - max(1, round(min(window_s, WINDOW_LIMIT_S)))
-        if self._began is not None:
-            begin = min(max(begin, self._began), end - 1)
+        if self._measured_from is not None:
+            begin = min(max(begin, self._measured_from), end - 1)
         return TimeSpan(begin, end)
 
     def _status(self, reporting: ReportingStream) -> LoadStreamStatus:
@@ -286,8 +289,8 @@ class LoadAggregates:
             stream=reporting.id,
             node=reporting.node.id,
             locality=reporting.node.locality,
-            opened=self._shown(reporting.opened),
-            reported=self._shown(reporting.reported),
+            opened=self._wall_time(reporting.opened),
+            reported=self._wall_time(reporting.reported),
             interval_s=reporting.interval_s,
             reports=reporting.reports,
             refused=reporting.refused,

@@ -1,17 +1,17 @@
-"""The counters of clusters' reports, read by their bytes.
+"""Reads the counters of clusters' reports by looking up their serialized parts.
 
 One of a thousand proxies sends few requests to one of a thousand clusters in ten seconds, so reports repeat the same
 few counts for the same few localities. A serialized ClusterStats is cut into names, rows (one for each locality and
-priority) and interval; rows and the seconds of intervals are looked up by their bytes, and parsed only if they are
-new. No order of clusters or rows is expected. This takes about half of the CPU of parsing a report whole
+priority) and interval. Rows and the seconds of intervals are looked up by their bytes; only new ones are parsed.
+Clusters and rows may come in any order. This takes about half of the CPU of parsing a report whole
 (`bench.load_reports`, 60 nodes with 1,000 clusters in 3 localities).
 
     ClusterStats   0a LEN name │ 12 LEN row │ 12 LEN row │ 22 LEN interval │ 32 LEN service name
                    ╰─ names ───────────────────────────────────────────────────────────────── ╯
 
-The cuts are right if each part by itself is a message that has only the expected fields, since concatenated protobuf
-messages are merged and no field is in two parts. A report that is written in another way, has drops, endpoints or
-metrics, or has invalid values is not read here: it is parsed whole by `xds.lrs.load_stats`.
+The cuts are correct if each part by itself is a message that has only the expected fields: concatenated protobuf
+messages are merged, and no field is in two parts. `xds.lrs.load_stats` parses all other reports whole: reports that are
+serialized in another way, have drops, endpoints or metrics, or have invalid values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from xds.proto import wire_pb2
 from xds.wire.fields import seconds_of
 from xds.wire.node import shared_locality
 
-# Limits of valid reports. A greater counter went below zero or is made up: no client sends so much in an interval.
+# Limits of valid reports. No client sends more in an interval: a greater counter is an underflow or an invention.
 COUNTER_LIMIT = 1 << 53
 INTERVAL_LIMIT_S = 86_400.0
-PRIORITY_LIMIT = 128  # that of Envoy
+PRIORITY_LIMIT = 128  # the limit of Envoy
 LOCALITIES_LIMIT = 1_024  # of one cluster's report
 NAME_LIMIT = 1_024  # characters of a name that a client chooses
 
@@ -43,13 +43,13 @@ _SHORT = 0x7F  # the greatest length, and the greatest number, that takes one by
 _NAME_TAG, _ROW_TAG, _INTERVAL_TAG = 0x0A, 0x12, 0x22
 # An interval up to the number of its nanoseconds: tag, length, tag and number of the seconds, tag of the nanoseconds.
 _SECONDS_BYTES = 5
-# Which bytes of a number say that it goes on, by how many bytes it has: all but the last.
+# The continuation bits of a varint, by its number of bytes: set in all bytes but the last.
 _CONTINUES = 0x80808080
 _CONTINUED = (-1, 0x00, 0x8000, 0x808000, 0x80808000)
 
 
-# One row of a cluster's report: its target (`target_bytes`), its traffic (packed), requests in progress. There are
-# hundreds of thousands a second, so these are plain tuples.
+# One row of a cluster's report: its target (`target_bytes`), its traffic (packed), requests in progress. A plain tuple,
+# because there are hundreds of thousands a second.
 RowCounters = tuple[bytes, int, int]
 # A cluster's report that has only counters: its names (for `names_of`), the length of its interval, its rows.
 ClusterCounters = tuple[bytes, int, Sequence[RowCounters]]
@@ -60,7 +60,7 @@ class NotOnlyCountersError(Exception):
 
 
 def target_bytes(locality: Locality, priority: int) -> bytes:
-    """A key that is the same for equal localities and priorities, however a client writes them."""
+    """A key of locality and priority that does not depend on how a client serializes them."""
     where = wire_pb2.Locality(region=locality.region, zone=locality.zone, sub_zone=locality.sub_zone)
     return where.SerializeToString() + bytes((priority,))
 
@@ -80,14 +80,14 @@ def names_of(names: bytes) -> tuple[str, str]:
     except (DecodeError, UnicodeDecodeError):
         raise NotOnlyCountersError from None
     usual = wire_pb2.ClusterTally(cluster_name=part.cluster_name, cluster_service_name=part.cluster_service_name)
-    # The cut assumes a name whose length takes one byte.
+    # The cuts require a name whose length takes one byte.
     if not cluster or names[1] > _SHORT or len(service_name) > NAME_LIMIT or usual.SerializeToString() != names:
         raise NotOnlyCountersError
     return cluster, service_name
 
 
 class CounterReader:
-    """Reads clusters' reports for their counters, and remembers what it read. One for each `LoadAggregates`."""
+    """Reads the counters of clusters' reports, caching rows, targets and intervals. One for each `LoadAggregates`."""
 
     __slots__ = ("_lengths", "_rows", "_targets")
 
@@ -97,7 +97,7 @@ class CounterReader:
         self._lengths: dict[bytes, int] = {}
 
     def read(self, reports: Iterable[bytes]) -> Iterator[ClusterCounters | None]:
-        """The counters of each serialized ClusterStats; None where it must be parsed whole.
+        """The counters of each serialized ClusterStats; None for one that must be parsed whole.
 
         Names are not checked here: `names_of` may still raise.
         """
@@ -139,7 +139,7 @@ class CounterReader:
         issued, in_progress = message.total_issued_requests, message.total_requests_in_progress
         if successes + errors + issued + in_progress > COUNTER_LIMIT or message.WhichOneof("extras"):
             raise NotOnlyCountersError
-        if len(self._rows) >= REMEMBERED_ROWS:  # the next reports fill it again
+        if len(self._rows) >= REMEMBERED_ROWS:  # the next reports fill the cache again
             self._rows.clear()
         counters = self._rows[row] = target, pack(successes, errors, issued), in_progress
         return counters
@@ -160,7 +160,7 @@ class CounterReader:
     def _new_length(self, interval: bytes) -> int:
         """The length of a serialized interval. Raises ``NotOnlyCountersError``.
 
-        Its first bytes are remembered where the fraction of a second cannot matter: it is less than 0.27 s.
+        Its first bytes are cached if the fraction of a second cannot change the length: it is less than 0.27 s.
         """
         if interval[0] != _INTERVAL_TAG or interval[1] > _SHORT or len(interval) != 2 + interval[1]:
             raise NotOnlyCountersError

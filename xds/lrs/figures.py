@@ -1,7 +1,7 @@
-"""The figures of load reports: frozen values, built when they are asked for.
+"""The figures of load reports: frozen values, computed for each query.
 
-Times are epoch seconds. What a client measured over an interval is spread evenly over it, so counts of a window that
-cuts through an interval are not whole numbers.
+Times are epoch seconds. Counts of a report are spread evenly over its interval, so the counts of a window that cuts
+through an interval are not whole numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNCATEGORISED = ""  # the key of drops without a category
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Requests over ``window_s``. ``in_progress`` is a gauge: the sum of what the open streams last reported.
+    """Requests over ``window_s``. ``in_progress`` is a gauge: the sum of the latest reports of the open streams.
 
     A request counts as ``issued`` when it begins, and as success or error when it ends.
     """
@@ -57,10 +57,10 @@ class Figures:
 class LoadRow:
     """A part of a cluster's load. ``share``: its fraction of the cluster's requests.
 
-    ``source`` is the locality of the reporting nodes, ``target`` that of the endpoints, at a ``priority``: 0 unless
-    the endpoints of lower numbers fail. Rows are by locality (one for each pair and priority), by endpoint (one for
-    each source, target, priority and endpoint) or by node. The row of a node covers the interval
-    of its latest report (``figures.window_s``), and ``totals`` are those of the node.
+    ``source`` is the locality of the reporting nodes, ``target`` the locality of the endpoints. ``priority`` is above 0
+    only while the endpoints of lower priorities fail. Rows are by locality (one for each pair and priority), by
+    endpoint (one for each source, target, priority and endpoint) or by node. The row of a node covers the interval of
+    its latest report (``figures.window_s``); ``totals`` are the totals of the node.
     """
 
     figures: Figures
@@ -75,7 +75,7 @@ class LoadRow:
 
 
 class Totals(NamedTuple):
-    """Counters of a node since it is known. They never decrease while it is."""
+    """Counters of a node since the server first saw it. They never decrease while the server stores them."""
 
     successes: int = 0
     errors: int = 0
@@ -87,10 +87,10 @@ class Totals(NamedTuple):
 class ClusterFigures:
     """The load of one cluster, or of one of its service names.
 
-    ``until``: the end of the window, up to which all nodes have reported that are not overdue; so a rate does not sink
-    between two reports. ``drops``: by category, those without one under ``UNCATEGORISED``; ``dropped``: their sum.
-    ``nodes``: how many named the cluster in their latest report; ``reported``: when the latest of them did.
-    ``groups``: those of the nodes that report it, by name.
+    ``until``: the end of the window. All nodes that are not overdue have reported up to this time, so a rate does not
+    sink between two reports. ``drops``: by category, drops without a category under ``UNCATEGORISED``; ``dropped``:
+    their sum. ``nodes``: how many nodes named the cluster in their latest report; ``reported``: the time of the latest
+    of these reports. ``groups``: the groups of the nodes that report the cluster, by name.
     """
 
     cluster: str
@@ -111,7 +111,7 @@ class ClusterFigures:
 
     @property
     def attempts(self) -> float:
-        """All tries in the window, those included that clients dropped (`attempted`)."""
+        """All tries in the window, including those that clients dropped (`attempted`)."""
         return attempted(*self._counts)
 
     @property
@@ -131,15 +131,15 @@ class ClusterFigures:
 
     @property
     def _counts(self) -> tuple[float, float, float, float]:
-        own = self.figures
-        return own.issued, own.successes, own.errors, self.dropped
+        figures = self.figures
+        return figures.issued, figures.successes, figures.errors, self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class ChartPoint:
-    """Counts in ``[at, at + step_s)``. Requests in progress are not kept over time.
+    """Counts in ``[at, at + step_s)``. Requests in progress are not stored over time.
 
-    ``dropped`` is of the line of a whole cluster: clients report drops by cluster.
+    ``dropped`` is only set in the line of a whole cluster: clients report drops by cluster.
     """
 
     at: float
@@ -150,7 +150,7 @@ class ChartPoint:
 
     @property
     def attempts(self) -> float:
-        """All tries in the step, those included that clients dropped (`attempted`)."""
+        """All tries in the step, including those that clients dropped (`attempted`)."""
         return attempted(self.issued, self.successes, self.errors, self.dropped)
 
     @property
@@ -162,7 +162,7 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """One line of a chart. All lines of an answer have the same steps. Without ``target`` it is the whole cluster's."""
+    """One line of a chart. All lines of an answer have the same steps. ``target`` is None for a whole cluster."""
 
     source: Locality | None
     target: Locality | None
@@ -186,11 +186,11 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class SourceDemand:
-    """The demand of one source locality for a cluster, a second. ``rps`` is without requests that clients dropped.
+    """The demand of one source locality for a cluster, per second. ``rps`` excludes requests that clients dropped.
 
-    ``attempted_ps`` is with them (`attempted`); of these ``repeats_ps`` at most may be retries or hedges.
-    ``nodes``: nodes with an open stream whose latest report names the cluster. ``reported``: when the latest of them
-    did; 0 without any.
+    ``attempted_ps`` includes them (`attempted`); at most ``repeats_ps`` of these may be retries or hedges. ``nodes``:
+    nodes with an open stream whose latest report names the cluster. ``reported``: the time of the latest of these
+    reports; 0 without any.
     """
 
     source: Locality
@@ -219,8 +219,8 @@ class ClusterDemand:
 class IngestResult:
     """The result of counting a report.
 
-    ``clusters``, ``localities``: what was counted. ``refused``: invalid clusters' reports. ``left_out``: values that a
-    bound kept out (`xds.lrs.series.Bounds`). ``ignored``: 1 for the report of a stream that is not open.
+    ``clusters``, ``localities``: how many were counted. ``refused``: invalid clusters' reports. ``left_out``: values
+    that a bound kept out (`xds.lrs.series.Bounds`). ``ignored``: 1 for the report of a stream that is not open.
     """
 
     clusters: int = 0
@@ -268,7 +268,7 @@ class DropTotals:
 
 @dataclass(frozen=True, slots=True)
 class AggregatesSize:
-    """How much is kept, and what was left out since the start, by bound. ``services`` are series."""
+    """How much is stored, and how many values were left out since the start, by bound. ``services`` are series."""
 
     streams: int
     nodes: int
@@ -280,7 +280,7 @@ class AggregatesSize:
 
 
 def attempted(issued: float, successes: float, errors: float, dropped: float) -> float:
-    """The tries that clients made, those included that reached no endpoint. Nothing is counted twice.
+    """The tries that clients made, including tries that reached no endpoint. Nothing is counted twice.
 
     What Envoy 1.40 reports, measured with 100 requests (``tests/e2e/test_demand.py``):
 
@@ -301,8 +301,8 @@ def attempted(issued: float, successes: float, errors: float, dropped: float) ->
     So errors that were not issued are either drops or failed connections. Reports do not tell which, so the larger of
     both counts: with ``max_requests`` and failed connections at once the result is too small, never too large.
 
-    A client that does not report issued requests has those that ended counted. A request that was issued before the
-    window and failed in it may count as not issued: the result is too large by it for that window.
+    For a client that does not report issued requests, finished requests count. A request that was issued before the
+    window and failed within the window may count as not issued: the result of that window is then one too large.
     """
     unissued = min(max(successes + errors - issued, 0.0), errors)
     return (issued or successes) + max(dropped, unissued)

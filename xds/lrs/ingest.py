@@ -1,7 +1,7 @@
-"""Counts one report: into the windows of its series, the gauges of its stream and the totals of its node.
+"""Adds one report to the windows of its series, the gauges of its stream and the totals of its node.
 
-Reports of clusters that have only counters, nearly all, are counted as `xds.lrs.cluster_counters` reads them. The rest,
-such as clusters with drops, endpoints or metrics, are parsed whole by `xds.lrs.load_stats`.
+Nearly all reports of clusters have only counters: `xds.lrs.cluster_counters` reads them. The others, such as reports
+with drops, endpoints or metrics, are decoded whole by `xds.lrs.load_stats`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from xds.lrs.series import LoadSeries, SeriesIndex
 from xds.lrs.windows import TrafficWindow, edge_of, length_of, span_of
 from xds.model.load_report import LocalityLoad, Metric, Traffic
 
-# Between two pauses: a millisecond or less.
+# Clusters between two pauses: they take a millisecond or less.
 CLUSTERS_AT_ONCE = 512
 WHOLE_CLUSTERS_AT_ONCE = 32
-METRIC_LIMIT = 1e100  # so that a sum of many stays finite
+METRIC_LIMIT = 1e100  # the sum of many such values stays finite
 
 
 class ReportIngestion:
     """One report of an open stream while it is counted.
 
-    ``named``: the series that it named. ``gauges``: those of them with requests in progress. ``longest``: the longest
-    interval of the report, in whole seconds.
+    ``named_series``: the series that the report names. ``gauges``: requests in progress by series and window.
+    ``longest``: the longest interval of the report, in whole seconds.
     """
 
     __slots__ = (
-        "_edge", "_index", "_localities", "_now", "_reader", "_stream", "gauges", "left_out", "longest", "named",
+        "_edge", "_index", "_localities", "_now", "_reader", "_stream", "gauges", "left_out", "longest", "named_series",
         "refused",
     )  # fmt: skip
 
@@ -46,13 +46,13 @@ class ReportIngestion:
         self._now = now
         self._reader = reader
         self._stream = stream
-        self.named: list[LoadSeries] = []
+        self.named_series: list[LoadSeries] = []
         self.gauges: dict[LoadSeries, Gauge] = {}
         self.longest = 0
         self._localities = self.left_out = self.refused = 0
 
     def steps(self, report: LoadStatsRequest) -> Generator[None]:
-        """Count the report, with pauses: the clusters that have only counters first, then the others."""
+        """Count the report, with pauses. Clusters that have only counters come first."""
         clusters = report.clusters
         counted = min(len(clusters), self._index.bounds.clusters)
         others: list[bytes] = []
@@ -64,12 +64,12 @@ class ReportIngestion:
             if number % WHOLE_CLUSTERS_AT_ONCE == 0:
                 yield
         if counted < len(clusters):
-            self._leave_out("clusters", len(clusters) - counted)
+            self._count_left_out("clusters", len(clusters) - counted)
 
     def result(self) -> IngestResult:
         """The result so far."""
         return IngestResult(
-            clusters=len(self.named), localities=self._localities, refused=self.refused, left_out=self.left_out
+            clusters=len(self.named_series), localities=self._localities, refused=self.refused, left_out=self.left_out
         )
 
     def _count_counters(self, reports: Sequence[bytes]) -> list[bytes]:
@@ -78,25 +78,25 @@ class ReportIngestion:
         The hot path: a large fleet reports a hundred thousand clusters a second.
         """
         by_names, totals = self._stream.source_series.by_names, self._stream.totals.totals
-        named = self.named
+        named_series = self.named_series
         others: list[bytes] = []
         length = span = localities = 0
         for stats, read in zip(reports, self._reader.read(reports), strict=True):
             if read is None:
                 others.append(stats)
                 continue
-            names, its_length, rows = read
+            names, report_length, rows = read
             series = by_names.get(names)
             if series is None:
                 try:
-                    series = self._series_of(names)
+                    series = self._resolve_series(names)
                 except NotOnlyCountersError:
                     others.append(stats)
                 if series is None:
                     continue
-            if length != its_length:
-                length, span = its_length, self._span(its_length)
-            named.append(series)
+            if length != report_length:
+                length, span = report_length, self._span(report_length)
+            named_series.append(series)
             sums = 0
             for target, counters, in_progress in rows:
                 window = series.targets.get(target) or self._new_target(series, target)
@@ -126,10 +126,10 @@ class ReportIngestion:
         if load is None:
             self.refused += 1
             return
-        series = self._find_series(load.cluster, load.service_name)
+        series = self._find_or_create_series(load.cluster, load.service_name)
         if series is None:
             return
-        self.named.append(series)
+        self.named_series.append(series)
         span = self._span(length_of(load.interval_s))
         for each in load.localities:
             self._count_locality(series, span, each)
@@ -170,7 +170,7 @@ class ReportIngestion:
     ) -> None:
         for name, metric in metrics.items():
             if abs(metric.total) > METRIC_LIMIT:
-                self._leave_out("metric_value", 1)
+                self._count_left_out("metric_value", 1)
                 continue
             counter = self._index.metric(self._stream, series, (target, address, name), self._now)
             if counter is None:
@@ -187,14 +187,14 @@ class ReportIngestion:
                 else:
                     counter.add(span, (dropped,))
 
-    def _series_of(self, names: bytes) -> LoadSeries | None:
-        """The series by the bytes of its names, which are remembered. Raises ``NotOnlyCountersError``."""
-        series = self._find_series(*names_of(names))
+    def _resolve_series(self, names: bytes) -> LoadSeries | None:
+        """Find or create the series of serialized names, and cache it. Raises ``NotOnlyCountersError``."""
+        series = self._find_or_create_series(*names_of(names))
         if series is not None:
             self._stream.source_series.by_names[names] = series
         return series
 
-    def _find_series(self, cluster: str, service_name: str) -> LoadSeries | None:
+    def _find_or_create_series(self, cluster: str, service_name: str) -> LoadSeries | None:
         series = self._index.series(self._stream, cluster, service_name, self._now)
         if series is None:
             self.left_out += 1
@@ -204,6 +204,6 @@ class ReportIngestion:
         self.longest = max(self.longest, length)
         return span_of(self._edge, length)
 
-    def _leave_out(self, bound: str, count: int) -> None:
+    def _count_left_out(self, bound: str, count: int) -> None:
         self.left_out += count
         self._index.left_out[bound] += count

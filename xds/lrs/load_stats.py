@@ -41,10 +41,10 @@ CATEGORIES_LIMIT = 1_024
 
 @dataclass(frozen=True, slots=True)
 class LoadStatsResponse:
-    """What a client is asked to report, every ``interval_s``.
+    """What the server requests of a client: which clusters to report, every ``interval_s``.
 
-    With ``all_clusters`` the client reports all of its clusters, and ``clusters`` is empty. ``by_endpoint``: it reports
-    each endpoint, too.
+    With ``all_clusters`` the client reports all of its clusters, and ``clusters`` is empty. With
+    ``by_endpoint`` the client also reports each endpoint.
     """
 
     interval_s: float
@@ -65,9 +65,9 @@ class LoadStatsResponse:
 class LoadStatsRequest:
     """A LoadStatsRequest, or a further piece of one (``continues``). ``node`` is serialized.
 
-    Parsed at first only as far as to tell clusters apart, and the node not at all: Envoy repeats its 61 kB in each
-    report. ``clusters`` are for counting (`xds.lrs.cluster_counters`), which takes a tenth of the time of ``loads``,
-    the whole report as values. Both find the same reports invalid: a cluster's report is accepted whole or not at all.
+    The constructor only separates the clusters. It does not parse the node: Envoy repeats its 61 kB in each report.
+    Counting reads ``clusters`` (`xds.lrs.cluster_counters`), which takes a tenth of the time of ``loads``, the whole
+    report as values. Both find the same reports invalid: a cluster's report is accepted whole or not at all.
     """
 
     __slots__ = ("_loads", "_message", "_node_field", "continues", "data")
@@ -84,12 +84,12 @@ class LoadStatsRequest:
     @property
     def node(self) -> bytes:
         """The serialized node; empty if the request has none."""
-        # A client may have its node behind its clusters; it counts then, as the last one does in protobuf.
+        # A client may serialize its node after its clusters. That node counts: in protobuf the last one wins.
         return self._message.node or self._node_field
 
     @property
     def reports(self) -> int:
-        """The number of clusters' reports, invalid ones included."""
+        """The number of clusters' reports, including invalid ones."""
         return len(self._message.cluster_stats)
 
     @property
@@ -114,7 +114,7 @@ class LoadStatsRequest:
 
 
 def _first_node(data: bytes) -> tuple[int, int]:
-    """Begin and end of the node that a request begins with; 0 and 0 where it begins with something else."""
+    """Begin and end of the node, if the request begins with a node; else 0 and 0."""
     if not data.startswith(NODE_TAG):
         return 0, 0
     try:
@@ -129,7 +129,8 @@ def _first_node(data: bytes) -> tuple[int, int]:
 def split_request(data: bytes) -> Iterator[bytes]:
     """A serialized LoadStatsRequest in pieces of at most ``PIECE_BYTES`` and ``PIECE_FIELDS``, each a LoadStatsRequest.
 
-    A longer field is a piece of its own; the node at the beginning is not counted. Nothing within a field is read.
+    A longer field is a piece of its own. The node at the beginning does not count towards the limits. The contents of
+    fields are not read.
     Raises ``RemoteProtocolError`` for bytes that are not a message.
     """
     _, position = _first_node(data)
@@ -221,12 +222,12 @@ def _locality(stats: wire_pb2.UpstreamLocalityStats, endpoints_limit: int) -> Lo
     rows = [_endpoint(each) for each in stats.upstream_endpoint_stats[:endpoints_limit]]
     if traffic is None or metrics is None or utilisations is None or None in rows or stats.priority > PRIORITY_LIMIT:
         return None
-    where = stats.locality
-    if not _are_names(where.region, where.zone, where.sub_zone, *metrics):
+    parts = stats.locality
+    if not _are_names(parts.region, parts.zone, parts.sub_zone, *metrics):
         return None
     endpoints = tuple(row for row in rows if row is not None) if rows else ()
     both = {**metrics, **utilisations} if utilisations else metrics
-    locality = shared_locality(where.region, where.zone, where.sub_zone)
+    locality = shared_locality(parts.region, parts.zone, parts.sub_zone)
     return LocalityLoad(locality, traffic, stats.priority, both, endpoints)
 
 
@@ -261,7 +262,7 @@ def _metrics(stats: Sequence[wire_pb2.EndpointLoadMetricStats]) -> Mapping[str, 
 
 
 def _utilisations(stats: wire_pb2.UpstreamLocalityStats) -> Mapping[str, Metric] | None:
-    """The ORCA utilisations of backends. Few clients report them, so nothing is built where there are none."""
+    """The ORCA utilisations of backends. Few clients report them; without any, no dictionary is built."""
     reported = [(name, getattr(stats, name)) for name in UTILISATIONS if stats.HasField(name)]
     if not reported:
         return NO_METRICS

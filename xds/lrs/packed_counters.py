@@ -1,8 +1,8 @@
 """Counters side by side in one integer, each in a lane of 96 bits.
 
-A fleet reports a million counters in an interval, and Python needs the same time to add two small integers as two of
-twenty digits. So one addition adds all counters of a row: 30 ns for three counters, instead of 57 ns one by one. No
-lane of a sum may be negative.
+A fleet reports a million counters in an interval. Python adds two integers of twenty digits as fast as two small ones,
+so all counters of a row are added at once: 30 ns for three counters, instead of 57 ns one by one. No lane of a sum may
+be negative.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRAFFIC = struct.Struct(f"<{_LANE * TRAFFIC_LANES}")
 
 
 def pack(*counters: int) -> int:
-    """Counters from 0 to 2**64 - 1, packed."""
+    """Pack counters from 0 to 2**64 - 1 into one integer, the first in the lowest lane."""
     packed = 0
     for counter in reversed(counters):
         packed = packed << _LANE_BITS | counter
@@ -26,7 +26,7 @@ def pack(*counters: int) -> int:
 
 
 def shift_lanes(packed: int, lanes: int) -> int:
-    """Packed counters, moved up by this many lanes, so that others fit below them."""
+    """Move packed counters up by this many lanes, which leaves room for others below."""
     return packed << _LANE_BITS * lanes
 
 

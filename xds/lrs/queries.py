@@ -1,4 +1,4 @@
-"""Questions to the load of a fleet: windows as figures. Reads only, and safe while another thread counts."""
+"""Queries of a fleet's load: computes figures from windows. Read-only, and safe while another thread counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from xds.model.node import Locality
 
 WINDOW_LIMIT_S = 3_600.0
 POINTS_LIMIT = 720  # of one line of a chart
-_DIGITS = 6  # sums of fractions are exact to this; sums of whole reports become whole numbers again
+_DIGITS = 6  # decimals of sums: rounding makes sums of whole reports whole numbers again
 _Key = tuple[Locality, Locality, int, str]  # source, target, its priority, address or empty
 _Sums = dict[_Key, list[float]]  # successes, errors, issued, in progress
 _MINUTE_S = 60
@@ -53,7 +53,7 @@ class TimeSpan(NamedTuple):
 
 
 class LoadQueries:
-    """Answers the questions of `LoadAggregates`, whose ``nodes`` (by node id) it reads."""
+    """Answers the queries of `LoadAggregates`. ``nodes``: its nodes by id."""
 
     def __init__(self, index: SeriesIndex, nodes: Mapping[str, NodeTotals]) -> None:
         self._index = index
@@ -61,14 +61,14 @@ class LoadQueries:
 
     def clusters(self, span: TimeSpan) -> list[ClusterFigures]:
         """All clusters by name and service name, without rows."""
-        named = attrgetter("cluster", "service_name")
+        names_of = attrgetter("cluster", "service_name")
         return [
             _figures_of(list(all_series), span, service_name)
-            for (_, service_name), all_series in groupby(sorted(self._index, key=named), named)
+            for (_, service_name), all_series in groupby(sorted(self._index, key=names_of), names_of)
         ]
 
     def cluster(self, cluster: str, span: TimeSpan, by: Breakdown, service_name: str | None) -> ClusterFigures | None:
-        """One cluster with its rows; None if no client reported it."""
+        """One cluster with its rows; None if no client reported the cluster."""
         all_series = [
             series
             for series in self._index.of_cluster(cluster)
@@ -80,7 +80,7 @@ class LoadQueries:
         return _figures_of(all_series, span, _name_of(all_series), tuple(rows))
 
     def series(self, cluster: str, span: TimeSpan, step_s: float, by: Breakdown | None) -> list[ChartLine]:
-        """The load of a cluster in steps; empty by node, because the counts of nodes over time are not kept."""
+        """The load of a cluster in steps; empty by node, because the counts of nodes over time are not stored."""
         if by == "node":
             return []
         step = _step(span, step_s)
@@ -142,16 +142,16 @@ class LoadQueries:
         return [_with_share(row, row.figures.rps, total_rps) for row in rows]
 
     def _node_row(self, node: NodeTotals, all_series: list[LoadSeries]) -> LoadRow | None:
-        """None for a node that is not connected, or never reported the cluster."""
+        """The row of a node; None if the node is not connected or never reported the cluster."""
         totals = [node.total(series) for series in all_series]
         streams = list(node.streams.values())
         # Nodes of other groups and localities have series of their own for the same cluster.
         names = {(series.cluster, series.service_name) for series in all_series}
-        found = [(stream, stream.load(*name)) for name in sorted(names) for stream in streams]
-        loads = [load for _, load in found if load is not None]
+        reports = [(stream, stream.load(*name)) for name in sorted(names) for stream in streams]
+        loads = [load for _, load in reports if load is not None]
         if not streams or not (loads or any(map(any, totals))):
             return None
-        reported = max((stream.reported for stream, load in found if load is not None), default=0.0)
+        reported = max((stream.reported for stream, load in reports if load is not None), default=0.0)
         figures, total = _latest(loads), Totals(*map(sum, zip(*totals, strict=True)))
         return LoadRow(figures, 0.0, node.node.locality, node=node.node.id, totals=total, reported=reported)
 
@@ -166,7 +166,7 @@ def _figures_of(
     counts = [0.0] * 4
     for sums in _sums(all_series, span, "locality").values():
         counts = list(map(add, counts, sums))
-    metrics = _merged(_whole(_metrics(all_series, span)).values())
+    metrics = _merged(_unique_metrics(_metrics(all_series, span)).values())
     drops: dict[str, float] = defaultdict(float)
     for series in all_series:
         for category, counter in list(series.drops.items()):
@@ -229,13 +229,13 @@ def _metrics(all_series: Iterable[LoadSeries], span: TimeSpan) -> dict[_Key, dic
     return sums
 
 
-def _whole(metrics: Mapping[_Key, Mapping[str, Metric]]) -> dict[_Key, Mapping[str, Metric]]:
-    """Each metric once: that of a locality where it has one, else those of its endpoints."""
-    found: dict[_Key, Mapping[str, Metric]] = {}
+def _unique_metrics(metrics: Mapping[_Key, Mapping[str, Metric]]) -> dict[_Key, Mapping[str, Metric]]:
+    """Each metric once: the metric of a locality if there is one, else the metrics of its endpoints."""
+    unique: dict[_Key, Mapping[str, Metric]] = {}
     for key, by_name in metrics.items():
         of_locality = metrics.get((*key[:3], ""), {}) if key[3] else {}
-        found[key] = {name: metric for name, metric in by_name.items() if name not in of_locality}
-    return found
+        unique[key] = {name: metric for name, metric in by_name.items() if name not in of_locality}
+    return unique
 
 
 def _merged(metrics: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
@@ -256,7 +256,7 @@ def _figures(counts: list[float], window_s: float, metrics: Mapping[str, Metric]
 
 
 def _latest(loads: list[ClusterLoad]) -> Figures:
-    """The latest reports of a node as one, over the longest of their intervals."""
+    """The latest reports of a node as one, scaled to the longest of their intervals."""
     window_s = max((load.interval_s for load in loads), default=0.0)
     counts = [0.0] * 4
     metrics: list[Mapping[str, Metric]] = []
@@ -301,9 +301,9 @@ def _source_demand(
 ) -> SourceDemand:
     dropped = sum(counter.sum(*span)[0] for series in all_series for counter in list(series.drops.values()))
     counts = [0.0] * 4
-    for key, own in sums.items():
+    for key, key_counts in sums.items():
         if key[0] == source:
-            counts = list(map(add, counts, own))
+            counts = list(map(add, counts, key_counts))
     successes, errors, issued, in_progress = counts
     nodes = sum(series.nodes for series in all_series)
     return SourceDemand(
@@ -320,7 +320,7 @@ def _source_demand(
 
 
 def _step(span: TimeSpan, step_s: float) -> int:
-    """Whole seconds; whole minutes where the window reaches back to where only minutes are kept."""
+    """The step in whole seconds; in whole minutes if the window reaches back to where only minutes are stored."""
     step = max(1, round(step_s), -(-span.seconds // POINTS_LIMIT))
     return step if span.seconds <= SECONDS else -(-step // _MINUTE_S) * _MINUTE_S
 
@@ -334,6 +334,6 @@ def _point(windows: list[TrafficWindow], drops: list[ValueWindow], begin: int, e
 
 
 def _name_of(all_series: list[LoadSeries]) -> str:
-    """The service name of the series; empty where there are several."""
+    """The service name of the series; empty if there are several."""
     names = {series.service_name for series in all_series}
     return names.pop() if len(names) == 1 else ""

@@ -1,6 +1,7 @@
 """One LRS stream: LoadStatsRequests in, events out. Sans-io. The rules are those of docs/protocol.md#load-reports.
 
-`ReportInterval` is the interval that clients are asked for: longer while reading reports takes too much of a core.
+`ReportInterval` is the reporting interval that the server requests: longer while reading reports takes too much of a
+core.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ READS_ONE_RESPONSE = frozenset({"gRPC Go"})
 
 
 class LoadSettings(NamedTuple):
-    """What all clients are asked for. ``by_endpoint``: report endpoints separately, where a client can.
+    """What the server requests of all clients. ``by_endpoint``: report endpoints separately, if a client can.
 
-    ``longest_interval_s``: while reading takes too much CPU, clients are asked for longer intervals, up to this one
-    (`ReportInterval`); not if it is no longer than ``interval_s``.
+    ``longest_interval_s``: while reading takes too much CPU, the server requests longer intervals, up to this one
+    (`ReportInterval`). A value of at most ``interval_s`` turns that off.
     """
 
     interval_s: float = INTERVAL_S
@@ -41,14 +42,14 @@ DEFAULT_SETTINGS = LoadSettings()
 
 @dataclass(frozen=True, slots=True)
 class LoadNodeIdentified:
-    """The first request came: the client's node is known."""
+    """The first request arrived: the client's node is known."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReported:
-    """A report came. One without any cluster shows that the client is alive."""
+    """A report arrived. A report without clusters shows that the client is connected."""
 
     report: LoadStatsRequest
 
@@ -65,14 +66,14 @@ class LoadReported:
 
 @dataclass(frozen=True, slots=True)
 class SendLoadResponse:
-    """A serialized LoadStatsResponse is to be sent."""
+    """The caller must send this serialized LoadStatsResponse."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EndLoadStream:
-    """The stream is to be ended, so that the client reconnects and reads a new response."""
+    """The caller must end the stream, so that the client reconnects and reads a new response."""
 
 
 LoadEvent = LoadNodeIdentified | LoadReported | SendLoadResponse | EndLoadStream
@@ -91,24 +92,24 @@ class LoadReportStream:
         self._clusters_of = clusters_of
         self._settings = settings
         self._node_bytes = node_bytes
-        self._response: LoadStatsResponse | None = None  # the latest one sent
+        self._response: LoadStatsResponse | None = None  # the latest response that was sent
 
     def receive(self, request: LoadStatsRequest) -> list[LoadEvent]:
-        """Handle a request. Raises ``RemoteProtocolError`` for a first one without a valid node."""
+        """Handle a request. Raises ``RemoteProtocolError`` if the first request has no valid node."""
         events: list[LoadEvent] = []
         if self.node is None:
             self._identify(request, events)
-            # Rule 1: after a reconnect the first message reports what gathered meanwhile.
+            # Rule 1: after a reconnect the first message reports what the client counted since its last report.
             if request.reports:
                 events.append(LoadReported(request))
             events += self.offer(self._settings)
             return events
-        # Rule 2: the first message fixed the node; later ones may repeat it, omit it, or have an empty one.
+        # Rule 2: the first message fixes the node. Later ones may repeat the node, omit it, or have an empty node.
         events.append(LoadReported(request))
         return events
 
     def offer(self, settings: LoadSettings) -> list[LoadEvent]:
-        """Settings or snapshots may have changed. Rule 8: a response is sent only if it differs from the last one."""
+        """Handle new settings or snapshots. Rule 8: a response is sent only if it differs from the last one."""
         self._settings = settings
         if self.node is None:
             return []
@@ -139,14 +140,16 @@ class LoadReportStream:
 
 
 WORK_SHARE = 0.3  # of a core, for reading reports
-RETURN_SHARE = 0.2  # to this much at most, before the interval is shortened again: it would be exceeded at once else
+RETURN_SHARE = (
+    0.2  # the interval is shortened only if the share then stays below this: it would be lengthened again at once else
+)
 STEP = 2.0  # the interval is doubled and halved: each change reconnects the clients that read one response only
 MEASURED_INTERVALS = 2.0  # intervals over which work is measured, so that all clients follow a change before the next
 MEASURED_MINIMUM_S = 20.0
 
 
 class IntervalChange(NamedTuple):
-    """Clients are asked for another interval. ``share``: of a core, at the interval ``before_s``."""
+    """The requested interval changed. ``share``: the share of a core that reading took at the interval ``before_s``."""
 
     before_s: float
     interval_s: float
@@ -154,40 +157,40 @@ class IntervalChange(NamedTuple):
 
 
 class ReportInterval:
-    """``interval_s`` is between what the operator set, ``set_s``, and ``longest_s``; the same turns lengthening off.
+    """The interval that the server requests, ``interval_s``: from the setting ``set_s`` up to ``longest_s``.
 
-    ``share`` is the share of a core that reading took when it was last measured.
+    Equal limits turn lengthening off. ``share`` is the share of a core that reading took when it was last measured.
     """
 
-    __slots__ = ("_begun_at", "_work_s", "interval_s", "longest_s", "set_s", "share")
+    __slots__ = ("_measured_since", "_work_s", "interval_s", "longest_s", "set_s", "share")
 
     def __init__(self, set_s: float, longest_s: float) -> None:
         self.set_s = set_s
         self.longest_s = max(set_s, longest_s)
         self.interval_s = set_s
         self.share = 0.0
-        self._begun_at: float | None = None
+        self._measured_since: float | None = None
         self._work_s = 0.0
 
     @property
     def is_longer(self) -> bool:
-        """Whether clients are asked for a longer interval than was set."""
+        """Whether the requested interval is longer than the setting."""
         return self.interval_s > self.set_s
 
     def add(self, work_s: float, now: float) -> IntervalChange | None:
-        """Reading a report took this many seconds of CPU, and ended at ``now``."""
-        if self._begun_at is None or now < self._begun_at:  # the clock may be set back
-            self._begun_at, self._work_s = now, 0.0
+        """Add the CPU seconds that reading a report took, until ``now``. Returns a change of the interval, if any."""
+        if self._measured_since is None or now < self._measured_since:  # the clock may be set back
+            self._measured_since, self._work_s = now, 0.0
         self._work_s += work_s
-        lasted_s = now - self._begun_at
+        lasted_s = now - self._measured_since
         if lasted_s < max(MEASURED_MINIMUM_S, MEASURED_INTERVALS * self.interval_s):
             return None
-        self.share, self._begun_at, self._work_s = self._work_s / lasted_s, now, 0.0
+        self.share, self._measured_since, self._work_s = self._work_s / lasted_s, now, 0.0
         before_s, self.interval_s = self.interval_s, self._next_s()
         return IntervalChange(before_s, self.interval_s, self.share) if self.interval_s != before_s else None
 
     def _next_s(self) -> float:
-        """Reports cost in proportion to how many come: half as much at twice the interval."""
+        """The next interval. The cost is proportional to the number of reports: half as much at twice the interval."""
         if self.share > WORK_SHARE:
             return min(self.longest_s, self.interval_s * STEP)
         shorter_s = max(self.set_s, self.interval_s / STEP)

@@ -1,4 +1,4 @@
-"""Streams and nodes that report: the latest report of each stream, totals, requests in progress."""
+"""Reporting streams and nodes: the latest report of each stream, totals, requests in progress."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from xds.model.node import Node
 
 # Requests in progress of one series, by window.
 Gauge = dict[TrafficWindow, int]
-_NOTHING: Mapping[TrafficWindow, int] = {}
+_NO_GAUGE: Mapping[TrafficWindow, int] = {}
 
 
 class NodeTotals:
-    """What a node counted in all, while its streams come and go.
+    """The totals of a node over all its streams.
 
-    ``totals``: by series, packed: successes, errors, issued, dropped. ``since``: when the node connected or, without a
-    stream, left.
+    ``totals``: by series, packed: successes, errors, issued, dropped. ``since``: when the node connected or, while it
+    has no stream, when its last stream ended.
     """
 
     __slots__ = ("node", "since", "streams", "totals")
@@ -40,15 +40,15 @@ class NodeTotals:
 class ReportingStream:
     """One open stream.
 
-    ``source_series`` are those of its group and locality, shared with other streams. ``named``: when a report last
-    named a series. ``data``: the latest report as it came, in pieces, without its node; empty where it is not kept.
-    ``reached``: the time up to which its reports go; ``interval_s``: the longest interval of the latest one.
-    ``created``: series and windows that it created since ``created_since``.
+    ``source_series``: the series of its group and locality, shared with other streams. ``named_series``: by series,
+    when a report last named it. ``data``: the latest report as received, in pieces, without its node; empty if not
+    stored. ``reported_until``: the end of the time that its reports cover. ``interval_s``: the longest interval of the
+    latest report. ``created``: how many series and windows the stream created since ``created_since``.
     """
 
     __slots__ = (
-        "_gauges", "created", "created_since", "data", "id", "interval_s", "left_out", "named", "node",
-        "opened", "reached", "refused", "reported", "reports", "source_series", "totals",
+        "_gauges", "created", "created_since", "data", "id", "interval_s", "left_out", "named_series", "node",
+        "opened", "refused", "reported", "reported_until", "reports", "source_series", "totals",
     )  # fmt: skip
 
     def __init__(self, stream: int, totals: NodeTotals, source_series: SourceSeries, now: float) -> None:
@@ -56,11 +56,11 @@ class ReportingStream:
         self.totals = totals
         self.node = totals.node
         self.source_series = source_series
-        self.opened = self.reached = now
+        self.opened = self.reported_until = now
         self.reported = self.interval_s = 0.0
         self.reports = self.refused = self.left_out = 0
         self.created, self.created_since = 0, now
-        self.named: dict[LoadSeries, float] = {}
+        self.named_series: dict[LoadSeries, float] = {}
         self.data: tuple[bytes, ...] = ()
         self._gauges: dict[LoadSeries, Mapping[TrafficWindow, int]] = {}
 
@@ -70,45 +70,45 @@ class ReportingStream:
         return sum(map(len, self.data))
 
     def load(self, cluster: str, service_name: str) -> ClusterLoad | None:
-        """The latest report of a cluster; None where the stream did not name it, or where it is not kept."""
+        """The latest report of a cluster; None if the latest report does not name the cluster or is not stored."""
         for piece in self.data:
             load = find_cluster_stats(piece, cluster, service_name)
             if load is not None:
                 return load
         return None
 
-    # Who names a series, and requests in progress
+    # Named series, and requests in progress
 
     def name(self, series: Iterable[LoadSeries], gauges: Mapping[LoadSeries, Gauge], now: float) -> None:
-        """A report named these series. ``gauges``: the requests in progress of those that have any."""
-        found = dict.fromkeys(series, now)
+        """Record that a report named these series. ``gauges``: the requests in progress of those that have any."""
+        named = dict.fromkeys(series, now)
         for each in self._gauges.keys() - gauges.keys():
-            if each in found:
-                self._set_gauge(each, _NOTHING)
+            if each in named:
+                self._set_gauge(each, _NO_GAUGE)
         for each, gauge in gauges.items():
             self._set_gauge(each, gauge)
-        if found.keys() == self.named.keys():  # as a rule: Envoy names all clusters in each report
-            self.named = found
+        if named.keys() == self.named_series.keys():  # the usual case: Envoy names all clusters in each report
+            self.named_series = named
             return
-        for each in found.keys() - self.named.keys():
+        for each in named.keys() - self.named_series.keys():
             self._count_node(each, 1)
-        self.named.update(found)
+        self.named_series.update(named)
 
     def forget(self, before: float) -> None:
-        """Drop what was last named before a time; clients need not report clusters without requests."""
-        for series in [series for series, at in self.named.items() if at < before]:
-            del self.named[series]
+        """Drop the series last named before a time. Clients need not report clusters without requests."""
+        for series in [series for series, at in self.named_series.items() if at < before]:
+            del self.named_series[series]
             self._count_node(series, -1)
-            self._set_gauge(series, _NOTHING)
+            self._set_gauge(series, _NO_GAUGE)
 
     def _count_node(self, series: LoadSeries, change: int) -> None:
-        """Count the node once, however many of its streams name the series."""
+        """Add ``change`` to the nodes of a series, unless another stream of the node names the series."""
         others = (stream for stream in self.totals.streams.values() if stream is not self)
-        if not any(series in stream.named for stream in others):
+        if not any(series in stream.named_series for stream in others):
             series.nodes += change
 
     def _set_gauge(self, series: LoadSeries, gauge: Mapping[TrafficWindow, int]) -> None:
-        for window, count in self._gauges.pop(series, _NOTHING).items():
+        for window, count in self._gauges.pop(series, _NO_GAUGE).items():
             window.in_progress -= count
         for window, count in gauge.items():
             window.in_progress += count

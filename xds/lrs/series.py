@@ -1,7 +1,7 @@
 """The load of one group and source locality to one cluster, under one service name; and the index of all such series.
 
-A traffic window takes some 5.5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. So all windows
-take 360 MB at most; those of a thousand clusters between three source and three target localities take 50 MB.
+A traffic window takes some 5.5 kB: three counters, each with 120 seconds and 62 minutes of eight bytes. All windows
+together take at most 360 MB; a thousand clusters between three source and three target localities take 50 MB.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class LoadSeries:
 
     Targets are localities at a priority, as bytes (`xds.lrs.cluster_counters.target_bytes`). ``targets``: windows by
     target; ``endpoints``: by target and address; ``metrics``: by target, address (or empty) and name; ``drops``: by
-    category. ``nodes``: how many nodes have an open stream that named the series recently; ``reported``: when a stream
-    last did.
+    category. ``nodes``: how many nodes have an open stream that named the series recently; ``reported``: when a
+    stream last named it.
     """
 
     __slots__ = (
@@ -65,13 +65,13 @@ class LoadSeries:
             windows.clear()
 
     def forget_before(self, edge: int) -> None:
-        """Drop the windows that no report named since the second ``edge``, unless requests are in progress there."""
+        """Drop the windows without a report since ``edge``, unless they have requests in progress."""
 
-        def is_kept(window: TrafficWindow) -> bool:
+        def is_recent(window: TrafficWindow) -> bool:
             return window.last >= edge or window.in_progress > 0
 
-        self.targets = {key: window for key, window in self.targets.items() if is_kept(window)}
-        self.endpoints = {key: window for key, window in self.endpoints.items() if is_kept(window)}
+        self.targets = {key: window for key, window in self.targets.items() if is_recent(window)}
+        self.endpoints = {key: window for key, window in self.endpoints.items() if is_recent(window)}
         self.metrics = {key: window for key, window in self.metrics.items() if window.last >= edge}
         self.drops = {key: window for key, window in self.drops.items() if window.last >= edge}
 
@@ -79,8 +79,8 @@ class LoadSeries:
 class SourceSeries:
     """The series of one source: the nodes of a ``group`` in a ``locality``.
 
-    ``by_key``: by cluster and service name; ``by_names``: by both as they are serialized in reports. ``streams``: the
-    open streams of its nodes, by id.
+    ``by_key``: series by cluster and service name. ``by_names``: series by both names as serialized in reports.
+    ``streams``: the open streams of its nodes, by id.
     """
 
     __slots__ = ("by_key", "by_names", "group", "locality", "streams")
@@ -93,30 +93,30 @@ class SourceSeries:
         self.streams: dict[int, ReportingStream] = {}
 
     def forget(self, is_idle: Callable[[LoadSeries], bool]) -> None:
-        """Drop idle series, and their windows: the totals of nodes still refer to them."""
+        """Drop idle series. Their windows are cleared too, because the totals of nodes still refer to the series."""
         idle = [key for key, series in self.by_key.items() if is_idle(series)]
         for key in idle:
             self.by_key.pop(key).clear()
-        kept = set(self.by_key.values())
-        self.by_names = {names: series for names, series in self.by_names.items() if series in kept}
+        remaining = set(self.by_key.values())
+        self.by_names = {names: series for names, series in self.by_names.items() if series in remaining}
 
 
 IDLE_S = 3_600.0  # series and windows that no report named for this long are dropped
-IDLE_WHEN_FULL_S = 120.0  # likewise, when a bound is reached
-SWEEP_S = 600.0  # between two sweeps for idle ones
+IDLE_WHEN_FULL_S = 120.0  # the same, when a bound is reached
+SWEEP_S = 600.0  # between two sweeps for idle series and windows
 SWEEP_WHEN_FULL_S = 10.0
 _CREATED_WITHIN_S = 3_600.0
 
 
 class Bounds(NamedTuple):
-    """How much is kept. Values beyond a bound are left out, and counted under the bound's name.
+    """Limits of memory. Values beyond a bound are left out, and counted under the bound's name.
 
     ``sources``: localities by group. ``services``: series. ``windows``: of traffic, drops and metrics. ``targets``,
     ``endpoints``, ``metrics``, ``categories``: of one series; drops beyond the categories have none.
-    ``made_by_stream``: series and windows that one stream may create in an hour, so that one client cannot use up all
-    bounds. ``clusters``: of one report, or one piece of a long one.
-    ``latest_bytes``: of the latest reports of all streams, as they came. ``nodes_gone``: nodes without a stream.
-    ``nodes_left``: nodes of which it is known when they ended their last stream.
+    ``made_by_stream``: series and windows that one stream may create in an hour, so that one client cannot exhaust
+    the bounds. ``clusters``: of one report, or one piece of a long one.
+    ``latest_bytes``: of the latest reports of all streams, as received. ``nodes_gone``: nodes without a stream whose
+    totals are stored. ``nodes_left``: nodes whose end of the last stream is stored.
     """
 
     sources: int = 256
@@ -149,9 +149,9 @@ class SeriesIndex:
         self._swept = 0.0
 
     def source_of(self, group: str, locality: Locality) -> SourceSeries:
-        """The source that reports from a locality in a group count for.
+        """The source to which reports from a locality in a group are added.
 
-        Beyond the bound on sources it is the group's source without a locality.
+        Beyond the bound on sources this is the group's source without a locality.
         """
         if (group, locality) not in self._sources and len(self._sources) >= self.bounds.sources:
             self.left_out["sources"] += 1
@@ -170,7 +170,7 @@ class SeriesIndex:
         for source in list(self._sources.values()):
             yield from list(source.by_key.values())
 
-    # Find or create. ``stream`` is the one that reports; the result is None where a bound allows no further one.
+    # Find or create. ``stream`` is the reporting one. The result is None if a bound allows no further series or window.
 
     def series(self, stream: ReportingStream, cluster: str, service_name: str, now: float) -> LoadSeries | None:
         """The series of a cluster in the stream's source."""
@@ -186,30 +186,30 @@ class SeriesIndex:
     def target(self, stream: ReportingStream, series: LoadSeries, target: bytes, now: float) -> TrafficWindow | None:
         """The window of the traffic to ``target``, a key of `target_bytes`."""
         window = series.targets.get(target)
-        if window is None and self._allows(stream, "targets", series.targets, now):
+        if window is None and self._has_room_for_window(stream, "targets", series.targets, now):
             window = series.targets[target] = TrafficWindow()
         return window
 
     def endpoint(
         self, stream: ReportingStream, series: LoadSeries, key: tuple[bytes, str], now: float
     ) -> TrafficWindow | None:
-        """``key``: target and address."""
+        """The window of an endpoint. ``key``: target and address."""
         window = series.endpoints.get(key)
-        if window is None and self._allows(stream, "endpoints", series.endpoints, now):
+        if window is None and self._has_room_for_window(stream, "endpoints", series.endpoints, now):
             window = series.endpoints[key] = TrafficWindow()
         return window
 
     def metric(
         self, stream: ReportingStream, series: LoadSeries, key: tuple[bytes, str, str], now: float
     ) -> ValueWindow | None:
-        """``key``: target, address (or empty) and name."""
+        """The window of a metric. ``key``: target, address (or empty) and name."""
         window = series.metrics.get(key)
-        if window is None and self._allows(stream, "metrics", series.metrics, now):
+        if window is None and self._has_room_for_window(stream, "metrics", series.metrics, now):
             window = series.metrics[key] = ValueWindow(2)
         return window
 
     def drop(self, stream: ReportingStream, series: LoadSeries, category: str, now: float) -> ValueWindow | None:
-        """Beyond the bound on categories, that of the drops without a category."""
+        """The window of a drop category; beyond the bound on categories, the window of drops without a category."""
         window = series.drops.get(category)
         if window is None and category and len(series.drops) >= self.bounds.categories:
             self.left_out["categories"] += 1
@@ -222,12 +222,12 @@ class SeriesIndex:
     # Bounds
 
     def sweep(self, now: float) -> None:
-        """Drop idle series and windows, from time to time."""
+        """Drop idle series and windows, at most once in ``SWEEP_S``."""
         if now - self._swept >= SWEEP_S:
-            self._forget(now, IDLE_S)
+            self._drop_idle(now, IDLE_S)
 
-    def _allows(self, stream: ReportingStream, bound: str, windows: Sized, now: float) -> bool:
-        """Whether a series may have one more of these windows; counts it if so."""
+    def _has_room_for_window(self, stream: ReportingStream, bound: str, windows: Sized, now: float) -> bool:
+        """Whether a series may have one more of these windows. Adds one to the number of windows if so."""
         if len(windows) >= getattr(self.bounds, bound):
             self.left_out[bound] += 1
             return False
@@ -237,7 +237,7 @@ class SeriesIndex:
         return True
 
     def _has_room(self, bound: str, count: int, stream: ReportingStream, now: float) -> bool:
-        """Whether this stream may create one more. Drops idle ones where the bound is reached."""
+        """Whether this stream may create one more series or window. Drops idle ones if the bound is reached."""
         if now - stream.created_since >= _CREATED_WITHIN_S:
             stream.created, stream.created_since = 0, now
         if stream.created >= self.bounds.made_by_stream:
@@ -245,15 +245,15 @@ class SeriesIndex:
             return False
         limit: int = getattr(self.bounds, bound)
         if count >= limit and now - self._swept >= SWEEP_WHEN_FULL_S:
-            count -= self._forget(now, IDLE_WHEN_FULL_S)[bound]
+            count -= self._drop_idle(now, IDLE_WHEN_FULL_S)[bound]
         if count >= limit:
             self.left_out[bound] += 1
             return False
         stream.created += 1
         return True
 
-    def _forget(self, now: float, idle_s: float) -> Counter[str]:
-        """Drop what was idle for this long. Returns how many series and windows that were."""
+    def _drop_idle(self, now: float, idle_s: float) -> Counter[str]:
+        """Drop series and windows that were idle for ``idle_s``. Returns how many were dropped, by bound."""
         self._swept = now
         before = Counter(services=self.services, windows=self.windows)
         for source in self._sources.values():

@@ -1,8 +1,8 @@
-"""Counts over time: report by report for two minutes, then by the minute for an hour.
+"""Counts over time: by report for two minutes, then by minute for an hour.
 
-Time is cut at *edges*, whole epoch seconds. A report is kept under the edge at which it ended, with its length in
-seconds. Its counts are spread evenly over that length when they are asked for, so a window that cuts through a report
-gets a part of it.
+Time is cut at *edges*, whole epoch seconds. A report is stored under the edge at which it ended, with its length in
+seconds. Queries spread the counts of a report evenly over its length: a window that cuts through a report gets a part
+of its counts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from xds.lrs.packed_counters import TRAFFIC_LANES, unpack_traffic
 
-SECONDS = 120  # reports that ended within this time are kept by their end
-MINUTES = 62  # an hour that begins anywhere in a minute, and late reports
-ODD_REPORTS = 16  # of one window: reports with another length than others that ended at the same edge
+SECONDS = 120  # reports that ended within this time are stored by the edge at which they ended
+MINUTES = 62  # an hour that begins anywhere within a minute, and room for late reports
+ODD_REPORTS = 16  # per window: reports whose length differs from that of others that ended at the same edge
 
 _SECONDS_ROOM, _MINUTES_ROOM = bytes(8 * SECONDS), bytes(8 * MINUTES)
 _LENGTHS_ROOM = bytes(4 * SECONDS)
@@ -28,8 +28,8 @@ def edge_of(now: float) -> int:
 class CountHistory:
     """The history of several counters (``lanes``). ``head`` is the latest edge at which a report ended.
 
-    Reports that ended at one edge usually have the same length, and are kept as one sum. Those of another length are
-    kept separately (``_odd``), up to ``ODD_REPORTS``; further ones are counted as if they had the common length.
+    Reports that ended at one edge usually have the same length, and are stored as one sum. Reports of another length
+    are stored separately (``_odd``), up to ``ODD_REPORTS``. Further ones count as if they had the common length.
     """
 
     __slots__ = ("_counts", "_first", "_lengths", "_minutes", "_odd", "head")
@@ -37,8 +37,8 @@ class CountHistory:
     def __init__(self, lanes: int) -> None:
         self.head = 0
         self._first = 0  # the edge at which the earliest report began
-        self._lengths = array("i", _LENGTHS_ROOM)  # by edge, in a ring; 0 where no report ended
-        self._counts = [array("d", _SECONDS_ROOM) for _ in range(lanes)]  # likewise
+        self._lengths = array("i", _LENGTHS_ROOM)  # by edge, in a ring; 0 if no report ended there
+        self._counts = [array("d", _SECONDS_ROOM) for _ in range(lanes)]  # per lane, by edge, in a ring
         self._minutes = [array("d", _MINUTES_ROOM) for _ in range(lanes)]
         self._odd: list[tuple[int, int, Sequence[float]]] = []
 
@@ -52,10 +52,10 @@ class CountHistory:
             self._fold(end, length, counts)
             return
         slot = end % SECONDS
-        known = self._lengths[slot]
-        if not known:
+        common_length = self._lengths[slot]
+        if not common_length:
             self._lengths[slot] = length
-        elif known != length and len(self._odd) < ODD_REPORTS:
+        elif common_length != length and len(self._odd) < ODD_REPORTS:
             self._odd.append((end, length, counts))
             return
         for lane, count in zip(self._counts, counts, strict=True):
@@ -63,9 +63,9 @@ class CountHistory:
                 lane[slot] += count
 
     def sum(self, begin: int, end: int) -> list[float]:
-        """The counts between two edges. A minute that is cut counts in part."""
+        """The counts between two edges. A minute that an edge cuts counts in part."""
         sums = self._sum_minutes(begin, end)
-        # Reports that lie within the window are summed at once, those that it cuts one by one.
+        # Reports that lie within the window are summed together. Reports that an edge cuts are added one by one.
         longest = max(self._lengths)
         first, last = max(begin + longest, self.head - SECONDS + 1), min(end, self.head)
         for lane, counts in enumerate(self._counts):
@@ -90,7 +90,7 @@ class CountHistory:
                 sums[lane] += count * overlap_s / length
 
     def _advance(self, end: int) -> None:
-        """Go on to a later edge: reports that are now too old for the ring move to the minutes."""
+        """Advance to a later edge. Reports that are now too old for the ring move to the minutes."""
         head, self.head = self.head, end
         last, before, oldest = _minute_after(end), _minute_after(head), end - SECONDS
         if before < last:
@@ -117,7 +117,7 @@ class CountHistory:
                     self._fold(*each)
 
     def _fold(self, end: int, length: int, counts: Sequence[float]) -> None:
-        """Add a report to the minutes that are kept."""
+        """Add a report to the minutes."""
         minute, last = (end - length) // 60, _minute_after(self.head)
         if end <= 60 * minute + 60 and last - MINUTES <= minute < last:
             slot = minute % MINUTES
@@ -138,18 +138,18 @@ class CountHistory:
 
     def _sum_minutes(self, begin: int, end: int) -> list[float]:
         sums = [0.0] * len(self._minutes)
-        known = self.head - SECONDS  # minutes are kept up to this edge, reports from it on
-        for minute, overlap_s in self._overlaps(max(begin, self._first), min(end, known)):
+        folded_until = self.head - SECONDS  # minutes are stored up to this edge, reports after it
+        for minute, overlap_s in self._overlaps(max(begin, self._first), min(end, folded_until)):
             # The counts of a minute that was measured in part belong to that part. Otherwise a window that begins with
-            # the first report would lose some of them.
-            part = overlap_s / (min(60 * minute + 60, known) - max(60 * minute, self._first))
+            # the first report would lose some counts.
+            part = overlap_s / (min(60 * minute + 60, folded_until) - max(60 * minute, self._first))
             for lane, minutes in enumerate(self._minutes):
                 sums[lane] += minutes[minute % MINUTES] * part
         return sums
 
 
 def _sum_ring(ring: array[float], begin: int, end: int) -> float:
-    """The sum of a ring from the edge ``begin`` to the one before ``end``; once around at most."""
+    """The sum of a ring from the edge ``begin`` to the one before ``end``; at most one round."""
     if begin >= end:
         return 0.0
     first, last = begin % SECONDS, (end - 1) % SECONDS + 1
@@ -166,7 +166,7 @@ _LENGTH_MASK = (1 << _LENGTH_BITS) - 1
 
 
 def length_of(interval_s: float) -> int:
-    """The length that an interval counts as: whole seconds, at least 1."""
+    """The length of an interval in whole seconds, at least 1."""
     return max(1, min(round(interval_s), _LENGTH_MASK))
 
 
@@ -178,9 +178,9 @@ def span_of(end: int, length: int) -> int:
 class TrafficWindow:
     """The traffic from one locality to another at one priority, or to one endpoint there.
 
-    Counters are packed (`xds.lrs.packed_counters`). ``pending`` are those of ``span``: the reports of a fleet that come
-    within a second have the same span, as a rule, so the history is touched once for all of them. ``in_progress`` is a
-    gauge.
+    Counters are packed (`xds.lrs.packed_counters`). ``pending``: the sum of the reports with the span ``span``, not yet
+    in the history. Reports of a fleet that arrive within a second usually have the same span, so the history is updated
+    once for all of them. ``in_progress`` is a gauge.
     """
 
     __slots__ = ("_history", "_total", "in_progress", "pending", "span")
@@ -199,7 +199,7 @@ class TrafficWindow:
 
     @property
     def totals(self) -> tuple[int, int, int]:
-        """Successes, errors and issued requests since the window exists."""
+        """Successes, errors and issued requests since the window was created."""
         return unpack_traffic(self._total + self.pending)
 
     def add(self, span: int, counters: int) -> None:
@@ -209,7 +209,7 @@ class TrafficWindow:
         self.pending += counters
 
     def begin(self, span: int) -> None:
-        """Move what is pending to the history, and begin another span."""
+        """Move pending counters to the history, and begin another span."""
         pending, self.pending = self.pending, 0
         if pending:
             self._total += pending
