@@ -1,7 +1,7 @@
-"""Assignments as values: what a decision rests on, the decision, and its reasons.
+"""Assignments as values: the observation behind a decision, the decision, and its reasons.
 
-`xds.assignment.decide` computes a `Decision` from an `Observation`. Times are seconds since the epoch, so that the age
-of a stored assignment is known after a restart. Assignments are stored as JSON documents.
+`xds.assignment.decide` computes a `Decision` from an `Observation`. Times are epoch seconds, so that the age of a
+stored assignment is known after a restart. Assignments are stored as JSON documents.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from xds.model.node import Locality
 
-# Weights are ten-thousandths of a source's requests. That is fine enough for a proxy of some thousand requests a
-# second, and far below 2^32 - 1, the largest sum of the weights of one priority.
+# Weights are ten-thousandths of a source's requests. That is precise enough for a proxy of some thousand requests
+# a second, and far below 2^32 - 1, the largest sum of the weights of one priority.
 WEIGHT_TOTAL = 10_000
 
 
@@ -22,10 +22,10 @@ WEIGHT_TOTAL = 10_000
 class Demand:
     """The requests a second that the nodes of one source locality want to send, to any target.
 
-    ``reported_at``: the time of their latest report; None where they follow the cluster and never reported. ``nodes``:
-    how many of them report; ``silent``: how many could send to the cluster and have no load stream, as counted for some
-    time. ``rps`` is of all of them: what was reported, times `scale_of_silence`. ``dropped_rps`` is the part of it that
-    the nodes dropped, ``repeats_rps`` the part that may be retries or hedges, at most.
+    ``reported_at``: the time of their latest report; None if they follow the cluster and never reported. ``nodes``: how
+    many nodes report. ``silent``: how many nodes could send to the cluster and have no load stream, as counted for some
+    time. ``rps`` is the demand of all of them: the reported demand, times `scale_of_silence`. ``dropped_rps`` is the
+    part of ``rps`` that the nodes dropped, ``repeats_rps`` the largest part that may be retries or hedges.
     """
 
     rps: float = 0.0
@@ -36,15 +36,15 @@ class Demand:
     repeats_rps: float = 0.0
 
 
-# Of demand that was not measured for long: as much as leaves all of the band free.
+# The variation of demand that was not measured for long enough. It leaves all of the band free.
 UNKNOWN_VARIATION = 0.05
 
-# The most that demand is scaled by for nodes that do not report. With fewer than half of them nobody knows.
+# The largest factor for nodes that do not report. If fewer than half of the nodes report, their demand is not known.
 SILENCE_SCALE_LIMIT = 2.0
 
 
 def scale_of_silence(nodes: int, silent: int) -> float:
-    """The factor from what ``nodes`` report to the demand of them and of ``silent`` others like them."""
+    """The factor from the reported demand of ``nodes`` to the demand including ``silent`` nodes like them."""
     return min((nodes + silent) / nodes, SILENCE_SCALE_LIMIT) if nodes > 0 else 1.0
 
 
@@ -52,10 +52,10 @@ def scale_of_silence(nodes: int, silent: int) -> float:
 class Target:
     """A locality of the pushed ClusterLoadAssignment: endpoints, health and load.
 
-    ``pushed_weight`` is None where no weight was pushed. ``load_rps`` is the load from all sources in requests a
-    second, ``metrics`` are averages by name; only a policy with a metric uses them. ``weighed``: how many endpoints of
-    the greatest weight can serve what the healthy ones can, where the proxies share it by their weights (two of the
-    weights 8 and 1 are 1.125); None where they have equal weights.
+    ``pushed_weight`` is None if no weight was pushed. ``load_rps`` is the load from all sources in requests a second,
+    ``metrics`` are averages by name; only a policy with a metric uses both. ``weighed``: the healthy endpoints as a
+    number of endpoints of the greatest weight, because proxies share requests by weight (two endpoints of weights 8 and
+    1 are 1.125); None if all have equal weights.
     """
 
     endpoints: int
@@ -69,7 +69,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class FlowRate:
-    """What the nodes of a source really sent to a target, a second. ``errors_ps`` is without drops."""
+    """The requests that the nodes of a source really sent to a target, per second. ``errors_ps`` excludes drops."""
 
     rps: float
     errors_ps: float = 0.0
@@ -86,9 +86,9 @@ class ObservedFlows:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a decision rests on: demand by source locality, and the pushed target localities.
+    """The input of a decision: demand by source locality, and the pushed target localities.
 
-    Without ``flows``, what the nodes really do is not compared with what was decided.
+    Without ``flows``, the decision does not compare real flows with the previous decision.
     """
 
     demand: Mapping[Locality, Demand]
@@ -108,7 +108,7 @@ class Standing(StrEnum):
     """The state of a source's assignment.
 
     ``PUSHED``: the demand is not known, the pushed weights apply. ``HELD``: the reports are stale, the last decision
-    stays. ``MOVING``: on the way to the wanted shares, step by step. ``SETTLED``: no further step is planned.
+    stays. ``MOVING``: the shares move to the wanted ones, step by step. ``SETTLED``: no further step is planned.
     """
 
     PUSHED = "pushed"
@@ -119,7 +119,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceAssignment:
-    """What the nodes of one source locality are served: allotments by priority, then by name.
+    """The assignment that the nodes of one source locality are served: allotments by priority, then by name.
 
     Valid for Envoy and gRPC: priorities are 0, 1, 2 ... without a gap, weights are at least 1. The weights of priority
     0, the split, sum up to ``WEIGHT_TOTAL``. The priorities below are failover, for proxies that find the endpoints
@@ -134,7 +134,7 @@ class SourceAssignment:
 
     @property
     def is_overlay(self) -> bool:
-        """Whether the nodes are served other weights than the pushed ones."""
+        """Whether the nodes are served weights of a decision instead of the pushed ones."""
         return self.standing is not Standing.PUSHED
 
     def shares(self) -> dict[Locality, float]:
@@ -148,8 +148,8 @@ class SourceAssignment:
 class SourceMemory:
     """Smoothed demand of a source, and the time of its latest report.
 
-    ``measured_rps`` is the latest figure, ``variation`` the mean change from one figure to the next, as a fraction,
-    without their trend. ``recent_rps``: the figures of the latest intervals, the newest last, as many as tell a trend.
+    ``measured_rps`` is the latest figure. ``variation`` is the mean change from one figure to the next, as a fraction,
+    without the trend. ``recent_rps``: the figures of the latest intervals, newest last, as many as a trend needs.
     """
 
     demand_rps: float
@@ -161,9 +161,9 @@ class SourceMemory:
 
 @dataclass(frozen=True, slots=True)
 class HealthLapse:
-    """A target had too few healthy endpoints: when it last had, and how many times.
+    """A target had too few healthy endpoints: the last time (``ill_at``), and how many ``times``.
 
-    ``is_well``: it has enough again. It may still be drained for a while (`xds.assignment.capacity`).
+    ``is_well``: the target has enough again. It may still be drained for a while (`xds.assignment.capacity`).
     """
 
     ill_at: float
@@ -181,13 +181,13 @@ class Departure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathMemory:
-    """What is known of the way from a source to a target (`xds.assignment.following`).
+    """What is known of the path from a source to a target (`xds.assignment.following`).
 
-    The decided ``share`` has been nearly the same since ``since``. ``risen_from`` is the least that it was shortly
-    before, while the nodes may not have followed yet. ``is_seen``: the nodes followed it. ``misses``: how many times in
-    turn they did not; ``judged_at``: when that was looked at. ``departure``: why the target has no capacity for the
-    source, since ``left_at``, None where it has; ``times``: how often that was. ``probed_at``: since when a few
-    requests are sent there again, 0 while none are; ``expected``, ``counted``, ``failed``: requests of it.
+    The decided ``share`` has been nearly the same since ``since``. ``risen_from``: the least share shortly before,
+    while the nodes may not have followed the rise yet. ``is_seen``: the nodes followed the share. ``misses``: how many
+    times in a row they did not; ``judged_at``: the time of the last comparison. ``departure``: why the target has no
+    capacity for the source since ``left_at``; None if it has. ``times``: the number of departures. ``probed_at``: the
+    start of the current probe, 0 without one; ``expected``, ``counted``, ``failed``: requests of the probe.
     """
 
     share: float
@@ -205,7 +205,7 @@ class PathMemory:
     risen_from: float = 0.0
 
     def moved_by(self, seconds: float) -> PathMemory:
-        """With all times so much later; 0, for never, stays."""
+        """The path with all times moved by ``seconds``; 0 means never and stays 0."""
         times = {name: getattr(self, name) for name in ("since", "judged_at", "left_at", "probed_at")}
         return replace(self, **{name: at + seconds for name, at in times.items() if at})
 
@@ -215,9 +215,9 @@ Path = tuple[Locality, Locality]  # source and target
 
 @dataclass(frozen=True, slots=True)
 class AssignmentMemory:
-    """What the next decision needs of this one: smoothed demand, learnt capacity, drained targets, ways left.
+    """What the next decision needs from this one: smoothed demand, learnt capacity, drained targets, paths.
 
-    ``endpoint_rps`` is what one healthy endpoint of each target can serve, as learnt from the metric.
+    ``endpoint_rps`` is the capacity of one healthy endpoint of each target, as learnt from the metric.
     """
 
     observed_at: float
@@ -234,22 +234,22 @@ class AssignmentMemory:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every source locality is assigned, and the memory for the next decision."""
+    """The assignments of all source localities, and the memory for the next decision."""
 
     sources: Mapping[Locality, SourceAssignment]
     memory: AssignmentMemory
 
     def moved_by(self, seconds: float) -> Assignment:
-        """The assignment as if it had been decided so much later: for a clock that was set anew."""
+        """The assignment with all times moved by ``seconds``, for a clock that was adjusted."""
         memory = self.memory
         return Assignment(
-            {name: replace(own, changed_at=own.changed_at + seconds) for name, own in self.sources.items()},
+            {name: replace(one, changed_at=one.changed_at + seconds) for name, one in self.sources.items()},
             replace(
                 memory,
                 observed_at=memory.observed_at + seconds,
-                sources={name: replace(own, heard_at=own.heard_at + seconds) for name, own in memory.sources.items()},
-                lapses={name: replace(own, ill_at=own.ill_at + seconds) for name, own in memory.lapses.items()},
-                paths={name: own.moved_by(seconds) for name, own in memory.paths.items()},
+                sources={name: replace(one, heard_at=one.heard_at + seconds) for name, one in memory.sources.items()},
+                lapses={name: replace(one, ill_at=one.ill_at + seconds) for name, one in memory.lapses.items()},
+                paths={key: path.moved_by(seconds) for key, path in memory.paths.items()},
             ),
         )
 
@@ -268,11 +268,11 @@ class Assignment:
 
 
 class ReasonCode(StrEnum):
-    """Why a decision is as it is. The values are part of the API: events and `xds assignment show` have them."""
+    """The cause of a part of a decision. The values are part of the API: events and `xds assignment show` have them."""
 
     SPILL = "spill"  # a target would be above its capacity: requests leave it
     RETURN = "return"  # nearer targets have free capacity again
-    REBALANCE = "rebalance"  # the same distance, load spread more evenly
+    REBALANCE = "rebalance"  # the load spreads more evenly at the same distance
     DRAINED = "drained"  # too few healthy endpoints: its capacity counts as 0
     RESTORED = "restored"
     NO_HEALTHY_ENDPOINTS = "no_healthy_endpoints"
@@ -292,7 +292,7 @@ class ReasonCode(StrEnum):
     DROPPING = "dropping"  # proxies drop requests: circuit breakers or drop_overload
     PARTIAL_REPORTS = "partial_reports"  # some nodes do not report: demand is scaled
     NOT_FOLLOWED = "not_followed"  # proxies do not send where it was decided, or get errors there
-    PROBING = "probing"  # a few requests, to see whether a target is back
+    PROBING = "probing"  # a few requests test whether a target is back
     FOLLOWED = "followed"  # a target that was left is used again
     SPILL_LIMITED = "spill_limited"  # the policy keeps requests from spilling
     SHEDDING = "shedding"  # the surplus is dropped at the source
@@ -309,7 +309,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class SourceDecision:
-    """The decision for one source. ``wanted``: the shares it moves to; empty where its demand is not known."""
+    """The decision for one source. ``wanted``: the shares it moves to; empty if its demand is not known."""
 
     source: Locality
     standing: Standing
@@ -320,7 +320,7 @@ class SourceDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An assignment with its reasons: those of each source, and those of the whole cluster.
+    """An assignment with its reasons: by source, and for the whole cluster.
 
     ``capacity_rps`` is the capacity of each target in requests a second that the decision assumed.
     """
@@ -337,5 +337,5 @@ class Decision:
 
     @property
     def held(self) -> tuple[Locality, ...]:
-        """The sources whose reports are stale, so that their last decision stays."""
+        """The sources that keep their last decision because their reports are stale."""
         return tuple(one.source for one in self.sources if one.standing is Standing.HELD)

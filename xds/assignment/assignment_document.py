@@ -39,7 +39,7 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
         ],
         "memory": {
             "observed_at": memory.observed_at,
-            "sources": [{"source": asdict(source), **asdict(own)} for source, own in memory.sources.items()],
+            "sources": [{"source": asdict(source), **asdict(one)} for source, one in memory.sources.items()],
             "endpoint_rps": [{"target": asdict(target), "rps": rps} for target, rps in memory.endpoint_rps.items()],
             "lapses": [{"target": asdict(target), **asdict(lapse)} for target, lapse in memory.lapses.items()],
             "paths": [
@@ -71,14 +71,14 @@ def _source(item: Any) -> SourceAssignment:
 
 def _memory(item: Any) -> AssignmentMemory:
     sources = {
-        _locality(own["source"]): SourceMemory(
-            _finite(own["demand_rps"]),
-            _finite(own["heard_at"]),
-            _finite(own.get("measured_rps", 0.0)),
-            _finite(own.get("variation", UNKNOWN_VARIATION)),
-            tuple(_finite(rps) for rps in own.get("recent_rps", ())[-TREND_FIGURES:]),
+        _locality(one["source"]): SourceMemory(
+            _finite(one["demand_rps"]),
+            _finite(one["heard_at"]),
+            _finite(one.get("measured_rps", 0.0)),
+            _finite(one.get("variation", UNKNOWN_VARIATION)),
+            tuple(_finite(rps) for rps in one.get("recent_rps", ())[-TREND_FIGURES:]),
         )
-        for own in item["sources"]
+        for one in item["sources"]
     }
     learnt = {_locality(one["target"]): _finite(one["rps"]) for one in item["endpoint_rps"]}
     lapses = {_locality(one["target"]): _lapse(one) for one in item["lapses"]}

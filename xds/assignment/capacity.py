@@ -1,7 +1,8 @@
-"""The capacity of every target: rates or a learnt metric, times healthy endpoints, without drained localities.
+"""Estimates the capacity of every target: a rate or a learnt metric, times healthy endpoints; 0 while drained.
 
-A locality drains when too few of its endpoints are healthy. After a relapse it must stay healthy for a while before it
-gets a share again, and each further relapse lengthens that time. So flapping health moves traffic a few times only.
+A locality drains when too few of its endpoints are healthy. After a relapse a locality must stay healthy for a while
+before it gets a share again, and each further relapse lengthens that time. Flapping health moves traffic only a few
+times.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from xds.assignment.policy import MetricTarget, Policy, Rate
 from xds.assignment.reasons import locality_label
 from xds.model.node import Locality
 
-# Weights of a new measurement of capacity after one interval. Less capacity is accepted quickly: it means overload.
-# More is accepted slowly: capacity grows with a release or a new machine, not between two reports.
+# Weights of a new measurement of capacity after one interval. A decrease counts quickly, because it means overload.
+# An increase counts slowly: capacity grows with a release or a new machine, not between two reports.
 LESS_WEIGHT, MORE_WEIGHT = 0.7, 0.2
-# A metric below this part of its target is ignored: of a nearly idle backend it does not predict the metric under load.
+# A metric below this part of its target is ignored: a nearly idle backend does not predict the metric under load.
 _LEAST_OF_TARGET = 0.01
 UNLIMITED_RPS = 1e9  # more than any endpoint can serve
-# The longest wait of a locality that relapses again and again, in times of the policy's dwell.
+# The longest wait of a locality that relapses again and again, as a multiple of the policy's dwell.
 LONGEST_WAIT = 16
 # Relapses are forgotten after this many times the locality's wait, or the policy's dwell where that is longer.
 _FORGOTTEN_AFTER = 10
@@ -44,7 +45,7 @@ class CapacityEstimate:
 def estimate_capacities(
     policy: Policy, targets: Mapping[Locality, Target], memory: AssignmentMemory, now: float
 ) -> CapacityEstimate:
-    """The capacity of all targets at ``now``. ``memory`` is that of the decision before."""
+    """The capacity of all targets at ``now``. ``memory`` is the memory of the previous decision."""
     intervals = max(now - memory.observed_at, 0.0) / policy.interval_s
     reasons: list[Reason] = []
     learnt = _learn(policy, targets, memory, intervals, reasons)
@@ -77,7 +78,7 @@ def smooth(before: float, measured: float, weight: float, intervals: float) -> f
 
 
 def _without_standby(policy: Policy, rps: Mapping[Locality, float]) -> dict[Locality, float]:
-    """Without the localities that stand by, as long as another one has capacity."""
+    """The capacities without standby localities, while another locality has capacity."""
     active = {name: value for name, value in rps.items() if not policy.is_standby(name)}
     return active if any(active.values()) else dict(rps)
 
@@ -86,7 +87,7 @@ def _without_standby(policy: Policy, rps: Mapping[Locality, float]) -> dict[Loca
 
 
 def _capacity(policy: Policy, name: Locality, target: Target, learnt: Mapping[Locality, float]) -> float | None:
-    """The capacity of a target in requests a second; None where neither metric nor rate gives one."""
+    """The capacity of a target in requests a second; None if neither a metric nor a rate gives one."""
     rps = _full_capacity(policy, name, target, learnt)
     return rps if rps is None else rps * policy.scale(name)
 
@@ -99,7 +100,7 @@ def _full_capacity(policy: Policy, name: Locality, target: Target, learnt: Mappi
     if rate is not None:
         return _rated_rps(rate, target) * policy.target_utilisation
     if policy.capacity.metric and learnt:
-        # Not measured yet: assume the mean of the others.
+        # This target is not measured yet: assume the mean of the others.
         return healthy * sum(learnt.values()) / len(learnt)
     return None
 
@@ -107,8 +108,8 @@ def _full_capacity(policy: Policy, name: Locality, target: Target, learnt: Mappi
 def _rated_rps(rate: Rate, target: Target) -> float:
     fraction = healthy_fraction(target)
     if rate.per_endpoint_rps is not None:
-        heads = fraction * target.endpoints
-        return rate.per_endpoint_rps * (heads if target.weighed is None else min(max(target.weighed, 0.0), heads))
+        healthy = fraction * target.endpoints
+        return rate.per_endpoint_rps * (healthy if target.weighed is None else min(max(target.weighed, 0.0), healthy))
     return (rate.per_locality_rps or 0.0) * fraction
 
 
@@ -124,21 +125,21 @@ def _learn(
         return {}
     learnt = {name: rps for name, rps in memory.endpoint_rps.items() if name in targets}
     for name, target in targets.items():
-        found = [_measure(metric, name, target, reasons) for metric in policy.capacity.metrics]
-        measured = min((rps for rps in found if rps is not None), default=None)  # the fullest metric
+        results = [_measure(metric, name, target, reasons) for metric in policy.capacity.metrics]
+        measured = min((rps for rps in results if rps is not None), default=None)  # the fullest metric
         if measured is not None:
             before = learnt.get(name, measured)
-            # Logarithms are averaged, so that twice and half the capacity are equally far.
+            # Logarithms are averaged, so that twice and half the capacity are equally far away.
             weight = LESS_WEIGHT if measured < before else MORE_WEIGHT
             learnt[name] = exp(smooth(log(before), log(measured), weight, intervals))
     return learnt
 
 
 def _measure(metric: MetricTarget, name: Locality, target: Target, reasons: list[Reason]) -> float | None:
-    """The requests a second and endpoint at which the metric reaches its target, if it is proportional to load.
+    """The requests a second per endpoint at which the metric reaches its target, if it is proportional to load.
 
-    The metric of an idle backend makes this too small while load is low. But as long as the metric is below its target,
-    the result is above the current load: capacity grows as it is needed.
+    Backends report a metric above 0 even when idle, so the result is too small while load is low. While the metric is
+    below its target, the result is above the current load: capacity grows as needed.
     """
     average, load = target.metrics.get(metric.name), target.load_rps
     if average is None:
@@ -156,7 +157,7 @@ def _measure(metric: MetricTarget, name: Locality, target: Target, reasons: list
 
 
 def _unlimited(targets: Mapping[Locality, Target], reasons: list[Reason]) -> dict[Locality, float]:
-    """Before the first measurement no target is full: traffic stays near, shares follow healthy endpoints."""
+    """Capacities before the first measurement: no target is full, traffic stays near its source."""
     detail = "the metric has not been measured yet: no locality counts as full"
     reasons.append(Reason(ReasonCode.CAPACITY_UNKNOWN, detail))
     return {name: healthy_fraction(target) * target.endpoints * UNLIMITED_RPS for name, target in targets.items()}
@@ -168,7 +169,7 @@ def _unlimited(targets: Mapping[Locality, Target], reasons: list[Reason]) -> dic
 def _update_lapses(
     policy: Policy, targets: Mapping[Locality, Target], memory: AssignmentMemory, now: float
 ) -> dict[Locality, HealthLapse]:
-    """The targets that had too few healthy endpoints lately, and whether they are drained for it."""
+    """The targets that lately had too few healthy endpoints, and whether they are drained."""
     if policy.drain.below <= 0:
         return {}
     lapses = {
@@ -188,7 +189,7 @@ def _update_lapse(policy: Policy, fraction: float, before: HealthLapse | None, n
         forget_after_s = _FORGOTTEN_AFTER * max(policy.dwell_s, _wait_s(policy, before))
         return None if now - before.ill_at >= forget_after_s else before
     if fraction < policy.drain.restore:
-        # It recovered, waited for its share, and is unhealthy again: a relapse.
+        # The locality recovered, waited for its share, and is unhealthy again: a relapse.
         is_relapse = fraction < policy.drain.below and before.is_well
         return HealthLapse(now, before.times + is_relapse, is_drained=True)
     is_waiting = now - before.ill_at < _wait_s(policy, before)
@@ -196,7 +197,7 @@ def _update_lapse(policy: Policy, fraction: float, before: HealthLapse | None, n
 
 
 def _wait_s(policy: Policy, lapse: HealthLapse) -> float:
-    """How long a locality must stay healthy before it gets a share again: not at all after its first lapse."""
+    """How long a locality must stay healthy before it gets a share again, in seconds; 0 after its first lapse."""
     relapses = min(lapse.times - 1, LONGEST_WAIT)
     return policy.dwell_s * min(LONGEST_WAIT, (1 << relapses) - 1)
 
@@ -207,7 +208,7 @@ def _drain_reasons(
     before: Mapping[Locality, HealthLapse],
     now: Mapping[Locality, HealthLapse],
 ) -> list[Reason]:
-    """Which targets are drained now that were not before, and which are restored."""
+    """A reason for each target that this decision drains or restores."""
     reasons = []
     drained = {name for name, lapse in now.items() if lapse.is_drained}
     drained_before = {name for name, lapse in before.items() if lapse.is_drained and name in targets}

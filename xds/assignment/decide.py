@@ -1,10 +1,10 @@
-"""The decision: from demand, capacity and the previous assignment to the assignment of every source locality.
+"""Decides the assignment of every source locality from demand, capacity and the previous assignment.
 
-`xds.assignment.following` compares it with what the nodes really did.
+`xds.assignment.following` compares the assignment with the real flows.
 
 `decide` is called once an interval. A call in between (after a push, or for a dry run) moves only the shares of targets
-that are gone or dead. Equal input gives equal output. The time taken is proportional to sources times targets: 1 ms for
-three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
+that were removed or are dead. Equal input gives equal output. The time taken is proportional to sources times targets:
+1 ms for three localities, 10 ms for 18, 200 ms for 100. Callers on an event loop use a thread for more than a few.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xds.assignment.assignment import (
     Standing,
 )
 from xds.assignment.capacity import estimate_capacities
-from xds.assignment.following import follow, probed_targets, without
+from xds.assignment.following import follow, probed_targets, remove_targets
 from xds.assignment.free_capacity import DemandChange
 from xds.assignment.freshness import Freshness, estimate_demand
 from xds.assignment.pacing import (
@@ -61,19 +61,19 @@ from xds.assignment.weights import (
 )
 from xds.model.node import Locality
 
-# The demand of a source that sends nothing, as a fraction of all capacity. It is placed like other demand. It adds no
-# load, and is far above the rounding of a full target's free capacity.
+# The demand of a source that sends nothing, as a fraction of all capacity. This demand is placed like other demand. It
+# adds no noticeable load, and is far above the rounding of a full target's free capacity.
 _IDLE_DEMAND = 1e-8
 _EQUAL = 1e-4
 
-_Decided = tuple[SourceAssignment, SourceDecision]
+_SourceResult = tuple[SourceAssignment, SourceDecision]
 
 
 def decide(policy: Policy, observed: Observation, previous: Assignment | None, now: float) -> Decision:
     """Decide the assignment at ``now`` (epoch seconds). ``previous`` is the assignment of the decision before, if any.
 
-    A source that ``observed`` does not have is forgotten. A figure that is negative or not a number counts as missing,
-    with a reason. Where the clock was set back since the decision before, no time has passed.
+    A source that is missing in ``observed`` is forgotten. A figure that is negative or not a number counts as missing,
+    with a reason. If the clock was set back since the previous decision, no time has passed.
     """
     before = previous or Assignment({}, AssignmentMemory(now))
     if before.memory.observed_at > now:
@@ -92,11 +92,11 @@ class _Plan:
 
 
 class _Decider:
-    """One decision under way."""
+    """One decision in progress."""
 
     def __init__(self, policy: Policy, observed: Observation, previous: Assignment, now: float) -> None:
         self.policy = policy
-        self.observed = _sorted(observed)
+        self.observed = _sort_by_name(observed)
         self.previous = previous
         self.now = now
         intervals = max(now - previous.memory.observed_at, 0.0) / policy.interval_s
@@ -106,36 +106,37 @@ class _Decider:
         }
         self.capacities = estimate_capacities(policy, self.observed.targets, previous.memory, now)
         self.following = follow(policy, self.observed, self.capacities.rps, previous, now)
-        left = {name: 0.0 if name in self.following.gone else rps for name, rps in self.capacities.rps.items()}
-        self.capacity = left if any(left.values()) else dict(self.capacities.rps)
+        departed = self.following.departed
+        remaining = {name: 0.0 if name in departed else rps for name, rps in self.capacities.rps.items()}
+        self.capacity = remaining if any(remaining.values()) else dict(self.capacities.rps)
         self.alive = frozenset(name for name, rps in self.capacity.items() if rps > 0)
         self.reachable = {source: self._reachable(source) for source in self.estimates}
         self.shed: Mapping[Locality, float] = {}
 
     def _reachable(self, source: Locality) -> frozenset[Locality]:
-        """What a source may use: targets that are alive, within its reach, not left by its nodes; else all alive."""
-        barred = self.following.barred.get(source, frozenset())
+        """The targets that a source may use: alive, within its reach, not left by its nodes; else all alive."""
+        excluded = self.following.excluded.get(source, frozenset())
         near = self.alive.intersection(reachable_targets(self.policy, source, self.alive))
-        return near - barred or near or self.alive
+        return near - excluded or near or self.alive
 
     def decide(self) -> Decision:
-        """All sources, and the memory for the next decision."""
+        """Decide all sources, and the memory for the next decision."""
         reasons = list(self.capacities.reasons)
         if not self.alive:
             detail = "no locality has capacity and healthy endpoints: the pushed weights apply"
             reasons.append(Reason(ReasonCode.NO_CAPACITY, detail))
-            decided = {source: self._pushed(source) for source in self.estimates}
+            decided = {source: self._decide_pushed(source) for source in self.estimates}
         else:
-            held = {source: self._held(source) for source in self.estimates if self._is_held(source)}
-            fresh = [source for source, own in self.estimates.items() if own.freshness is Freshness.FRESH]
-            lost = {source: self._lost(source) for source in self.estimates.keys() - held.keys() - set(fresh)}
-            decided = {**held, **lost, **self._fresh(fresh, held, reasons)}
+            held = {source: self._decide_held(source) for source in self.estimates if self._is_held(source)}
+            fresh = [name for name, estimate in self.estimates.items() if estimate.freshness is Freshness.FRESH]
+            lost = {source: self._decide_lost(source) for source in self.estimates.keys() - held.keys() - set(fresh)}
+            decided = {**held, **lost, **self._decide_fresh(fresh, held, reasons)}
         sources = {source: decided[source] for source in self.estimates}
-        assignment = Assignment({source: own for source, (own, _) in sources.items()}, self._memory())
+        assignment = Assignment({source: assigned for source, (assigned, _) in sources.items()}, self._memory())
         return Decision(assignment, tuple(one for _, one in sources.values()), tuple(reasons), self.capacity)
 
     def _memory(self) -> AssignmentMemory:
-        sources = {source: own.memory for source, own in self.estimates.items() if own.memory}
+        sources = {source: estimate.memory for source, estimate in self.estimates.items() if estimate.memory}
         learnt, lapses = self.capacities.endpoint_rps, self.capacities.lapses
         return AssignmentMemory(self.now, sources, learnt, lapses, self.following.paths)
 
@@ -145,76 +146,76 @@ class _Decider:
         before = self.previous.sources.get(source)
         return self.estimates[source].freshness is Freshness.STALE and before is not None and before.is_overlay
 
-    def _pushed(self, source: Locality) -> _Decided:
-        """The source is served the pushed weights."""
+    def _decide_pushed(self, source: Locality) -> _SourceResult:
+        """Serve the source the pushed weights."""
         before = self.previous.sources.get(source)
         is_same = before is not None and not before.is_overlay
-        own = SourceAssignment(
+        assigned = SourceAssignment(
             pushed_allotments(self.observed.targets),
             Standing.PUSHED,
             before.changed_at if before and is_same else self.now,
         )
         is_changed = before is not None and not is_same
-        return own, SourceDecision(source, Standing.PUSHED, is_changed, self.estimates[source].reasons)
+        return assigned, SourceDecision(source, Standing.PUSHED, is_changed, self.estimates[source].reasons)
 
-    def _lost(self, source: Locality) -> _Decided:
-        """The source returns to the pushed weights, step by step."""
-        own = self.previous.sources.get(source)
-        if own is None or not own.is_overlay:
-            return self._pushed(source)
-        start, wanted = self._without_dead(source), pushed_shares(self.observed.targets)
+    def _decide_lost(self, source: Locality) -> _SourceResult:
+        """Return the source to the pushed weights, step by step."""
+        before = self.previous.sources.get(source)
+        if before is None or not before.is_overlay:
+            return self._decide_pushed(source)
+        start, wanted = self._shares_without_dead(source), pushed_shares(self.observed.targets)
         fraction = step_fraction(self.policy, [largest_gap(start, wanted)])
-        is_time = has_elapsed(own.changed_at, self.policy.interval_s, self.now)
-        if fraction >= 1.0 and is_time:
-            return self._pushed(source)
-        shares = move_shares(start, wanted, fraction) if is_time else start
+        is_step_due = has_elapsed(before.changed_at, self.policy.interval_s, self.now)
+        if fraction >= 1.0 and is_step_due:
+            return self._decide_pushed(source)
+        shares = move_shares(start, wanted, fraction) if is_step_due else start
         detail = f"at most {self.policy.maximum_step:.0%} an interval, on the way back to the pushed weights"
         step = Reason(ReasonCode.STEP_LIMITED, detail)
-        return self._decided(source, shares, Standing.MOVING, [*self.estimates[source].reasons, step], wanted)
+        return self._build_result(source, shares, Standing.MOVING, [*self.estimates[source].reasons, step], wanted)
 
-    def _held(self, source: Locality) -> _Decided:
-        """The source keeps its shares, except those of dead targets."""
-        losses = loss_reasons(self.observed, self._before(source), self.reachable[source])
+    def _decide_held(self, source: Locality) -> _SourceResult:
+        """Keep the shares of the source, except the shares of dead targets."""
+        losses = loss_reasons(self.observed, self._served_shares(source), self.reachable[source])
         reasons = [*self.estimates[source].reasons, *losses]
-        return self._decided(source, self._without_dead(source), Standing.HELD, reasons, {})
+        return self._build_result(source, self._shares_without_dead(source), Standing.HELD, reasons, {})
 
-    def _without_dead(self, source: Locality) -> Shares:
-        """The shares of a source of unknown demand; those of dead targets move to the nearest ones."""
+    def _shares_without_dead(self, source: Locality) -> Shares:
+        """The shares of a source of unknown demand; the shares of dead targets move to the nearest ones."""
         demand = {source: self._idle_rps()}
         ranked = rank_targets(self.policy, demand, self.capacity, self.reachable)
         nearest = place(self.policy, demand, self.capacity, ranked).flows[source]
         total = sum(nearest.values())
         replacement = {name: rps / total for name, rps in nearest.items()}
-        return evacuate(self._before(source), self.reachable[source], replacement)
+        return evacuate(self._served_shares(source), self.reachable[source], replacement)
 
     # Sources with fresh reports
 
-    def _fresh(
-        self, sources: list[Locality], held: Mapping[Locality, _Decided], reasons: list[Reason]
-    ) -> dict[Locality, _Decided]:
-        """The sources with fresh reports: all move towards their wanted shares, by the same fraction of their way."""
+    def _decide_fresh(
+        self, sources: list[Locality], held: Mapping[Locality, _SourceResult], reasons: list[Reason]
+    ) -> dict[Locality, _SourceResult]:
+        """Move the sources with fresh reports towards their wanted shares, all by the same fraction of their way."""
         if not sources:
             return {}
         demand = {source: max(self.estimates[source].demand_rps, self._idle_rps()) for source in sources}
         used = target_loads(
             {source: self.estimates[source].demand_rps for source in held},
-            {source: own.shares() for source, (own, _) in held.items()},
+            {source: assigned.shares() for source, (assigned, _) in held.items()},
         )
         if self.policy.spill.shed:
-            before = {source: own.shed for source, own in self.previous.sources.items()}
+            before = {source: assigned.shed for source, assigned in self.previous.sources.items()}
             self.shed = shed_fractions(self.policy, demand, self.capacity, used, self.reachable, before)
             demand = {source: rps * (1.0 - self.shed[source]) for source, rps in demand.items()}
         is_full = self._is_full(demand, used)
-        if is_full:  # what is estimated too high would stay free, and be lost
+        if is_full:  # capacity for overestimated demand would stay free, and be lost
             demand = {source: self._mean_rps(source) for source in sources}
         change = self._demand_change(demand, is_full)
         band = hysteresis_band(self.policy, demand, self.capacity, used, self.reachable, change)
         if band.surplus:
             reasons.append(overload_reason(band.surplus))
-        plans = self._plans(sources, demand, used, band)
+        plans = self._plan_moves(sources, demand, used, band)
         gaps = [largest_gap(plan.start, plan.wanted) for plan in plans.values() if plan.is_moving]
         fraction = step_fraction(self.policy, gaps)
-        return {source: self._moved(source, plan, fraction) for source, plan in plans.items()}
+        return {source: self._apply_step(source, plan, fraction) for source, plan in plans.items()}
 
     def _mean_rps(self, source: Locality) -> float:
         return max(self.estimates[source].mean_rps, self._idle_rps()) * (1.0 - self.shed.get(source, 0.0))
@@ -234,7 +235,7 @@ class _Decider:
             is_full,
         )
 
-    def _plans(
+    def _plan_moves(
         self,
         sources: list[Locality],
         demand: Mapping[Locality, float],
@@ -242,7 +243,8 @@ class _Decider:
         band: HysteresisBand,
     ) -> dict[Locality, _Plan]:
         start = {
-            source: evacuate(self._before(source), self.reachable[source], band.relieved[source]) for source in sources
+            source: evacuate(self._served_shares(source), self.reachable[source], band.relieved[source])
+            for source in sources
         }
         loads = target_loads(demand, start, used)
         overloaded = band.overloaded(loads, target_loads(demand, band.wanted, used))
@@ -254,54 +256,54 @@ class _Decider:
                 plan.reasons += spill_reasons(plan.start, plan.wanted, overloaded, loads, self.capacity)
             else:
                 self._plan_optional_move(source, plan, band)
-            plans[source] = self._paced(source, plan)
+            plans[source] = self._limit_steps(source, plan)
         return plans
 
-    def _before(self, source: Locality) -> Shares:
+    def _served_shares(self, source: Locality) -> Shares:
         """The shares that the source is served now, without probes."""
-        own = self.previous.sources.get(source)
-        if own is None or not own.is_overlay:
+        served = self.previous.sources.get(source)
+        if served is None or not served.is_overlay:
             return pushed_shares(self.observed.targets)
         probed = probed_targets(self.previous.memory.paths, source)
         if not probed:
-            return own.shares()
-        padding = {name for name, share in own.shares().items() if share <= PADDING_SHARE}
-        return without(own.shares(), probed | padding)
+            return served.shares()
+        padding = {name for name, share in served.shares().items() if share <= PADDING_SHARE}
+        return remove_targets(served.shares(), probed | padding)
 
     def _plan_optional_move(self, source: Locality, plan: _Plan, band: HysteresisBand) -> None:
-        """Whether a source moves that need not leave a target: it is outside of the band and its dwell is over."""
-        own = self.previous.sources.get(source)
+        """Decide whether a source moves that need not leave a target: outside of the band, after its dwell."""
+        served = self.previous.sources.get(source)
         gap = largest_gap(plan.start, plan.wanted)
-        is_new = own is None or not own.is_overlay
+        is_new = served is None or not served.is_overlay
         if gap <= _EQUAL:
             return
         wanted = describe_shares(plan.wanted)
-        if is_new or (own and own.standing is Standing.MOVING and gap >= self.policy.minimum_change):
+        if is_new or (served and served.standing is Standing.MOVING and gap >= self.policy.minimum_change):
             plan.is_moving = True
         elif band.contains(source, plan.start, self.policy.minimum_change):
             plan.reasons.append(Reason(ReasonCode.WITHIN_BAND, f"{wanted} is not worth a change yet"))
-        elif own and not has_elapsed(own.changed_at, self.policy.dwell_s, self.now):
-            left_s = own.changed_at + self.policy.dwell_s - self.now
-            plan.reasons.append(Reason(ReasonCode.DWELLING, f"{wanted} has to wait {left_s:.0f} s more"))
+        elif served and not has_elapsed(served.changed_at, self.policy.dwell_s, self.now):
+            wait_s = served.changed_at + self.policy.dwell_s - self.now
+            plan.reasons.append(Reason(ReasonCode.DWELLING, f"{wanted} has to wait {wait_s:.0f} s more"))
         else:
             plan.is_moving = True
 
-    def _paced(self, source: Locality, plan: _Plan) -> _Plan:
-        """One step an interval."""
-        own = self.previous.sources.get(source)
+    def _limit_steps(self, source: Locality, plan: _Plan) -> _Plan:
+        """Stop a plan whose source has moved within this interval: one step an interval."""
+        served = self.previous.sources.get(source)
         if (
             plan.is_moving
-            and own
-            and own.is_overlay
-            and not has_elapsed(own.changed_at, self.policy.interval_s, self.now)
+            and served
+            and served.is_overlay
+            and not has_elapsed(served.changed_at, self.policy.interval_s, self.now)
         ):
             plan.is_moving = False
             plan.reasons.append(Reason(ReasonCode.STEP_LIMITED, "the next step comes with the next interval"))
         return plan
 
-    def _moved(self, source: Locality, plan: _Plan, fraction: float) -> _Decided:
+    def _apply_step(self, source: Locality, plan: _Plan, fraction: float) -> _SourceResult:
         shares = move_shares(plan.start, plan.wanted, fraction) if plan.is_moving else plan.start
-        before = self._before(source)
+        before = self._served_shares(source)
         reasons = [*demand_reasons(self.observed.demand[source]), *self._shed_reasons(source)]
         reasons += loss_reasons(self.observed, before, self.reachable[source]) + plan.reasons
         if plan.is_moving and not any(reason.code is ReasonCode.SPILL for reason in plan.reasons):
@@ -312,7 +314,7 @@ class _Decider:
             reasons.append(Reason(ReasonCode.STEP_LIMITED, detail))
         is_waiting = any(reason.code is ReasonCode.STEP_LIMITED for reason in reasons)
         standing = Standing.MOVING if is_waiting else Standing.SETTLED
-        return self._decided(source, shares, standing, reasons, plan.wanted)
+        return self._build_result(source, shares, standing, reasons, plan.wanted)
 
     def _shed_reasons(self, source: Locality) -> list[Reason]:
         shed = self.shed.get(source, 0.0)
@@ -320,34 +322,36 @@ class _Decider:
 
     # The result
 
-    def _decided(
+    def _build_result(
         self, source: Locality, shares: Shares, standing: Standing, reasons: list[Reason], wanted: Shares
-    ) -> _Decided:
+    ) -> _SourceResult:
         before = self.previous.sources.get(source)
-        served = () if before is None else before.allotments
+        served_allotments = () if before is None else before.allotments
         probes = self.following.probes.get(source, {})
         capacity = {name: rps if name in self.reachable[source] else 0.0 for name, rps in self.capacity.items()}
-        # What is out of reach is still failover; what the nodes left is the last resort.
-        capacity |= {name: self.capacity[name] for name in self.alive - self.following.barred.get(source, frozenset())}
+        # Targets out of reach still serve as failover. Targets that the nodes left are the last resort.
+        capacity |= {
+            name: self.capacity[name] for name in self.alive - self.following.excluded.get(source, frozenset())
+        }
         split = with_probes(shares, probes, self.observed.targets, self.reachable[source])
-        now = allotments(self.policy, source, split, self.observed.targets, capacity, served)
+        decided = allotments(self.policy, source, split, self.observed.targets, capacity, served_allotments)
         shed = self.shed.get(source, 0.0) if standing is not Standing.HELD or before is None else before.shed
-        own = SourceAssignment(now, standing, self.now, shed)
+        assigned = SourceAssignment(decided, standing, self.now, shed)
         reasons += self.following.reasons.get(source, ())
-        is_split_same = before is not None and before.is_overlay and before.shares() == own.shares()
+        is_split_same = before is not None and before.is_overlay and before.shares() == assigned.shares()
         if before and is_split_same:
-            own = replace(own, changed_at=before.changed_at)
-        is_changed = before is None or not before.is_overlay or before.allotments != now or before.shed != shed
-        if is_changed and is_split_same and before is not None and before.allotments != now:
+            assigned = replace(assigned, changed_at=before.changed_at)
+        is_changed = before is None or not before.is_overlay or before.allotments != decided or before.shed != shed
+        if is_changed and is_split_same and before is not None and before.allotments != decided:
             reasons.append(Reason(ReasonCode.FAILOVER, "only the failover below the split changed"))
-        return own, SourceDecision(source, standing, is_changed, tuple(reasons), wanted)
+        return assigned, SourceDecision(source, standing, is_changed, tuple(reasons), wanted)
 
     def _idle_rps(self) -> float:
         return sum(self.capacity.values()) * _IDLE_DEMAND
 
 
-def _sorted(observed: Observation) -> Observation:
-    """By name: sums of floats depend on their order, and a decision at an edge might depend on such a sum."""
+def _sort_by_name(observed: Observation) -> Observation:
+    """Sort by name: sums of floats depend on their order, and a decision at an edge might depend on such a sum."""
     demand = {name: observed.demand[name] for name in sorted(observed.demand, key=locality_key)}
     targets = {name: observed.targets[name] for name in sorted(observed.targets, key=locality_key)}
     return Observation(demand, targets, observed.flows)

@@ -1,7 +1,7 @@
 """The history of decisions for one cluster: which sources were served other shares, when and why.
 
-It is bounded. The latest changes are stored with the decision itself (`xds.control.assignments`), so that a restart
-keeps them; earlier ones are in memory only.
+The history is bounded. The latest changes are stored with the decision (`xds.control.assignments`), so a restart keeps
+them. Earlier changes are in memory only.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Json = dict[str, Any]
 class DecisionChange:
     """The change of one source by one decision. ``number`` grows by one with each change of the cluster.
 
-    ``before`` and ``after`` are the shares that the source was and is served, the ``SHARES_LIMIT`` largest;
-    ``demand_rps`` and ``shed`` are of the decision. ``decided_at`` is epoch seconds. ``actions``: of `ACTIONS`.
+    ``before`` and ``after`` are the shares that the source was and is served, the ``SHARES_LIMIT`` largest.
+    ``demand_rps`` and ``shed`` are figures of the decision. ``decided_at`` is epoch seconds. ``actions``: of `ACTIONS`.
     """
 
     decided_at: float
@@ -57,7 +57,7 @@ class DecisionChange:
 
 @dataclass(slots=True)
 class DecisionHistory:
-    """The latest changes of one cluster, at most ``KEPT_LIMIT``; the oldest go first."""
+    """The latest changes of one cluster, at most ``KEPT_LIMIT``; the oldest are dropped first."""
 
     changes: deque[DecisionChange] = field(default_factory=lambda: deque(maxlen=KEPT_LIMIT))
 
@@ -68,7 +68,7 @@ class DecisionHistory:
             self.changes.append(replace(change, number=last + 1))
 
     def latest(self, before: int | None = None) -> Iterator[DecisionChange]:
-        """The latest first; those with a number below ``before`` if it is given."""
+        """The changes, latest first; with ``before``, only changes with a lower number."""
         return (change for change in reversed(tuple(self.changes)) if before is None or change.number < before)
 
     def document(self) -> list[Json]:
@@ -88,26 +88,26 @@ def read_history(document: Any) -> DecisionHistory:
 def decision_changes(
     before: Assignment | None, observed: Observation, decision: Decision, now: float
 ) -> list[DecisionChange]:
-    """What a decision at ``now`` changed: the sources with other shares or another standing that matters."""
+    """The changes of a decision at ``now``: one for each source with other shares, or newly held or at fallback."""
     earlier = before.sources if before is not None else {}
-    found = []
+    changes = []
     for one in decision.sources:
-        held = earlier.get(one.source)
-        actions = tuple(_actions(one, held))
+        previous = earlier.get(one.source)
+        actions = tuple(_actions(one, previous))
         if actions:
-            found.append(_made(one, held, observed, decision, actions, now))
-    return found
+            changes.append(_build_change(one, previous, observed, decision, actions, now))
+    return changes
 
 
-def _made(
+def _build_change(
     one: SourceDecision,
-    held: SourceAssignment | None,
+    previous: SourceAssignment | None,
     observed: Observation,
     decision: Decision,
     actions: tuple[str, ...],
     now: float,
 ) -> DecisionChange:
-    own, demand = decision.assignment.sources[one.source], observed.demand.get(one.source)
+    assigned, demand = decision.assignment.sources[one.source], observed.demand.get(one.source)
     reasons = tuple(
         replace(reason, detail=reason.detail[:DETAIL_LIMIT])
         for reason in (*one.reasons, *decision.reasons)[:REASONS_LIMIT]
@@ -117,27 +117,27 @@ def _made(
         one.source,
         actions,
         one.standing,
-        _largest(held.shares() if held is not None else {}),
-        _largest(own.shares()),
+        _largest_shares(previous.shares() if previous is not None else {}),
+        _largest_shares(assigned.shares()),
         reasons,
         demand.rps if demand is not None and isfinite(demand.rps) and demand.rps >= 0 else 0.0,
-        own.shed,
+        assigned.shed,
     )
 
 
 def _actions(decided: SourceDecision, before: SourceAssignment | None) -> Iterator[str]:
-    stood = before.standing if before is not None else Standing.PUSHED
+    previous_standing = before.standing if before is not None else Standing.PUSHED
     if decided.standing is Standing.PUSHED:
-        if stood is not Standing.PUSHED:
+        if previous_standing is not Standing.PUSHED:
             yield FALLBACK
         return
     if decided.is_changed:
         yield CHANGED
-    if decided.standing is Standing.HELD and stood is not Standing.HELD:
+    if decided.standing is Standing.HELD and previous_standing is not Standing.HELD:
         yield HELD
 
 
-def _largest(shares: Shares) -> Shares:
+def _largest_shares(shares: Shares) -> Shares:
     ordered = sorted(shares.items(), key=lambda one: (-one[1], str(one[0])))
     return {name: round(share, 4) for name, share in ordered[:SHARES_LIMIT] if share > 0}
 

@@ -1,4 +1,4 @@
-"""How much of each target's capacity stays free, so that noise and trends of its load seldom cause a change.
+"""The part of each target's capacity that stays free, so that noise and trends of its load seldom cause a change.
 
 The load of a target changes with the demand of the sources that send to it. Noise of several sources partly cancels
 out, so a target that many sources share needs less free capacity than the sum of their noise.
@@ -15,24 +15,24 @@ from xds.assignment.placement import Placement, Rates
 from xds.assignment.policy import Policy
 from xds.model.node import Locality
 
-# Parts of the band that stay free: at least, after a relief while load rises, and at most.
+# Parts of the band that stay free: the least, the least after a relief while load rises, and the most.
 _LEAST_FREE, _RISING_FREE, _MOST_FREE = 0.1, 0.15, 0.5
-# Noise that stays free at a target that requests return to, in times of what its load changes by; and where its load
+# Free capacity at a target that requests return to, as a multiple of the noise of its load; and the same while its load
 # falls by a trend.
 _NOISE_FREE, _NOISE_FALLING = 1.5, 0.5
-# The same at a target that requests must leave, in times of what the demand of its sources changes by.
+# Free capacity at a target that requests must leave, as a multiple of the variation of its sources' demand.
 _NOISE_RELIEVED = 2.5
-# A relief lasts until load has risen for so many intervals. With fewer, a day of two hours has more changes; with more,
+# A relief leaves room for a rise of this many intervals. With fewer, a day of two hours has more changes; with more,
 # more requests leave their zone.
 _RISE_INTERVALS = 8.0
-# Where load falls by a trend, what it falls by in so many intervals needs not stay free now.
+# While load falls by a trend, its fall in this many intervals need not stay free now.
 _FALL_INTERVALS = 3.0
-# Where everything is full, in times of noise: what stays free, up to a part of the capacity, and the most, where as
-# much fits nowhere. The requests of a target's own zone come before those of others, and their number is not known.
-# What stays free is lost at the source of the excess.
+# Free capacity while everything is full, as a multiple of noise: the least, up to a part of the capacity (the third
+# figure), and the most, while as much demand fits nowhere. The requests of a target's own zone come before the requests
+# of others, and their number is not known. Free capacity is lost to the source of the excess.
 _LEAST_WHEN_FULL, _MOST_WHEN_FULL, _LIMIT_WHEN_FULL = 0.5, 1.5, 0.01
-# What leaves a target then is above capacity elsewhere. So requests leave it only where its load exceeds its capacity
-# by more than noise, times this, or by more than this part of it.
+# Requests that leave a full target then exceed the capacity elsewhere. So requests leave a target only if its load
+# exceeds its capacity by more than this multiple of noise, or by more than this part of the capacity.
 _NOISE_TOLERATED, _MOST_TOLERATED = 2.0, 0.02
 
 _Parts = Mapping[Locality, float]
@@ -42,8 +42,8 @@ _Parts = Mapping[Locality, float]
 class DemandChange:
     """How the demand of each source changes from one report to the next.
 
-    ``variations`` are fractions of the demand, without the trend; a source that is missing has `UNKNOWN_VARIATION`.
-    ``slopes`` are requests a second, negative where demand falls; a source that is missing has no trend. ``is_full``:
+    ``variations`` are fractions of the demand, without the trend; a missing source has `UNKNOWN_VARIATION`. ``slopes``
+    are requests a second, negative while demand falls; a missing source has no trend. ``is_full``:
     some demand fits nowhere, by its smoothed figures.
     """
 
@@ -52,16 +52,16 @@ class DemandChange:
     is_full: bool = False
 
 
-STEADY = DemandChange()  # no trend, and nothing is known of noise
+STEADY = DemandChange()  # no trend, and unknown noise
 
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """Parts of the capacity of each target.
+    """Free parts of the capacity of each target.
 
-    ``returned`` stays free at a target that requests return to, ``relieved`` at one that they must leave, ``when_full``
-    where demand does not fit otherwise. ``tolerated``: by how much a load may exceed the capacity; 0 unless everything
-    is full.
+    ``returned`` stays free at a target that requests return to, ``relieved`` at a target that requests must leave,
+    ``when_full`` if demand does not fit otherwise. ``tolerated``: by how much a load may exceed the capacity; 0 unless
+    everything is full.
     """
 
     returned: _Parts
@@ -73,15 +73,15 @@ class FreeCapacity:
 def free_capacity(
     policy: Policy, demand: Rates, capacity: Rates, full: Placement, change: DemandChange
 ) -> FreeCapacity:
-    """What stays free at each target. ``full`` is the placement that fills every target to its capacity."""
+    """Compute the free capacity of each target. ``full``: the placement that fills every target to its capacity."""
     noise = _noise(capacity, full, change)
     variation = _variation(capacity, full, change)
     rises = _rises(demand, capacity, full, change)
     unplaced = sum(full.surplus.values()) / sum(capacity.values())
     return FreeCapacity(
-        {name: _returned(policy, noise[name], rises[name]) for name in capacity},
-        {name: _relieved(policy, variation[name], rises[name]) for name in capacity},
-        {name: _when_full(part, unplaced) for name, part in noise.items()},
+        {name: _free_for_return(policy, noise[name], rises[name]) for name in capacity},
+        {name: _free_for_relief(policy, variation[name], rises[name]) for name in capacity},
+        {name: _free_when_full(part, unplaced) for name, part in noise.items()},
         {
             name: min(_NOISE_TOLERATED * part, _MOST_TOLERATED) if change.is_full else 0.0
             for name, part in noise.items()
@@ -89,22 +89,22 @@ def free_capacity(
     )
 
 
-def _returned(policy: Policy, noise: float, rise: float) -> float:
+def _free_for_return(policy: Policy, noise: float, rise: float) -> float:
     free = min(max(_NOISE_FREE * noise, policy.hysteresis * _LEAST_FREE), policy.hysteresis * _MOST_FREE)
     return max(free + _FALL_INTERVALS * min(rise, 0.0), min(_NOISE_FALLING * noise, free))
 
 
-def _relieved(policy: Policy, variation: float, rise: float) -> float:
+def _free_for_relief(policy: Policy, variation: float, rise: float) -> float:
     free = max(_NOISE_RELIEVED * variation, policy.hysteresis * _RISING_FREE)
     return min(free + max(_RISE_INTERVALS * rise, 0.0), policy.hysteresis * _MOST_FREE)
 
 
-def _when_full(noise: float, unplaced: float) -> float:
+def _free_when_full(noise: float, unplaced: float) -> float:
     return min(max(min(_LEAST_WHEN_FULL * noise, _LIMIT_WHEN_FULL), unplaced), _MOST_WHEN_FULL * noise)
 
 
 def _noise(capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
-    """What the load of each target changes by between two reports, as a part of its capacity."""
+    """The usual change of each target's load between two reports, as a part of its capacity."""
     noise = dict.fromkeys(capacity, 0.0)
     for source, flows in full.flows.items():
         variation = change.variations.get(source, UNKNOWN_VARIATION)
@@ -115,7 +115,7 @@ def _noise(capacity: Rates, full: Placement, change: DemandChange) -> dict[Local
 
 
 def _variation(capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
-    """The mean variation of the sources of each target's load."""
+    """The mean variation of the sources that send to each target, weighted by their load."""
     loads, changes = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, 0.0)
     for source, flows in full.flows.items():
         for name, rps in flows.items():
@@ -125,7 +125,7 @@ def _variation(capacity: Rates, full: Placement, change: DemandChange) -> dict[L
 
 
 def _rises(demand: Rates, capacity: Rates, full: Placement, change: DemandChange) -> dict[Locality, float]:
-    """By how much the load of each target rises in an interval, as a part of its capacity; negative where it falls."""
+    """The rise of each target's load in an interval, as a part of its capacity; negative for a fall."""
     rises = dict.fromkeys(capacity, 0.0)
     for source, flows in full.flows.items():
         slope = change.slopes.get(source, 0.0)

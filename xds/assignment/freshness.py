@@ -1,4 +1,4 @@
-"""The demand of a source, estimated from its load reports, and how far the reports can be relied on."""
+"""Estimates the demand of a source from its load reports, and how fresh these reports are."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from xds.assignment.capacity import smooth
 from xds.assignment.policy import Policy
 from xds.assignment.trend import TREND_FIGURES, extrapolate, slope
 
-# Weights of a new figure after one interval. A rise counts almost at once: demand that is underestimated overloads a
-# zone. A fall counts slowly: demand that is overestimated only leaves some requests in another zone for a while. So
-# noise makes the estimate a little high, which is the safe side.
+# Weights of a new figure after one interval. A rise counts almost at once: underestimated demand overloads a zone. A
+# fall counts slowly: overestimated demand only leaves some requests in another zone for a while. Noise therefore makes
+# the estimate a little high, which is the safe side.
 RISE_WEIGHT, FALL_WEIGHT = 0.8, 0.15
 VARIATION_WEIGHT = 0.1
-_MEAN_FIGURES = 6  # of which the mean is taken where everything is full: a minute
-# A change is a jump where it is more than so many times the usual one, and than this part of demand. A rise that is a
-# jump counts whole: it is no noise. As noise, a jump counts no more than this.
+_MEAN_FIGURES = 6  # the mean of these figures, a minute, is used while everything is full
+# A change is a jump if it is more than this multiple of the usual change, and more than this part of demand. A rise
+# that is a jump counts whole, because it is no noise. In the variation, a jump counts no more than this limit.
 _JUMP, _LEAST_JUMP = 5.0, 0.02
-_AN_INTERVAL = 0.9  # a timer may fire a little early
+_NEARLY_AN_INTERVAL = 0.9  # of an interval: a timer may fire a little early
 
 
 class Freshness(StrEnum):
     """How old the reports of a source are.
 
-    ``FRESH``: the source is decided again. ``STALE``: its assignment is held. ``LOST``: stale for longer than
+    ``FRESH``: a new assignment is decided. ``STALE``: the last assignment is held. ``LOST``: stale for longer than
     ``fallback_after_s``. ``NEVER``: no node of the source ever reported.
     """
 
@@ -39,7 +39,7 @@ class Freshness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DemandEstimate:
-    """The demand of one source. ``memory`` is stored for the next decision; None where nothing is known."""
+    """The demand of one source. ``memory`` is stored for the next decision; None if no report is known."""
 
     freshness: Freshness
     memory: SourceMemory | None
@@ -54,9 +54,9 @@ class DemandEstimate:
 
     @property
     def mean_rps(self) -> float:
-        """The mean of the latest figures since demand last jumped; ``demand_rps`` where it follows a trend.
+        """The mean of the latest figures since demand last jumped; ``demand_rps`` while demand follows a trend.
 
-        ``demand_rps`` is mostly above it: noise makes the smoothed figure too high.
+        ``demand_rps`` is mostly above the mean: noise makes the smoothed figure too high.
         """
         if self.memory is None or not self.memory.recent_rps or slope(self.memory.recent_rps):
             return self.demand_rps
@@ -76,7 +76,7 @@ def estimate_demand(
     is_valid = isfinite(demand.rps) and demand.rps >= 0
     if demand.reported_at is None or now - demand.reported_at > policy.stale_after_s or not is_valid:
         return _without_report(policy, demand, memory, is_valid, now)
-    recent_rps = _recent(policy, demand, memory, intervals, now)
+    recent_rps = _recent_figures(policy, demand, memory, intervals, now)
     demand_rps = extrapolate(_smoothed_rps(policy, demand, memory, intervals, now), recent_rps)
     variation = _variation(demand.rps, memory, intervals, slope(recent_rps))
     return DemandEstimate(
@@ -84,24 +84,24 @@ def estimate_demand(
     )
 
 
-def _recent(
+def _recent_figures(
     policy: Policy, demand: Demand, memory: SourceMemory | None, intervals: float, now: float
 ) -> tuple[float, ...]:
     """The latest figures, one an interval; a decision between two intervals adds none."""
     if memory is None or _is_forgotten(policy, memory, now):
         return (demand.rps,)
-    if intervals < _AN_INTERVAL and memory.recent_rps:
+    if intervals < _NEARLY_AN_INTERVAL and memory.recent_rps:
         return memory.recent_rps
     return (*memory.recent_rps, demand.rps)[-TREND_FIGURES:]
 
 
 def _is_forgotten(policy: Policy, memory: SourceMemory, now: float) -> bool:
-    """Whether the reports paused for so long that the figures before tell nothing."""
+    """Whether the reports paused for so long that the earlier figures no longer count."""
     return now - memory.heard_at > policy.stale_after_s + policy.interval_s
 
 
 def _variation(rps: float, memory: SourceMemory | None, intervals: float, trend_rps: float) -> float:
-    """The mean change between two reports, besides what the trend explains, as a fraction."""
+    """The mean change between two reports, without the part that the trend explains, as a fraction."""
     if memory is None or max(rps, memory.measured_rps) <= 0:
         return UNKNOWN_VARIATION
     change = abs(rps - memory.measured_rps - trend_rps) / max(rps, memory.measured_rps)
@@ -109,7 +109,7 @@ def _variation(rps: float, memory: SourceMemory | None, intervals: float, trend_
 
 
 def _jump(memory: SourceMemory) -> float:
-    """From which change on demand has jumped, as a fraction."""
+    """The least change that is a jump of demand, as a fraction."""
     return max(_JUMP * memory.variation, _LEAST_JUMP)
 
 

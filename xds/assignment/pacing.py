@@ -1,4 +1,4 @@
-"""How fast shares move from what is served to what is wanted: hysteresis band, step limit, dwell time.
+"""How fast shares move from the served ones to the wanted ones: hysteresis band, step limit, dwell time.
 
 Demand hardly depends on the assignment, so the loop itself cannot oscillate. But noise in the demand of a target near
 its capacity could move traffic back and forth. The band prevents that: a target is filled to the middle of the band, or
@@ -22,7 +22,7 @@ Shares = dict[Locality, float]  # fractions of a source's requests, by target
 # Integer weights miss a share, and so a load, by up to this fraction; a smaller difference does not count.
 TOLERANCE = 0.005
 _EQUAL = 1.0 / WEIGHT_TOTAL
-# Where demand does not fit otherwise, no more than this part of what a level leaves free stays free.
+# If demand does not fit otherwise, at most this part of a level's free capacity stays free.
 _FREE_WHEN_FULL = 0.5
 # A timer may fire a little early: this fraction of a time counts as all of it.
 _ELAPSED = 0.9
@@ -30,10 +30,10 @@ _ELAPSED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class HysteresisBand:
-    """The shares wanted of every source, and the shares at the edges of the band around them.
+    """The wanted shares of every source, and the shares at the edges of the band around them.
 
     ``relieved``: the shares that a source takes when it must leave a target. They leave half of the band free, so that
-    noise and demand that goes on rising do not cause a change in each interval.
+    noise and a further rise of demand do not cause a change in each interval.
 
     ``ceilings``: the load of each target, in requests a second, above which requests must leave it. ``surplus``: the
     part of each source's demand that fits nowhere, in requests a second.
@@ -48,10 +48,10 @@ class HysteresisBand:
     def contains(self, source: Locality, shares: Shares, margin: float) -> bool:
         """Whether every share of the source is between the edges of the band, plus or minus ``margin``.
 
-        What is wanted, or was taken to leave a target, is within it: the share of a farther target may be larger there
-        than at either edge.
+        The wanted and the relieved shares are within the band too: their share of a farther target may be larger than
+        at either edge.
 
-        A target that no edge wants has no margin. Its requests fit elsewhere in any case, and a small share of it
+        A target without a share at any edge has no margin. Its requests fit elsewhere in any case, and a small share
         would otherwise stay for ever.
         """
         sides = [side[source] for side in (*self.edges, self.wanted, self.relieved)]
@@ -61,7 +61,7 @@ class HysteresisBand:
         )
 
     def overloaded(self, loads: Rates, wanted: Rates) -> tuple[Locality, ...]:
-        """The targets whose load is above their ceiling, and would be less as ``wanted``."""
+        """The targets whose load is above their ceiling and above their load in ``wanted``."""
         return tuple(
             name
             for name, rps in loads.items()
@@ -77,16 +77,16 @@ def hysteresis_band(
     reachable: Reachable | None = None,
     change: DemandChange = STEADY,
 ) -> HysteresisBand:
-    """Where demand should go. ``used`` is the load of sources that cannot be moved now.
+    """The wanted shares and their band. ``used`` is the load of sources that cannot be moved now.
 
     ``change`` is how demand changes: `xds.assignment.free_capacity` says how much of each target stays free.
     """
     ranked = rank_targets(policy, demand, capacity, reachable)
-    nothing = dict.fromkeys(capacity, 0.0)
-    full = _filled(policy, demand, capacity, used, ranked, nothing, nothing)
+    no_reserve = dict.fromkeys(capacity, 0.0)
+    full = _fill_targets(policy, demand, capacity, used, ranked, no_reserve, no_reserve)
     free = free_capacity(policy, demand, capacity, full, change)
     levels = (free.returned, dict.fromkeys(capacity, policy.hysteresis), free.relieved)
-    placements = [_filled(policy, demand, capacity, used, ranked, level, free.when_full) for level in levels]
+    placements = [_fill_targets(policy, demand, capacity, used, ranked, level, free.when_full) for level in levels]
     upper = _shares_of(full.flows, demand)
     middle, lower, relieved = (_shares_of(one.flows, demand) for one in placements)
     loads = target_loads(demand, middle, used)
@@ -100,7 +100,7 @@ def hysteresis_band(
     return HysteresisBand(middle, relieved, (upper, lower), ceilings, full.surplus)
 
 
-def _filled(
+def _fill_targets(
     policy: Policy,
     demand: Rates,
     capacity: Rates,
@@ -109,7 +109,7 @@ def _filled(
     free: Rates,
     when_full: Rates,
 ) -> Placement:
-    """The placement that leaves the part ``free`` of every target free, and ``when_full`` where that is not enough."""
+    """Place demand so that the part ``free`` of every target stays free; ``when_full`` if demand does not fit then."""
     room = _room(capacity, free, used)
     least = {name: min(part * _FREE_WHEN_FULL, when_full[name]) for name, part in free.items()}
     reserve = {name: rps - room[name] for name, rps in _room(capacity, least, used).items()}
@@ -130,23 +130,27 @@ def target_loads(demand: Rates, shares: Mapping[Locality, Shares], used: Rates |
 
 
 def evacuate(shares: Shares, alive: Set[Locality], replacement: Shares) -> Shares:
-    """The shares without targets that are not ``alive``. Their part moves at once to where ``replacement`` has more."""
-    kept = {name: share for name, share in shares.items() if name in alive}
-    lost = 1.0 - sum(kept.values())
+    """The shares without targets that are not ``alive``. The targets with more in ``replacement`` take over at once."""
+    remaining = {name: share for name, share in shares.items() if name in alive}
+    lost = 1.0 - sum(remaining.values())
     if lost <= _EQUAL / 2:
-        return kept
-    missing = {name: share - kept.get(name, 0.0) for name, share in replacement.items() if share > kept.get(name, 0.0)}
+        return remaining
+    missing = {
+        name: share - remaining.get(name, 0.0)
+        for name, share in replacement.items()
+        if share > remaining.get(name, 0.0)
+    }
     total = sum(missing.values())
-    return kept | {name: kept.get(name, 0.0) + lost * part / total for name, part in missing.items()}
+    return remaining | {name: remaining.get(name, 0.0) + lost * part / total for name, part in missing.items()}
 
 
 def largest_gap(shares: Shares, wanted: Shares) -> float:
-    """The largest difference of a share."""
+    """The largest difference between the shares of one target."""
     return max((abs(shares.get(name, 0.0) - wanted.get(name, 0.0)) for name in {*shares, *wanted}), default=0.0)
 
 
 def move_shares(shares: Shares, wanted: Shares, fraction: float) -> Shares:
-    """The shares after this fraction of the way; after all of it, only wanted targets are left."""
+    """The shares after this fraction of the way. At 1, only wanted targets have a share."""
     if fraction >= 1.0:
         return dict(wanted)
     names = {*shares, *wanted}
@@ -154,9 +158,9 @@ def move_shares(shares: Shares, wanted: Shares, fraction: float) -> Shares:
 
 
 def step_fraction(policy: Policy, gaps: Iterable[float]) -> float:
-    """The fraction of their way that all moving sources go now; the source with the largest gap limits it.
+    """The fraction of their way that all moving sources go in this step. The source with the largest gap limits it.
 
-    As all sources go the same fraction, no target gets more on the way than at its beginning or its end.
+    All sources go the same fraction, so no target gets more on the way than at the beginning or at the end.
     """
     longest = max(gaps, default=0.0)
     return min(1.0, policy.maximum_step / longest) if longest > policy.maximum_step + _EQUAL else 1.0
@@ -178,4 +182,6 @@ def _is_between(share: float, edges: Sequence[float], margin: float) -> bool:
 
 
 def _shares_of(flows: Flows, demand: Rates) -> dict[Locality, Shares]:
-    return {source: {name: rps / demand[source] for name, rps in own.items()} for source, own in flows.items()}
+    return {
+        source: {name: rps / demand[source] for name, rps in by_target.items()} for source, by_target in flows.items()
+    }

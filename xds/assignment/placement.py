@@ -1,12 +1,12 @@
-"""Which target serves which demand, given the capacity of every target: the strategies.
+"""Places demand on targets, given the capacity of every target: the strategies.
 
-All strategies are one procedure. Pairs of source and target are ranked by distance. The ranks are filled in order, the
+All strategies use one procedure. Pairs of source and target are ranked by distance. The ranks are filled in order, the
 nearest first. Within a rank every source spreads the rest of its demand over its targets in proportion to their free
-capacity, and a target that is asked for more than it has free accepts the same fraction from every source. So the
-demand of a target's own zone comes before the demand that spills into it, and spilled demand shares what is left.
+capacity, and a target with less free capacity than requested accepts the same fraction from every source. The
+demand of a target's own zone comes before demand that spills into the zone, and spilled demand shares the rest.
 
-What fits nowhere stays at its source: no target gets more than its room from other zones. Where the policy says so,
-proxies drop it there (`shed_fractions`).
+Demand that fits nowhere stays at its source: no target gets more than its room from other zones. If the policy says
+so, proxies drop that demand there (`shed_fractions`).
 
 The result is continuous: a little more demand moves a little more traffic. A linear program would jump from one
 corner solution to another. Where distance alone decides, the result is also optimal: as much demand as possible is
@@ -50,7 +50,7 @@ _FARTHEST = {Reach.ZONE: Distance.ZONE, Reach.REGION: Distance.REGION, Reach.WOR
 
 
 def distance(source: Locality, target: Locality) -> Distance:
-    """How far a target is. Empty names are compared like others: where only zones are named, all is one region."""
+    """How far a target is. Empty names are compared like others: localities with only a zone are in one region."""
     if source.region != target.region:
         return Distance.WORLD
     if source.zone != target.zone:
@@ -74,7 +74,7 @@ def placement_rank(policy: Policy, source: Locality, target: Locality) -> Rank:
 
 
 def _position(policy: Policy, source: Locality, target: Locality) -> int:
-    """The position of a target in the order for this source; targets that it does not list share the last one."""
+    """The position of a target in the order for this source. Unlisted targets share the last position."""
     for order in policy.order:
         if order.source.matches(source):
             positions = (position for position, pattern in enumerate(order.targets) if pattern.matches(target))
@@ -82,15 +82,15 @@ def _position(policy: Policy, source: Locality, target: Locality) -> int:
     return 0
 
 
-# The targets that each source may use; a source that is not in it may use all.
+# The targets that each source may use. A source that is missing may use all targets.
 Reachable = Mapping[Locality, Collection[Locality]]
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where demand goes: ``flows``, all of it, and ``surplus``: the part of each source that fits nowhere.
+    """Where demand goes. ``flows``: all demand. ``surplus``: the part of each source's demand that fits nowhere.
 
-    The surplus is in the flows too: it stays at the nearest targets of its source, above their capacity.
+    The flows include the surplus: it stays at the nearest targets of its source, above their capacity.
     """
 
     flows: Flows
@@ -127,11 +127,11 @@ def place(
 ) -> Placement:
     """Requests a second from each source to each target; all of the demand is placed.
 
-    ``room`` is the free capacity of the targets, ``reserve`` what is used besides when the room of all is used up. No
-    target gets more than both from the sources of other zones; what is left of a source's demand stays at its nearest
-    targets, in proportion to ``capacity`` (``room`` where it is not given). The demand of each source must be above 0,
-    and one of its targets must have capacity. ``ranked`` is the result of `rank_targets`, where it is known. The time
-    taken is proportional to sources times targets.
+    ``room`` is the free capacity of the targets. ``reserve`` is used after the room of all targets is used up. No
+    target gets more than both from the sources of other zones. The rest of a source's demand stays at its nearest
+    targets, in proportion to ``capacity`` (default: ``room``). The demand of each source must be above 0, and one of
+    its targets must have capacity. ``ranked`` is the result of `rank_targets`, if already known. The time taken is
+    proportional to sources times targets.
     """
     placement = _Placement(policy, rank_targets(policy, demand, room) if ranked is None else ranked, demand, room)
     preferred = [target for target in room if policy.is_preferred(target)]
@@ -145,12 +145,12 @@ def place(
 
 
 class _Placement:
-    """A placement under way: unplaced demand by source, free capacity by target, flows."""
+    """A placement in progress: unplaced demand by source, free capacity by target, flows."""
 
     def __init__(self, policy: Policy, ranked: RankedTargets, demand: Rates, room: Rates) -> None:
         self.room = dict(room)
         self._policy = policy
-        # What may still leave each source's zone; None where all may.
+        # The demand that may still leave each source's zone; None if all of it may.
         at_most = policy.spill.at_most
         self._leaving = None if at_most >= 1.0 else {source: at_most * rps for source, rps in demand.items()}
         self.flows: Flows = {source: defaultdict(float) for source in demand}
@@ -160,7 +160,7 @@ class _Placement:
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether any demand is left."""
+        """Whether any demand is not placed yet."""
         return any(rps > 0 for rps in self._unplaced.values())
 
     def even_limits(self, targets: Collection[Locality]) -> dict[Locality, float]:
@@ -178,7 +178,7 @@ class _Placement:
         }
 
     def fill(self, limits: dict[Locality, float], farthest: Distance) -> None:
-        """Place demand rank by rank, up to the limit of each target. ``limits`` is reduced by what was placed."""
+        """Place demand rank by rank, up to the limit of each target. Reduces ``limits`` by the placed demand."""
         for (near, _), targets_of in self._ranked:
             if near > farthest:
                 break
@@ -192,27 +192,27 @@ class _Placement:
                     break
 
     def _fill_once(self, choices: Mapping[Locality, Sequence[Locality]], limits: dict[Locality, float]) -> bool:
-        """Let every source ask, and every target accept what fits. False when no source could ask."""
-        asked: Flows = {}
-        asked_of: dict[Locality, float] = defaultdict(float)
+        """Let every source request capacity, and every target accept what fits. False without any request."""
+        requested: Flows = {}
+        requested_of: dict[Locality, float] = defaultdict(float)
         for source, targets in choices.items():
             free = sum(limits[target] for target in targets)
             if self._unplaced[source] > 0 and free > 0:
                 wanted = {target: self._unplaced[source] * limits[target] / free for target in targets}
-                asked[source] = self._bounded(source, wanted)
-                for target, rps in asked[source].items():
-                    asked_of[target] += rps
-        accepted = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in asked_of.items()}
-        for source, shares in asked.items():
+                requested[source] = self._limit_leaving(source, wanted)
+                for target, rps in requested[source].items():
+                    requested_of[target] += rps
+        accepted = {target: min(1.0, limits[target] / rps) if rps > 0 else 0.0 for target, rps in requested_of.items()}
+        for source, shares in requested.items():
             self._add(source, {target: rps * accepted[target] for target, rps in shares.items()})
-        for target, rps in asked_of.items():
+        for target, rps in requested_of.items():
             used = rps * accepted[target]
             limits[target] = max(limits[target] - used, 0.0)
             self.room[target] = max(self.room[target] - used, 0.0)
-        return bool(asked)
+        return bool(requested)
 
-    def _bounded(self, source: Locality, wanted: dict[Locality, float]) -> dict[Locality, float]:
-        """What a source asks for, with no more out of its zone than may leave it."""
+    def _limit_leaving(self, source: Locality, wanted: dict[Locality, float]) -> dict[Locality, float]:
+        """Limit the requests of a source to other zones by the demand that may leave its zone."""
         if self._leaving is None:
             return wanted
         leaving = sum(rps for target, rps in wanted.items() if distance(source, target) > Distance.ZONE)
@@ -228,35 +228,38 @@ class _Placement:
             self.flows[source][target] += rps
             if self._leaving is not None and distance(source, target) > Distance.ZONE:
                 self._leaving[source] = max(self._leaving[source] - rps, 0.0)
-        left = self._unplaced[source] - sum(placed.values())
-        self._unplaced[source] = left if left > _ROUNDING * self._demand[source] else 0.0
+        rest = self._unplaced[source] - sum(placed.values())
+        self._unplaced[source] = rest if rest > _ROUNDING * self._demand[source] else 0.0
 
     def finish(self, capacity: Rates) -> Placement:
-        """The flows. Demand that fits nowhere, or that rounding left, stays at the source's nearest targets."""
+        """The result. Demand that fits nowhere, or that rounding left, stays at its source's nearest targets."""
         surplus = {source: rps for source, rps in self._unplaced.items() if rps > 0}
         for source, rps in surplus.items():
             near = {target: capacity[target] for target in self._nearest(source, capacity)}
             total = sum(near.values())
             for target, part in near.items():
-                self.flows[source][target] += rps * (part / total)  # so that tiny capacities do not underflow
-        flows = {source: {target: rps for target, rps in own.items() if rps > 0} for source, own in self.flows.items()}
+                self.flows[source][target] += rps * (part / total)  # tiny capacities do not underflow in this order
+        flows = {
+            source: {target: rps for target, rps in by_target.items() if rps > 0}
+            for source, by_target in self.flows.items()
+        }
         return Placement(flows, surplus)
 
     def _nearest(self, source: Locality, capacity: Rates) -> list[Locality]:
-        """The targets of a source in its own zone that have capacity; where none has, those of its nearest rank."""
-        found: list[Locality] = []
+        """The targets with capacity in the source's own zone; without any, the targets of its nearest rank."""
+        nearest: list[Locality] = []
         farthest = Distance.ZONE
         for (near, _), targets_of in self._ranked:
-            if found and near > farthest:
+            if nearest and near > farthest:
                 break
-            found += [target for target in targets_of.get(source, ()) if capacity[target] > 0]
+            nearest += [target for target in targets_of.get(source, ()) if capacity[target] > 0]
             farthest = max(near, farthest)
-        return found
+        return nearest
 
 
-# Fractions are whole percents, rounded up: each new one is pushed to all proxies of a source.
-_STEPS = 100
-_LARGEST = 0.99  # some requests must get through, or nobody would learn that there is room again
+# Fractions are whole percents, rounded up: each new fraction is pushed to all proxies of a source.
+_FRACTION_STEPS = 100
+_LARGEST_FRACTION = 0.99  # some requests must pass, or the server would not learn that there is room again
 
 
 def shed_fractions(
@@ -267,9 +270,9 @@ def shed_fractions(
     reachable: Reachable,
     before: Mapping[Locality, float],
 ) -> dict[Locality, float]:
-    """The fraction of each source's requests that fit nowhere. ``before`` is what is dropped now.
+    """The fraction of each source's requests that fit nowhere. ``before``: the fractions that are dropped now.
 
-    A fraction stays as it is while the new one differs by no more than ``minimum_change``, or two percents.
+    A fraction stays while the new one differs by no more than ``minimum_change``, or two percents.
     """
     room = {name: max(rps - used.get(name, 0.0), 0.0) for name, rps in capacity.items()}
     ranked = rank_targets(policy, demand, capacity, reachable)
@@ -278,7 +281,7 @@ def shed_fractions(
     fractions = {}
     for source, rps in demand.items():
         wanted = surplus.get(source, 0.0) / rps
-        now = before.get(source, 0.0)
-        fraction = min(ceil(wanted * _STEPS - 1e-6) / _STEPS, _LARGEST)
-        fractions[source] = now if now > 0 < wanted and abs(fraction - now) <= band else fraction
+        current = before.get(source, 0.0)
+        fraction = min(ceil(wanted * _FRACTION_STEPS - 1e-6) / _FRACTION_STEPS, _LARGEST_FRACTION)
+        fractions[source] = current if current > 0 < wanted and abs(fraction - current) <= band else fraction
     return fractions

@@ -1,4 +1,4 @@
-"""Traffic assignment policies: what an operator wants for one cluster.
+"""Traffic assignment policies: the settings of an operator for the traffic of one cluster.
 
 The four strategies, capacity draining and preferred backends have the names and meanings of Google's Cloud Service
 Mesh. This server adds demand from load reports and bounds on every step.
@@ -73,8 +73,8 @@ class Capacity:
     """The capacity of localities: the first of ``rates`` that matches a locality applies to it.
 
     With a ``metric``, rates apply until the metric has been measured. A locality that no rate matches gets no share of
-    the traffic; it only serves as failover. Of several ``metrics`` the fullest counts. The document has ``metric`` for
-    one of them and ``metrics`` for several.
+    the traffic; it only serves as failover. Of several ``metrics`` the one with the least capacity counts. The document
+    has ``metric`` for one of them and ``metrics`` for several.
     """
 
     rates: tuple[Rate, ...] = ()
@@ -82,7 +82,7 @@ class Capacity:
 
     @property
     def metric(self) -> MetricTarget | None:
-        """The first metric; None where capacity is given by rates only."""
+        """The first metric; None if capacity is given by rates only."""
         return self.metrics[0] if self.metrics else None
 
 
@@ -95,7 +95,7 @@ class CapacityScaler:
 
 
 class Reach(StrEnum):
-    """How far requests may spill: not out of the zone, not out of the region, anywhere."""
+    """How far requests may spill: within their zone, within their region, or anywhere."""
 
     ZONE = "zone"
     REGION = "region"
@@ -106,8 +106,8 @@ class Reach(StrEnum):
 class SpillLimits:
     """How many requests may leave a source's zone, and how far.
 
-    ``at_most``: the largest fraction of a source's requests that leaves its zone. What may not spill, and what fits
-    nowhere, stays at the source. With ``shed`` the proxies drop the part of it that is above the capacity there.
+    ``at_most``: the largest fraction of a source's requests that leaves its zone. Requests that may not spill,
+    and requests that fit nowhere, stay at the source. With ``shed`` the proxies drop those above the capacity there.
     """
 
     within: Reach = Reach.WORLD
@@ -198,9 +198,9 @@ class Policy:
         return any(pattern.matches(target) for pattern in self.standby)
 
     def scale(self, target: Locality) -> float:
-        """The part of its capacity that is used of the target; the first scaler that matches applies."""
+        """The usable part of the target's capacity, 0 to 1. The first scaler that matches applies."""
         return next((one.factor for one in self.capacity_scaler if one.localities.matches(target)), 1.0)
 
     def rate(self, target: Locality) -> Rate | None:
-        """The rate that applies to the target; None where no rate matches it."""
+        """The rate that applies to the target; None if no rate matches."""
         return next((rate for rate in self.capacity.rates if rate.localities.matches(target)), None)

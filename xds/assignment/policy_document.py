@@ -1,4 +1,4 @@
-"""Policies as JSON documents: read with all findings at once, written with all defaults.
+"""Policies as JSON documents. Reading returns all findings at once; writing includes all defaults.
 
 A document: ``{"cluster", "strategy", "capacity": {"rates": [{"localities"?, "per_endpoint_rps" |
 "per_locality_rps"}], "metric"?: {"name", "target"}, "metrics"?: [metric]}, "preferred": [locality],
@@ -66,21 +66,21 @@ def read_policy(document: object, cluster: str = "") -> Policy:
     Raises ``ValidationError`` with every finding.
     """
     findings = Findings()
-    own = _object(document, (), _FIELDS, findings)
+    given = _object(document, (), _FIELDS, findings)
     values: dict[str, Any] = {
-        "cluster": _cluster(own, cluster, findings),
-        "capacity": _capacity(own, findings),
-        "strategy": _strategy(own, findings),
-        "preferred": _list(own.get("preferred"), ("preferred",), findings, _pattern),
-        "order": _list(own.get("order"), ("order",), findings, _order),
-        "drain": _drain(own.get("drain"), findings),
-        "spill": _spill(own.get("spill"), findings),
-        "standby": _list(own.get("standby"), ("standby",), findings, _pattern),
-        "capacity_scaler": _list(own.get("capacity_scaler"), ("capacity_scaler",), findings, _scaler),
-        "errors_above": _errors_above(own, findings),
+        "cluster": _cluster(given, cluster, findings),
+        "capacity": _capacity(given, findings),
+        "strategy": _strategy(given, findings),
+        "preferred": _list(given.get("preferred"), ("preferred",), findings, _pattern),
+        "order": _list(given.get("order"), ("order",), findings, _order),
+        "drain": _drain(given.get("drain"), findings),
+        "spill": _spill(given.get("spill"), findings),
+        "standby": _list(given.get("standby"), ("standby",), findings, _pattern),
+        "capacity_scaler": _list(given.get("capacity_scaler"), ("capacity_scaler",), findings, _scaler),
+        "errors_above": _errors_above(given, findings),
     }
     for name, (least, most) in (_SHARES | _TIMES).items():
-        values[name] = _number(own, (name,), least, most, findings, default=_DEFAULTS[name])
+        values[name] = _number(given, (name,), least, most, findings, default=_DEFAULTS[name])
     _check_times(values, findings)
     if findings:
         raise ValidationError(findings.violations)
@@ -112,8 +112,8 @@ def policy_document(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _cluster(own: Mapping[str, Any], cluster: str, findings: Findings) -> str:
-    named = own.get("cluster", cluster)
+def _cluster(given: Mapping[str, Any], cluster: str, findings: Findings) -> str:
+    named = given.get("cluster", cluster)
     if not isinstance(named, str) or not named:
         findings.add("wrong_type", "cluster must be the name of a cluster", ("cluster",))
         return cluster
@@ -122,8 +122,8 @@ def _cluster(own: Mapping[str, Any], cluster: str, findings: Findings) -> str:
     return named
 
 
-def _strategy(own: Mapping[str, Any], findings: Findings) -> Strategy:
-    named = own.get("strategy", _DEFAULTS["strategy"])
+def _strategy(given: Mapping[str, Any], findings: Findings) -> Strategy:
+    named = given.get("strategy", _DEFAULTS["strategy"])
     if isinstance(named, str) and named in set(Strategy):
         return Strategy(named)
     findings.add(
@@ -141,12 +141,12 @@ def _strategy_hint(named: object) -> str:
     return f"the strategies are {', '.join(Strategy)}"
 
 
-def _capacity(own: Mapping[str, Any], findings: Findings) -> Capacity:
-    if "capacity" not in own:
+def _capacity(policy_fields: Mapping[str, Any], findings: Findings) -> Capacity:
+    if "capacity" not in policy_fields:
         findings.add("missing", "a policy needs capacity", ("capacity",), hint='give "rates" or a "metric"')
         return Capacity()
     before = len(findings)
-    given = _object(own["capacity"], ("capacity",), ("rates", "metric", "metrics"), findings)
+    given = _object(policy_fields["capacity"], ("capacity",), ("rates", "metric", "metrics"), findings)
     rates = _list(given.get("rates"), ("capacity", "rates"), findings, _rate)
     if given.get("metric") is not None and given.get("metrics") is not None:
         findings.add("conflict", "give one metric, or a list of metrics", ("capacity", "metrics"))
@@ -223,10 +223,10 @@ def _scaler(value: object, path: Path, findings: Findings) -> CapacityScaler:
     return CapacityScaler(factor, where or LocalityPattern())
 
 
-def _errors_above(own: Mapping[str, Any], findings: Findings) -> float | None:
-    if own.get("errors_above") is None:
+def _errors_above(given: Mapping[str, Any], findings: Findings) -> float | None:
+    if given.get("errors_above") is None:
         return None
-    return _number(own, ("errors_above",), 0.01, 1.0, findings, default=None)
+    return _number(given, ("errors_above",), 0.01, 1.0, findings, default=None)
 
 
 def _order(value: object, path: Path, findings: Findings) -> TargetOrder:
@@ -270,9 +270,9 @@ def _object(value: object, path: Path, names: tuple[str, ...], findings: Finding
 
 
 def _name_hint(name: str, names: tuple[str, ...]) -> str:
-    own = _own_name(name)
-    if own:
-        return own
+    equivalent = _equivalent_hint(name)
+    if equivalent:
+        return equivalent
     close = get_close_matches(name, names, n=1)
     return f'did you mean "{close[0]}"?' if close else f"the fields are {', '.join(names)}"
 
@@ -291,7 +291,7 @@ def _list(
 def _number(
     given: Mapping[str, Any], path: Path, least: float, most: float, findings: Findings, *, default: Default
 ) -> float | Default:
-    """The number in the field that ``path`` ends with; the default where the field is missing or invalid."""
+    """The number in the last field of ``path``; the default if the field is missing or invalid."""
     name = str(path[-1])
     if name not in given:
         return default
@@ -325,7 +325,7 @@ def _pattern_document(pattern: LocalityPattern) -> dict[str, str]:
 
 
 # Field names of Cloud Service Mesh and Cloud Load Balancing with their equivalents here, as hints in errors.
-_OWN_NAMES = {
+_EQUIVALENTS = {
     "loadBalancingAlgorithm": 'here it is "strategy", in lower case: waterfall_by_region',
     "autoCapacityDrain": 'here it is "drain", on by default; "below": 0 turns it off',
     "failoverConfig": 'here it is "drain": {"below", "restore"}, fractions of healthy endpoints',
@@ -342,9 +342,9 @@ _OWN_NAMES = {
     "balancingMode": 'here "capacity" has "rates" (RATE), or "metrics" (UTILIZATION, CUSTOM_METRICS)',
     "preference": 'here it is "preferred": [{"region", "zone"}]',
 }
-_FOLDED = {name.lower(): hint for name, hint in _OWN_NAMES.items()}
+_EQUIVALENTS_FOLDED = {name.lower(): hint for name, hint in _EQUIVALENTS.items()}
 
 
-def _own_name(name: str) -> str:
-    """The equivalent of a foreign field, in words; empty for an unknown name. Case and underscores do not matter."""
-    return _FOLDED.get(name.replace("_", "").replace("-", "").lower(), "")
+def _equivalent_hint(name: str) -> str:
+    """The equivalent of a foreign field as a hint; empty for an unknown name. Ignores case and underscores."""
+    return _EQUIVALENTS_FOLDED.get(name.replace("_", "").replace("-", "").lower(), "")

@@ -1,4 +1,4 @@
-"""The reasons of a decision as sentences. Every reason has a code for programs and a sentence for people."""
+"""Builds the reasons of a decision. Every reason has a code for programs and a sentence for people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xds.model.node import Locality
 Shares = Mapping[Locality, float]
 
 _ROUNDING = 1e-4  # a smaller change of the mean distance is rounding
-_TOLD = 0.005  # a smaller part of the demand that is dropped is not told
-_SHOWN = 4  # shares in a sentence, the largest first
+_LEAST_DROPPED = 0.005  # a smaller dropped part of the demand gives no reason
+_SHARES_IN_DETAIL = 4  # shares in a sentence, the largest first
 
 
 def locality_label(name: Locality) -> str:
@@ -26,12 +26,12 @@ def describe_shares(shares: Shares) -> str:
     ordered = sorted(
         ((share, locality_label(name)) for name, share in shares.items() if share > 0), key=lambda one: -one[0]
     )
-    parts = [f"{share:.{0 if share > 0.0995 else 1}%} {name}" for share, name in ordered[:_SHOWN]]
-    return ", ".join(parts + ([f"{len(ordered) - _SHOWN} more"] if len(ordered) > _SHOWN else []))
+    parts = [f"{share:.{0 if share > 0.0995 else 1}%} {name}" for share, name in ordered[:_SHARES_IN_DETAIL]]
+    return ", ".join(parts + ([f"{len(ordered) - _SHARES_IN_DETAIL} more"] if len(ordered) > _SHARES_IN_DETAIL else []))
 
 
 def loss_reasons(observed: Observation, shares: Shares, alive: Iterable[Locality]) -> list[Reason]:
-    """Why a source leaves targets at once: those with a share that are not ``alive``."""
+    """Why a source leaves targets at once: one reason for each target with a share that is not ``alive``."""
     reasons = []
     for name in sorted(shares.keys() - set(alive), key=str):
         target = observed.targets.get(name)
@@ -64,7 +64,7 @@ def spill_reasons(
 
 
 def change_reason(policy: Policy, source: Locality, before: Shares, after: Shares) -> Reason:
-    """The reason of a change without an overloaded target: it goes nearer, farther, or evens out the load."""
+    """The reason of a change without an overloaded target: requests go nearer, go farther, or spread more evenly."""
     change = _mean_distance(policy, source, after) - _mean_distance(policy, source, before)
     shares = f"{describe_shares(before)} becomes {describe_shares(after)}"
     if change < -_ROUNDING:
@@ -75,23 +75,23 @@ def change_reason(policy: Policy, source: Locality, before: Shares, after: Share
 
 
 def overload_reason(surplus: Shares) -> Reason:
-    """Demand that fits nowhere, in requests a second by source: it stays there."""
+    """The reason of demand that fits nowhere. ``surplus``: requests a second by source; they stay at the source."""
     largest = sorted(surplus.items(), key=lambda one: (-one[1], str(one[0])))
-    parts = [f"{rps:.4g} of {locality_label(name)}" for name, rps in largest[:_SHOWN]]
-    more = [f"{len(largest) - _SHOWN} more"] if len(largest) > _SHOWN else []
+    parts = [f"{rps:.4g} of {locality_label(name)}" for name, rps in largest[:_SHARES_IN_DETAIL]]
+    more = [f"{len(largest) - _SHARES_IN_DETAIL} more"] if len(largest) > _SHARES_IN_DETAIL else []
     detail = f"{sum(surplus.values()):.4g} requests/s fit nowhere and stay at their source: {', '.join(parts + more)}"
     return Reason(ReasonCode.OVERLOAD, detail)
 
 
 def shed_reason(fraction: float) -> Reason:
-    """The proxies drop a part of the requests."""
+    """The reason of dropped requests. ``fraction``: the dropped part of a source's requests."""
     return Reason(ReasonCode.SHEDDING, f"{fraction:.0%} of the requests fit nowhere: the proxies drop them")
 
 
 def demand_reasons(demand: Demand) -> list[Reason]:
-    """What is behind the figure of a source's demand."""
+    """What the figure of a source's demand includes: dropped requests, and nodes that do not report."""
     reasons = []
-    if demand.dropped_rps >= _TOLD * demand.rps > 0:
+    if demand.dropped_rps >= _LEAST_DROPPED * demand.rps > 0:
         detail = f"proxies drop {demand.dropped_rps:.4g} of {demand.rps:.4g} requests/s: they count as demand"
         reasons.append(Reason(ReasonCode.DROPPING, detail))
     if demand.silent > 0 and demand.nodes > 0:

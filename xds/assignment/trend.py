@@ -1,8 +1,7 @@
-"""The trend of a source's demand: whether it rises or falls steadily, and by how much.
+"""The trend of a source's demand: whether demand rises or falls steadily, and by how much.
 
-Reports are late by an interval or two, and smoothing delays a fall further. Where demand follows a trend, as in the
-course of a day, the estimate makes up for that delay. Noise and single jumps are not a trend: what comes after them is
-not known.
+Reports are late by an interval or two, and smoothing delays a fall further. If demand follows a trend, as in the course
+of a day, the estimate compensates for that delay. Noise and single jumps are not a trend: they predict nothing.
 """
 
 from __future__ import annotations
@@ -11,27 +10,27 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-# Two halves are compared, of two minutes and a half with intervals of ten seconds; and those of an interval before, as
-# noise looks like a trend for a moment now and then. With shorter halves the slow part of a day's fall is not a trend,
-# and its smoothed figure is 2 % too high.
+# Two halves are compared, each two and a half minutes long with intervals of ten seconds. The halves of an interval
+# before are compared too, because noise sometimes looks like a trend for a moment. With shorter halves the slow part of
+# a day's fall is not a trend, and its smoothed figure is 2 % too high.
 _HALF = 15
 TREND_FIGURES = 2 * _HALF + 1
-# The difference of the halves, in times of the usual change from one figure to the next. Noise that lasts for a minute
-# or two exceeds that some three times an hour. And as a part of demand: where figures hardly change, the usual change
-# tells nothing.
+# The least difference of the halves of a trend: as a multiple of the usual change from one figure to the next, and as a
+# part of demand. Noise that lasts for a minute or two exceeds the first some three times an hour. Where figures hardly
+# change, the usual change proves nothing, so the second figure applies.
 _SIGNIFICANT, _LEAST = 5.0, 0.03
-# A trend goes on through all three thirds: this part of the difference, at least, lies between each two of them.
+# A trend continues through all three thirds: at least this part of the difference lies between each two of them.
 _STEADY = 0.25
-# The largest change from one figure to the next, as a part of the difference: with more it is a jump.
+# The largest change from one figure to the next, as a part of the difference. A larger change is a jump.
 _JUMP = 0.8
-_NEWEST = 3  # figures, of which the mean is extrapolated
-# How many intervals ahead of these: reports are late, and the shares apply for an interval. A rise is already counted
-# almost at once.
+_NEWEST = 3  # the mean of this many newest figures is extrapolated
+# How many intervals ahead of these figures: reports are late, and the shares apply for an interval. The smoothed figure
+# already follows a rise almost at once.
 _RISE_AHEAD, _FALL_AHEAD = 2.0, 3.0
 
 
 def slope(recent: Sequence[float]) -> float:
-    """By how much demand rises from one figure to the next, negative where it falls; 0 without a trend."""
+    """The rise of demand from one figure to the next, negative for a fall; 0 without a trend."""
     if len(recent) < TREND_FIGURES:
         return 0.0
     before, now = _slope(recent[-TREND_FIGURES:-1]), _slope(recent[-TREND_FIGURES + 1 :])
@@ -56,9 +55,9 @@ def _is_steady(figures: Sequence[float]) -> bool:
 
 
 def extrapolate(smoothed_rps: float, recent: Sequence[float]) -> float:
-    """The demand of now, by the trend of ``recent``; ``smoothed_rps`` without one.
+    """The current demand by the trend of ``recent``; ``smoothed_rps`` without a trend.
 
-    A rise is never below the smoothed figure, a fall never above it.
+    The result is never below the smoothed figure for a rise, and never above it for a fall.
     """
     rise = slope(recent)
     newest, before = fmean(recent[-_NEWEST:]), fmean(recent[-2 * _NEWEST : -_NEWEST] or recent)

@@ -1,6 +1,6 @@
-"""How full each target is, and how the decided shares compare with what really flows.
+"""How full each target is, and how the decided shares compare with the real flows.
 
-Figures for people and for metrics: no decision rests on them (`xds.assignment.following` has what decisions compare).
+These figures are for people and for metrics. No decision uses them (decisions use `xds.assignment.following`).
 Flows were measured just before the decision, so they follow a change of shares one window later.
 """
 
@@ -14,16 +14,16 @@ from xds.assignment.assignment import Assignment, Decision, Observation, Path
 from xds.assignment.capacity import UNLIMITED_RPS
 from xds.model.node import Locality
 
-# From so much on, a capacity stands for one that is not known yet: a part of `UNLIMITED_RPS` for each endpoint.
+# A capacity from this on is not known yet: it stands for `UNLIMITED_RPS` per healthy endpoint, perhaps scaled.
 _UNKNOWN_RPS = UNLIMITED_RPS / 10
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFigures:
-    """One target: what it can serve, what arrives there, and what was decided, in requests a second.
+    """The capacity, load and decided load of one target, in requests a second.
 
-    ``load_rps`` is of all sources. Shares are parts of the requests of all sources, 0 to 1: ``decided_share`` of their
-    demand, ``real_share`` of what they sent; None while there is none.
+    ``load_rps`` is the load from all sources. ``decided_share`` is a part of the demand of all sources, ``real_share``
+    a part of the requests that they sent, 0 to 1; None without any.
     """
 
     capacity_rps: float
@@ -70,24 +70,24 @@ def target_figures(observed: Observation, decision: Decision) -> dict[Locality, 
 
 
 def path_figures(observed: Observation, assignment: Assignment) -> dict[Path, PathFigures]:
-    """Each source with each target that it is served, or that it sends to."""
-    found: dict[Path, PathFigures] = {}
-    for source, own in assignment.sources.items():
-        shares = own.shares()
+    """The figures of each source with each target that is assigned to it, or that it sends to."""
+    figures: dict[Path, PathFigures] = {}
+    for source, assigned in assignment.sources.items():
+        shares = assigned.shares()
         demand = observed.demand.get(source)
-        wanted_rps = demand.rps * (1.0 - own.shed) if demand is not None else 0.0
-        flowing = _flowing(observed, source)
-        sent_rps = sum(flowing.values()) if flowing is not None else 0.0
-        for target in dict.fromkeys((*(one.locality for one in own.allotments), *(flowing or ()))):
+        wanted_rps = demand.rps * (1.0 - assigned.shed) if demand is not None else 0.0
+        flows = _real_flows(observed, source)
+        sent_rps = sum(flows.values()) if flows is not None else 0.0
+        for target in dict.fromkeys((*(one.locality for one in assigned.allotments), *(flows or ()))):
             share = shares.get(target, 0.0)
-            real_rps = flowing.get(target, 0.0) if flowing is not None else None
+            real_rps = flows.get(target, 0.0) if flows is not None else None
             real_share = real_rps / sent_rps if real_rps is not None and sent_rps > 0 else None
-            found[source, target] = PathFigures(wanted_rps * share, share, real_rps, real_share)
-    return found
+            figures[source, target] = PathFigures(wanted_rps * share, share, real_rps, real_share)
+    return figures
 
 
-def _flowing(observed: Observation, source: Locality) -> Mapping[Locality, float] | None:
-    """Requests a second to each target that gets some; None where flows are not known by source."""
+def _real_flows(observed: Observation, source: Locality) -> Mapping[Locality, float] | None:
+    """The requests a second from a source to each target that gets some; None if flows are not known by source."""
     if observed.flows is None:
         return None
     rates = observed.flows.rates.get(source, {})

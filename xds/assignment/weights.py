@@ -1,9 +1,9 @@
-"""Shares as integer weights and priorities that Envoy and gRPC accept.
+"""Turns shares into integer weights and priorities that Envoy and gRPC accept.
 
 Priority 0 holds the split. All other localities with endpoints follow as failover, the nearest first, the localities
 of one priority weighted by capacity. A proxy that finds the endpoints of priority 0 unhealthy moves its requests there
-at once, by Envoy's overprovisioning factor. Drained and dead localities come last: when everything else fails, they
-may be healthier than the server knows.
+at once, by Envoy's overprovisioning factor. Drained and dead localities come last: when everything else
+fails, these localities may be healthier than the server knows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from xds.model.node import Locality
 # Priorities of failover. Envoy refuses priorities above 128, and many priorities cost a proxy time. The farthest
 # localities share the last one.
 FAILOVER_PRIORITIES = 16
-# Failover weights that change by less than this fraction are not served again: no request uses them now.
+# Failover weights that change by less than this fraction are not pushed again: no request uses them now.
 FAILOVER_TOLERANCE = 0.1
 
-# A probe adds a locality to priority 0 that may be dead. So that Envoy still takes the priority for healthy, localities
-# that are alive are added with the least weight there is.
+# A probe adds a locality to priority 0 that may be dead. Localities that are alive are added with the least possible
+# weight, so that Envoy still considers the priority healthy.
 PADDING_SHARE = 1.0 / WEIGHT_TOTAL
-# Envoy's overprovisioning factor: a priority counts as whole with 1 / 1.4 of its endpoints healthy.
+# Envoy's overprovisioning factor: a priority takes all of its load while 1 / 1.4 of its endpoints are healthy.
 OVERPROVISIONING = 1.4
 
 Amounts = Mapping[Locality, float]
@@ -40,21 +40,21 @@ def allotments(
 ) -> tuple[Allotment, ...]:
     """The allotments of one source: the split by ``shares``, then failover.
 
-    ``capacity`` is requests a second by target. Failover is taken from ``before``, the allotments served now, where it
-    is nearly the same.
+    ``capacity`` is requests a second by target. ``before``: the allotments served now. Their failover stays if the new
+    one is nearly the same.
     """
     split = _weigh(shares, 0, floor=0)
     used = {allotment.locality for allotment in split}
     others = [name for name, target in targets.items() if name not in used and target.endpoints > 0]
-    below = _failover(policy, source, others, targets, capacity)
-    kept = tuple(allotment for allotment in before if allotment.priority)
-    return (*split, *(kept if _is_similar(kept, below) else below))
+    failover = _failover(policy, source, others, targets, capacity)
+    served = tuple(allotment for allotment in before if allotment.priority)
+    return (*split, *(served if _is_similar(served, failover) else failover))
 
 
 def with_probes(
     shares: Amounts, probes: Amounts, targets: Mapping[Locality, Target], alive: Iterable[Locality]
 ) -> dict[Locality, float]:
-    """The shares with ``probes`` taken from all of them, and localities that are ``alive`` for their endpoints."""
+    """The shares, reduced to make room for ``probes``, with ``alive`` localities added as padding."""
     if not probes:
         return dict(shares)
     part = 1.0 - sum(probes.values())
@@ -124,11 +124,12 @@ def _weigh(amounts: Amounts, priority: int, *, floor: int) -> tuple[Allotment, .
     return tuple(Allotment(name, priority, raised[name]) for name in sorted(raised, key=locality_key) if raised[name])
 
 
-def _is_similar(kept: Sequence[Allotment], below: Sequence[Allotment]) -> bool:
+def _is_similar(served: Sequence[Allotment], failover: Sequence[Allotment]) -> bool:
     """Whether two failover lists have the same order and nearly the same weights."""
-    same = [one[:2] for one in kept] == [one[:2] for one in below]
-    return same and all(
-        abs(old.weight - now.weight) <= FAILOVER_TOLERANCE * WEIGHT_TOTAL for old, now in zip(kept, below, strict=True)
+    is_same_order = [one[:2] for one in served] == [one[:2] for one in failover]
+    return is_same_order and all(
+        abs(old.weight - now.weight) <= FAILOVER_TOLERANCE * WEIGHT_TOTAL
+        for old, now in zip(served, failover, strict=True)
     )
 
 
