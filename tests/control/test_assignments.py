@@ -257,7 +257,8 @@ async def test_a_clock_that_goes_back_stops_no_decision(steered: Steered) -> Non
         await steered.step()
     assert steered.shares(A)["za"] == pytest.approx(0.5, abs=0.05)
     (stored,) = await steered.plane.store.docs(DECIDED_KIND)
-    assert json.loads(stored.body)["memory"]["observed_at"] > steered.now - SAVE_EVERY_S
+    # The move is stored at the first step after the jump, or one pause between two writes later.
+    assert 0 <= steered.now - json.loads(stored.body)["memory"]["observed_at"] <= SAVE_EVERY_S
 
 
 async def test_a_restart_moves_no_traffic(steered: Steered) -> None:
